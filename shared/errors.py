@@ -1,0 +1,61 @@
+"""The error tree: one sentence a class, so that a caller can tell what to do from the type alone."""
+
+
+class PipelineError(Exception):
+    """Base of all errors that this project raises on purpose; the text is written for the person at the terminal."""
+
+
+class InputError(PipelineError):
+    """This pair will never succeed as it is: quarantine it, count it, go on with the others."""
+
+
+class AnnotationError(InputError):
+    """The XML is malformed, hostile or not a VOC annotation."""
+
+
+class ImageError(InputError):
+    """The picture cannot be read: damaged, of an unknown format, or too large."""
+
+
+class LintError(PipelineError):
+    """The data set cannot be used as asked: an unknown class, no usable pair, contradicting lists."""
+
+
+class PlanError(PipelineError):
+    """The job cannot be accepted: its name is taken or invalid, or its folder is not below the data root."""
+
+
+class MessageError(PipelineError):
+    """A queue message was refused: it is not a line of its job's plan."""
+
+
+class ShardError(PipelineError):
+    """A shard file is truncated, or its checksum or schema version differs from its receipt."""
+
+
+class LeaseLost(PipelineError):
+    """Another process holds this lease now: stop at once, publish nothing."""
+
+
+class StopRequested(PipelineError):
+    """The process was asked to stop: give the lease back, uncounted."""
+
+
+class Cancelled(PipelineError):
+    """The job was cancelled: stop, publish nothing."""
+
+
+class StorageError(PipelineError):
+    """The store refused a read or a write: full, read-only or absent."""
+
+
+class BrokerError(PipelineError):
+    """Redis cannot be reached or is not set up for this pipeline."""
+
+
+class TrainingError(PipelineError):
+    """Training cannot go on: a loss that is not finite, a split without pictures."""
+
+
+class ExportError(PipelineError):
+    """The exported model disagrees with the trained one."""
