@@ -24,7 +24,7 @@ Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 
 
 def _relative(path: str) -> str:
-    """Refuse what could leave the data root: absolute, empty, `..`, a NUL, a back slash as separator is just a letter."""
+    """Refuse what could leave the data root: absolute, empty, `..`, a NUL. A back slash is a letter like others."""
     parts = path.split("/")
     if not path or path.startswith("/") or ".." in parts or "" in parts or "." in parts or "\0" in path:
         raise ValueError(f"not a plain relative path: {path!r}")

@@ -8,14 +8,14 @@ import time
 from typing import Any, Final, Literal
 
 # Facts that belong to every line of the task at hand: job, shard, attempt.
-_bound: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("bound_log_fields", default={})
+_bound: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("bound_log_fields", default=None)
 
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "data"}
 
 
 def bind(**fields: Any) -> None:
     """Add `fields` to every later line of this task; without fields, forget all."""
-    _bound.set({**_bound.get(), **fields} if fields else {})
+    _bound.set({**(_bound.get() or {}), **fields} if fields else None)
 
 
 def set_up(log_format: Literal["text", "json"], level: str) -> None:
@@ -28,7 +28,7 @@ def set_up(log_format: Literal["text", "json"], level: str) -> None:
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    return _bound.get() | {key: value for key, value in vars(record).items() if key not in _STANDARD}
+    return (_bound.get() or {}) | {key: value for key, value in vars(record).items() if key not in _STANDARD}
 
 
 class _JsonFormatter(logging.Formatter):

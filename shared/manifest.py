@@ -179,6 +179,6 @@ def check_file(storage: Storage, key: str, size_bytes: int, sha256: str | None) 
             f"{storage.url(key)}: expected {size_bytes} bytes, found {'no file' if size is None else f'{size} bytes'}"
         )
     if sha256 is not None:
-        found = hashlib.sha256(storage.read(key)).hexdigest()
-        if found != sha256:
-            raise ShardError(f"{storage.url(key)}: SHA-256 is {found[:12]}…, the receipt says {sha256[:12]}…")
+        digest = hashlib.sha256(storage.read(key)).hexdigest()
+        if digest != sha256:
+            raise ShardError(f"{storage.url(key)}: SHA-256 is {digest[:12]}…, the receipt says {sha256[:12]}…")

@@ -17,21 +17,13 @@ class CommonSettings(BaseSettings):
         default=None,
         description="Redis: redis://, rediss:// (TLS) or unix://; empty = an embedded broker (submit --local)",
     )
-    broker_password_file: Path | None = Field(
-        default=None, description="File that holds the broker's password (a secret)"
-    )
-    data_root: Path = Field(
-        default=Path("/data"), description="Folder that holds the data sets; nothing outside it is read"
-    )
+    broker_password_file: Path | None = Field(default=None, description="File that holds the broker's password")
+    data_root: Path = Field(default=Path("/data"), description="Folder of the data sets; nothing outside is read")
     store: str = Field(default="out", description="Where jobs and runs are kept: a folder, or an fsspec URL")
     log_format: Literal["text", "json"] = Field(default="json", description="Log lines for people or for machines")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
-        default="INFO", description="Least level that is logged"
-    )
-    lease_s: float = Field(
-        default=15.0, ge=1, le=600, description="A shard's lease: a dead worker's shard is free after it"
-    )
-    attempts: int = Field(default=5, ge=1, le=100, description="A shard claimed this often without success is given up")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least level logged")
+    lease_s: float = Field(default=15.0, ge=1, le=600, description="Seconds until a dead worker's shard is free")
+    attempts: int = Field(default=5, ge=1, le=100, description="Claims without success until a shard fails")
     fault: str = Field(default="", description="For tests: fault points at which the process kills itself")
 
     def broker(self) -> str:

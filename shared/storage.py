@@ -50,21 +50,21 @@ class Storage:
     def write(self, key: str, content: bytes) -> None:
         """Write `key` whole or not at all, replacing what is there."""
         if not self.is_local:
-            with _storage_errors(self.url(key), "write"):
+            with _Doing(self.url(key), "write"):
                 self._fs.pipe_file(self.url(key), content)
             return
         temporary = self.stage(key, content)
         self.publish(temporary, key)
 
     def create(self, key: str, content: bytes) -> bool:
-        """Write `key` only if it does not exist yet; False if it does. Atomic on a folder (link), best effort on objects."""
+        """Write `key` only if it does not exist yet; False if it does. Atomic on a folder, best effort on objects."""
         if not self.is_local:
             if self.exists(key):
                 return False
             self.write(key, content)
             return True
         temporary = self.stage(key, content)
-        with _storage_errors(self.url(key), "create"):
+        with _Doing(self.url(key), "create"):
             try:
                 os.link(temporary, self.local_path(key))
             except FileExistsError:
@@ -80,7 +80,7 @@ class Storage:
         temporary = target.with_name(
             f"{target.name}{TEMPORARY_MARK}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         )
-        with _storage_errors(self.url(key), "write"):
+        with _Doing(self.url(key), "write"):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 with open(temporary, "wb") as file:
@@ -96,13 +96,13 @@ class Storage:
     def publish(self, temporary: Path, key: str) -> None:
         """Rename a staged file to its final name and make the name durable."""
         target = self.local_path(key)
-        with _storage_errors(self.url(key), "publish"):
+        with _Doing(self.url(key), "publish"):
             os.replace(temporary, target)
             _sync_folder(target.parent)
 
     def read(self, key: str) -> bytes:
         """The whole of `key`."""
-        with _storage_errors(self.url(key), "read"):
+        with _Doing(self.url(key), "read"):
             if self.is_local:
                 return self.local_path(key).read_bytes()
             content: bytes = self._fs.cat_file(self.url(key))
@@ -119,7 +119,7 @@ class Storage:
 
     def read_range(self, key: str, start: int, size: int) -> bytes:
         """`size` bytes of `key` from byte `start`."""
-        with _storage_errors(self.url(key), "read"):
+        with _Doing(self.url(key), "read"):
             if self.is_local:
                 with open(self.local_path(key), "rb") as file:
                     file.seek(start)
@@ -129,15 +129,17 @@ class Storage:
 
     def lines(self, key: str) -> Iterator[bytes]:
         """The lines of `key`, streamed, without their line ends."""
-        with _storage_errors(self.url(key), "read"):
-            opened = open(self.local_path(key), "rb") if self.is_local else self._fs.open(self.url(key), "rb")
-            with opened as file:
+        with _Doing(self.url(key), "read"):
+            with self._open(key) as file:
                 for line in file:
                     yield line.rstrip(b"\n")
 
+    def _open(self, key: str) -> Any:
+        return open(self.local_path(key), "rb") if self.is_local else self._fs.open(self.url(key), "rb")
+
     def size_or_none(self, key: str) -> int | None:
         """Size of `key` in bytes, or None where there is no such file."""
-        with _storage_errors(self.url(key), "stat"):
+        with _Doing(self.url(key), "stat"):
             try:
                 if self.is_local:
                     return self.local_path(key).stat().st_size
@@ -150,8 +152,8 @@ class Storage:
         return self.size_or_none(key) is not None
 
     def list_names(self, folder: str) -> list[str]:
-        """Sorted names of the files and folders directly in `folder`, without temporary ones; empty where it is absent."""
-        with _storage_errors(self.url(folder), "list"):
+        """Sorted names of what is directly in `folder`, without temporary files; empty where it is absent."""
+        with _Doing(self.url(folder), "list"):
             try:
                 if self.is_local:
                     names = os.listdir(self.local_path(folder))
@@ -166,7 +168,7 @@ class Storage:
 
     def remove(self, key: str) -> None:
         """Remove the file `key` if it is there."""
-        with _storage_errors(self.url(key), "remove"), suppress(FileNotFoundError):
+        with _Doing(self.url(key), "remove"), suppress(FileNotFoundError):
             if self.is_local:
                 self.local_path(key).unlink()
             else:
@@ -174,14 +176,14 @@ class Storage:
 
     def remove_tree(self, folder: str) -> None:
         """Remove `folder` and all in it if it is there."""
-        with _storage_errors(self.url(folder), "remove"), suppress(FileNotFoundError):
+        with _Doing(self.url(folder), "remove"), suppress(FileNotFoundError):
             if self.is_local:
                 _remove_tree(self.local_path(folder))
             else:
                 self._fs.rm(self.url(folder), recursive=True)
 
 
-class _storage_errors:
+class _Doing:
     """Turn what the system raises into a `StorageError` that names the file and what was being done."""
 
     def __init__(self, url: str, doing: str) -> None:
