@@ -129,10 +129,9 @@ class Storage:
 
     def lines(self, key: str) -> Iterator[bytes]:
         """The lines of `key`, streamed, without their line ends."""
-        with _Doing(self.url(key), "read"):
-            with self._open(key) as file:
-                for line in file:
-                    yield line.rstrip(b"\n")
+        with _Doing(self.url(key), "read"), self._open(key) as file:
+            for line in file:
+                yield line.rstrip(b"\n")
 
     def _open(self, key: str) -> Any:
         return open(self.local_path(key), "rb") if self.is_local else self._fs.open(self.url(key), "rb")
