@@ -1,0 +1,212 @@
+"""Picture batch -> encoded boxes and class logits: the detector's network and the priors its boxes are encoded against.
+
+Stands between the dataset and the loss on the route. Plain 3x3 convolutions with ReLU6 (they train faster on a CPU
+than depthwise ones, and int8 costs them nothing), a feature pyramid down and up again, one decoupled head a level.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from trainer.norm import BatchNorm
+
+STRIDES: Final = (8, 16, 32)
+
+# Side of a prior in strides. At 4, centre offsets of two cells and sizes of 1/3 to 3 times the prior both stay
+# within about +-6 in encoded units, so that one int8 scale serves all four numbers (step 0.05: 0.01 strides, 0.5 %).
+PRIOR_STRIDES: Final = 4.0
+
+# Scales of the centre and of the size in the encoding, the defaults of TFLite_Detection_PostProcess.
+CENTER_SCALE: Final = 10.0
+SIZE_SCALE: Final = 5.0
+
+# Probability that every class starts with: most cells hold nothing (Lin et al., Focal Loss, section 4.1).
+START_SCORE: Final = 0.01
+
+Size = Literal["nano", "small", "medium"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Widths:
+    """Channels of the network.
+
+    `stages` are the channels at strides 2, 4, 8, 16, 32; `blocks` the residual blocks at strides 4, 8, 16, 32.
+    """
+
+    stages: tuple[int, int, int, int, int]
+    blocks: tuple[int, int, int, int]
+    pyramid: int
+    head: int
+
+
+WIDTHS: Final[dict[Size, Widths]] = {
+    "nano": Widths(stages=(8, 16, 32, 64, 128), blocks=(0, 1, 1, 1), pyramid=32, head=32),
+    "small": Widths(stages=(16, 32, 64, 128, 192), blocks=(0, 1, 2, 1), pyramid=64, head=48),
+    "medium": Widths(stages=(24, 48, 96, 192, 320), blocks=(1, 2, 2, 2), pyramid=96, head=64),
+}
+
+
+def build_model(num_classes: int, image_size: int, model: Size = "small") -> keras.Model:
+    """The network, with fresh weights.
+
+    Args:
+        num_classes: Classes without background; class 0 is label id 1.
+        image_size: Side of the pictures in pixels, a multiple of 32.
+        model: Its size.
+
+    Returns:
+        A model from float32 pictures [B, H, W, 3], RGB in [-1, 1], to {"boxes": float32 [B, A, 4], encoded
+        (ty, tx, th, tw) against `priors`, "scores": float32 [B, A, C] logits}; A runs over the levels of `STRIDES`,
+        each row by row.
+    """
+    widths = WIDTHS[model]
+    pictures = keras.Input((image_size, image_size, 3), name="image")
+    levels = _pyramid(_backbone(pictures, widths), widths)
+    boxes = [_head(level, widths.head, 4, f"boxes_{stride}") for level, stride in zip(levels, STRIDES, strict=True)]
+    scores = [
+        _head(level, widths.head, num_classes, f"scores_{stride}", start=-float(np.log(1 / START_SCORE - 1)))
+        for level, stride in zip(levels, STRIDES, strict=True)
+    ]
+    outputs = {
+        "boxes": keras.layers.Concatenate(axis=1, name="boxes", dtype="float32")(boxes),
+        "scores": keras.layers.Concatenate(axis=1, name="scores", dtype="float32")(scores),
+    }
+    return keras.Model(pictures, outputs, name=f"detector_{model}")
+
+
+def priors(image_size: int) -> NDArray[np.float32]:
+    """The priors of all cells.
+
+    Args:
+        image_size: Side of the pictures in pixels, a multiple of 32.
+
+    Returns:
+        float32 array [A, 4], (ycenter, xcenter, height, width) as fractions of the picture, in the model's order.
+    """
+    levels = []
+    for stride in STRIDES:
+        cells = image_size // stride
+        centers = (np.arange(cells, dtype=np.float32) + 0.5) / cells
+        y, x = np.meshgrid(centers, centers, indexing="ij")
+        side = np.full(cells * cells, PRIOR_STRIDES * stride / image_size, np.float32)
+        levels.append(np.stack([y.ravel(), x.ravel(), side, side], axis=1))
+    return np.concatenate(levels).astype(np.float32)
+
+
+def decode_boxes(encoded: Any, anchors: Any) -> tf.Tensor:
+    """Encoded boxes -> corners, as TFLite_Detection_PostProcess does it.
+
+    Args:
+        encoded: float32 [..., A, 4], (ty, tx, th, tw).
+        anchors: float32 [A, 4], `priors(image_size)`.
+
+    Returns:
+        float32 [..., A, 4], (ymin, xmin, ymax, xmax) as fractions of the picture, not clipped.
+    """
+    center = encoded[..., :2] * (1 / CENTER_SCALE) * anchors[:, 2:] + anchors[:, :2]
+    # e^4 priors is beyond any picture; without the bound one wild step overflows.
+    half = tf.exp(tf.minimum(encoded[..., 2:] * (1 / SIZE_SCALE), 4.0)) * (anchors[:, 2:] * 0.5)
+    return tf.concat([center - half, center + half], axis=-1)
+
+
+def _backbone(pictures: Any, widths: Widths) -> list[Any]:
+    """Features at strides 8, 16 and 32."""
+    x = _conv(pictures, widths.stages[0], name="stem", strides=2)
+    levels = []
+    for stage, (channels, blocks) in enumerate(zip(widths.stages[1:], widths.blocks, strict=True), start=2):
+        x = _conv(x, channels, name=f"stage{stage}_down", strides=2)
+        for block in range(blocks):
+            x = _block(x, channels, f"stage{stage}_block{block}")
+        levels.append(x)
+    levels[-1] = _pool_pyramid(levels[-1], widths.stages[-1])
+    return levels[1:]
+
+
+def _pyramid(levels: list[Any], widths: Widths) -> list[Any]:
+    """FPN then PAN: the same levels, each of `widths.pyramid` channels, each seeing all the others."""
+    channels = widths.pyramid
+    laterals = [_conv(level, channels, name=f"lateral{i}", kernel=1) for i, level in enumerate(levels)]
+    x = laterals[-1]
+    down = [x]
+    for i in (1, 0):
+        x = _conv(_add(laterals[i], _double(x, f"up{i}"), f"fpn{i}_add"), channels, name=f"fpn{i}")
+        down.insert(0, x)
+    merged = [x]
+    for i in (1, 2):
+        x = _add(down[i], _conv(x, channels, name=f"pan{i}_down", strides=2), f"pan{i}_add")
+        x = _conv(x, channels, name=f"pan{i}")
+        merged.append(x)
+    return merged
+
+
+def _head(level: Any, channels: int, outputs: int, name: str, start: float = 0.0) -> Any:
+    """One 3x3 convolution and the 1x1 predictor, cells in rows: [B, cells, outputs]."""
+    x = _conv(level, channels, name=f"{name}_conv")
+    x = keras.layers.Conv2D(
+        outputs,
+        1,
+        bias_initializer=keras.initializers.Constant(start),
+        kernel_initializer=keras.initializers.RandomNormal(stddev=0.01),
+        name=f"{name}_out",
+    )(x)
+    return keras.layers.Reshape((-1, outputs), name=f"{name}_rows")(x)
+
+
+def _conv(x: Any, channels: int, *, name: str, kernel: int = 3, strides: int = 1, activate: bool = True) -> Any:
+    """Convolution, batch normalization and, with `activate`, ReLU6."""
+    x = keras.layers.Conv2D(
+        channels,
+        kernel,
+        strides=strides,
+        padding="same",
+        use_bias=False,
+        kernel_initializer="he_normal",
+        name=name,
+    )(x)
+    x = BatchNorm(name=f"{name}_norm")(x)
+    return keras.layers.ReLU(6.0, name=f"{name}_relu")(x) if activate else x
+
+
+def _block(x: Any, channels: int, name: str) -> Any:
+    """Residual block: two 3x3 convolutions, half the channels between them."""
+    inner = _conv(x, channels // 2, name=f"{name}_in")
+    return _add(x, _conv(inner, channels, name=f"{name}_out"), f"{name}_add")
+
+
+def _pool_pyramid(x: Any, channels: int) -> Any:
+    """SPPF: max pooling over 5, 9 and 13 cells beside the features, so that one cell sees the whole picture."""
+    x = _conv(x, channels // 2, name="pool_in", kernel=1)
+    pool: Callable[[str], Any] = lambda name: keras.layers.MaxPooling2D(5, strides=1, padding="same", name=name)  # noqa: E731
+    first = pool("pool5")(x)
+    second = pool("pool9")(first)
+    third = pool("pool13")(second)
+    joined = keras.layers.Concatenate(name="pool_join")([x, first, second, third])
+    return _conv(joined, channels, name="pool_out", kernel=1)
+
+
+def _add(a: Any, b: Any, name: str) -> Any:
+    return keras.layers.Add(name=name)([a, b])
+
+
+def _double(x: Any, name: str) -> Any:
+    """Nearest-neighbour upsampling by two; Keras's own layer would lower to TILE in TFLite."""
+    return Double(name=name)(x)
+
+
+@keras.saving.register_keras_serializable("voc2tflite")
+class Double(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
+    """[B, H, W, C] -> [B, 2H, 2W, C] by repetition, as one RESIZE_NEAREST_NEIGHBOR."""
+
+    def call(self, x: Any) -> Any:
+        """Repeat each cell twice in both directions."""
+        return tf.image.resize(x, (2 * x.shape[1], 2 * x.shape[2]), method="nearest")
+
+    def compute_output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Of the doubled map."""
+        batch, height, width, channels = input_shape
+        return batch, 2 * height, 2 * width, channels

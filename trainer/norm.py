@@ -1,0 +1,70 @@
+"""Batch normalization that is fast on one device and exact over several."""
+
+from typing import Any, Final
+
+import keras
+import tensorflow as tf
+
+# Of the moving statistics. Keras's applications use 0.999: with a few hundred steps that still holds the start.
+MOMENTUM: Final = 0.97
+EPSILON: Final = 1e-3
+
+
+@keras.saving.register_keras_serializable("voc2tflite")
+class BatchNorm(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
+    """Normalization over the global batch, whatever the number of replicas.
+
+    Keras 3's layer computes the moments from small operations, and per replica; TensorFlow's fused kernel does one
+    pass but knows one device. So: fused on one replica, moments averaged over the replicas on several.
+    """
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Make the weights, one number a channel."""
+        shape = (input_shape[-1],)
+        # Statistics stay float32 under mixed precision.
+        self.gamma = self.add_weight(name="gamma", shape=shape, initializer="ones", dtype="float32", autocast=False)
+        self.beta = self.add_weight(name="beta", shape=shape, initializer="zeros", dtype="float32", autocast=False)
+        self.moving_mean = self._statistic("moving_mean", shape, "zeros")
+        self.moving_variance = self._statistic("moving_variance", shape, "ones")
+
+    def _statistic(self, name: str, shape: tuple[int | None, ...], initializer: str) -> Any:
+        return self.add_weight(
+            name=name,
+            shape=shape,
+            initializer=initializer,
+            trainable=False,
+            dtype="float32",
+            autocast=False,
+            aggregation="mean",
+        )
+
+    def call(self, x: Any, training: bool = False) -> Any:  # noqa: FBT001, FBT002 - Keras's own signature
+        """Normalize [B, H, W, C] by the batch's moments in training, by the moving ones else."""
+        if not training:
+            scale = self.gamma * tf.math.rsqrt(self.moving_variance + EPSILON)
+            offset = self.beta - self.moving_mean * scale
+            return x * tf.cast(scale, x.dtype) + tf.cast(offset, x.dtype)
+        if tf.distribute.get_strategy().num_replicas_in_sync == 1:
+            y, mean, variance = tf.compat.v1.nn.fused_batch_norm(
+                x, tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta), epsilon=EPSILON, is_training=True
+            )
+        else:
+            y, mean, variance = self._over_replicas(x)
+        self.moving_mean.assign(self.moving_mean * MOMENTUM + mean * (1 - MOMENTUM))
+        self.moving_variance.assign(self.moving_variance * MOMENTUM + variance * (1 - MOMENTUM))
+        return y
+
+    def _over_replicas(self, x: Any) -> tuple[Any, Any, Any]:
+        """Normalized values, mean and (unbiased, as the fused kernel gives it) variance over all replicas' pictures."""
+        wide = tf.cast(x, tf.float32)
+        replica = tf.distribute.get_replica_context()
+        moments = tf.stack([tf.reduce_mean(wide, (0, 1, 2)), tf.reduce_mean(tf.square(wide), (0, 1, 2))])
+        mean, square = tf.unstack(replica.all_reduce(tf.distribute.ReduceOp.MEAN, moments))
+        variance = tf.maximum(square - tf.square(mean), 0.0)
+        y = tf.nn.batch_normalization(wide, mean, variance, self.beta, self.gamma, EPSILON)
+        count = tf.cast(tf.size(x) // x.shape[-1] * replica.num_replicas_in_sync, tf.float32)
+        return tf.cast(y, x.dtype), mean, variance * count / tf.maximum(count - 1, 1.0)
+
+    def compute_output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
+        """The input's."""
+        return input_shape
