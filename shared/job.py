@@ -193,14 +193,30 @@ class Job(Frozen):
         Raises:
             KeyError: The job has no such shard.
         """
+        split, index = self._place(shard)
+        return self.splits[split].digests[index]
+
+    def ordinal(self, shard: str) -> int:
+        """The place of `shard` in `shards`, from 0.
+
+        Raises:
+            KeyError: The job has no such shard.
+        """
+        split, index = self._place(shard)
+        before = SPLITS[: SPLITS.index(split)]
+        return sum(len(self.splits[name].digests) for name in before if name in self.splits) + index
+
+    def _place(self, shard: str) -> tuple[Split, int]:
         match = SHARD_NAME.fullmatch(shard)
         if match is None:
             raise KeyError(shard)
-        split, index, count = match[1], int(match[2]), int(match[3])
-        digests = self.splits[split].digests  # type: ignore[index]  # the pattern admits only split names
-        if count != len(digests) or index >= count:
+        split: Split = match[1]  # type: ignore[assignment]  # the pattern admits only split names
+        index = int(match[2])
+        if split not in self.splits or shard != shard_name(split, index, len(self.splits[split].digests)):
             raise KeyError(shard)
-        return digests[index]
+        if index >= len(self.splits[split].digests):
+            raise KeyError(shard)
+        return split, index
 
 
 def stem(path: str) -> str:

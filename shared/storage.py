@@ -7,8 +7,8 @@ flushed, fsynced, renamed, and its folder fsynced; on an object store it is one 
 import os
 import socket
 import uuid
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +55,28 @@ class Storage:
             return
         temporary = self.stage(key, content)
         self.publish(temporary, key)
+
+    def write_lines(self, key: str, lines: Iterable[str]) -> None:
+        """Write `key` from a stream of lines, whole or not at all; memory does not grow with their number."""
+        if not self.is_local:
+            with _Doing(self.url(key), "write"), self._fs.open(self.url(key), "wb") as file:
+                file.writelines(line.encode() + b"\n" for line in lines)
+            return
+        temporary = self._temporary(key)
+        with _Doing(self.url(key), "write"), _removed_on_error(temporary), open(temporary, "xb") as file:
+            file.writelines(line.encode() + b"\n" for line in lines)
+            file.flush()
+            os.fsync(file.fileno())
+        self.publish(temporary, key)
+
+    def remove_temporaries(self, folder: str) -> None:
+        """Remove the half-written files directly in `folder`, once nobody can be writing them."""
+        if not self.is_local or not self.local_path(folder).is_dir():
+            return
+        with _Doing(self.url(folder), "clear"):
+            for name in os.listdir(self.local_path(folder)):
+                if TEMPORARY_MARK in name:
+                    self.local_path(f"{folder}/{name}").unlink(missing_ok=True)
 
     def create(self, key: str, content: bytes) -> bool:
         """Write `key` only if it does not exist yet; False if it does. Atomic on a folder, best effort on objects."""
@@ -194,6 +216,16 @@ class _Doing:
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, OSError):
             raise StorageError(f"cannot {self._doing} {self._url}: {error.strerror or error}") from error
+
+
+@contextmanager
+def _removed_on_error(temporary: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,0 +1,108 @@
+"""The Celery application factory, queue settings and task names: the only place that knows how messages travel.
+
+A message is a hint. Every setting that is not Celery's default has its reason here; measured on Celery 5.7.0,
+kombu 5.7.0 and Redis 7.0.
+"""
+
+from typing import Any, Final
+
+from celery import Celery
+from kombu.exceptions import OperationalError
+
+from shared.errors import BrokerError
+from shared.job import Frozen
+
+SHARD_TASK: Final = "shard.write"
+SHARD_QUEUE: Final = "shards"
+RUN_TASK: Final = "run.train"
+RUN_QUEUE: Final = "train"
+
+_TRANSPORT: Final[dict[str, Any]] = {
+    # Only for a message whose worker died between BRPOP and its acknowledgement; we acknowledge early.
+    "visibility_timeout": 3600,
+    # The default sweep made redelivery take over 80 s, whatever the visibility time-out.
+    "unacked_restore_interval": 5,
+    "unacked_restore_throttle": 1,
+    # A stale mutex of a killed worker blocked redelivery for 300 s.
+    "unacked_mutex_expire": 10,
+    "socket_connect_timeout": 5,
+    "socket_timeout": 30,
+    "socket_keepalive": True,
+    "health_check_interval": 10,
+}
+
+_SETTINGS: Final[dict[str, Any]] = {
+    # JSON only: a pickle in a message is code from whoever can write to Redis.
+    "accept_content": ["json"],
+    "task_serializer": "json",
+    "result_serializer": "json",
+    # Leases and receipts decide what was done; late acknowledgement starts second copies on a reset connection.
+    "task_acks_late": False,
+    "task_ignore_result": True,
+    # A waiting worker must not hoard the hints of others.
+    "worker_prefetch_multiplier": 1,
+    "worker_disable_prefetch": True,
+    # Lost the task 3 times of 3; we acknowledge early and go on working while Redis is away.
+    "worker_cancel_long_running_tasks_on_connection_loss": False,
+    "broker_connection_retry_on_startup": True,
+    # A worker outlives any outage of Redis.
+    "broker_connection_max_retries": None,
+    # Logging is ours (shared/logs.py), one line an event.
+    "worker_hijack_root_logger": False,
+    "worker_redirect_stdouts": False,
+    # Remote control keeps a reply queue per worker in Redis, and answers in 4 to 13 s; heartbeats are in the ledger.
+    "worker_enable_remote_control": False,
+    "worker_send_task_events": False,
+    "task_create_missing_queues": True,
+}
+
+
+class RunHint(Frozen):
+    """The message that tells a trainer of a run; what is asked is in the run's `request.json`."""
+
+    run: str
+
+
+def celery_app(name: str, broker_url: str, queue: str, **settings: Any) -> Celery:
+    """The Celery application of one service.
+
+    Args:
+        name: The service's name.
+        broker_url: Redis, with its password; never logged.
+        queue: What a worker of this application consumes unless told by `-Q`.
+        **settings: Celery settings of this service alone.
+
+    Returns:
+        The configured application; no connection is made.
+    """
+    app = Celery(name, broker=_with_tls_check(broker_url), set_as_current=False)
+    app.conf.update(_SETTINGS, **settings)
+    transport = dict(_TRANSPORT)
+    if broker_url.startswith("unix://") or "+socket" in broker_url:
+        # A unix socket knows no TCP keepalive, and kombu names the scheme otherwise than redis-py.
+        app.conf.broker_url = "redis+socket://" + broker_url.split("://", 1)[1]
+        transport.pop("socket_keepalive")
+    app.conf.broker_transport_options = transport
+    app.conf.task_default_queue = queue
+    return app
+
+
+def send(app: Celery, *, task: str, queue: str, message: Frozen, task_id: str) -> None:
+    """Put one message on `queue`, once, without Celery's own retries: the reconciler sends again.
+
+    Raises:
+        BrokerError: Redis did not take it.
+    """
+    try:
+        app.send_task(
+            task, args=[message.model_dump(mode="json")], queue=queue, task_id=task_id, retry=False, ignore_result=True
+        )
+    except (OperationalError, OSError) as error:
+        raise BrokerError(f"cannot send {task_id} to the queue {queue!r}: {error}") from error
+
+
+def _with_tls_check(broker_url: str) -> str:
+    """Kombu wants the check of the server's certificate spelled out in a `rediss://` URL: required unless it says."""
+    if broker_url.startswith("rediss://") and "ssl_cert_reqs" not in broker_url:
+        return broker_url + ("&" if "?" in broker_url else "?") + "ssl_cert_reqs=required"
+    return broker_url

@@ -1,0 +1,15 @@
+"""Settings of the workers (`VOC_*`)."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from shared.settings import CommonSettings
+
+
+class WorkerSettings(CommonSettings):
+    """What a worker adds to the common settings."""
+
+    stall_s: float = Field(default=60.0, ge=1, description="A picture that takes longer ends its worker process")
+    soft_stop_s: float = Field(default=20.0, ge=1, description="Time to finish or give back a shard when asked to stop")
+    heartbeat_file: Path | None = Field(default=None, description="Touched while Redis answers; for health checks")
