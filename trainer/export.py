@@ -1,0 +1,178 @@
+"""Trained Keras model → four `.tflite` forms with non-maximum suppression inside, and Keras's own two formats.
+
+Stands after training on the route. The weights go into the graph as constants: a function that captures live Keras 3
+variables converts "successfully" into a model without weights (D-export). TensorFlow only, no files but temporary ones.
+"""
+
+import logging
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from trainer.description import PIXEL_MEAN, PIXEL_STD, ModelDescription
+from trainer.metadata import POSTPROCESS_OP, with_metadata
+from trainer.postprocess import BOX_SCALES, NmsOptions
+
+logger = logging.getLogger(__name__)
+
+Form = Literal["float32", "float16", "dynamic", "int8"]
+FORMS: Final[tuple[Form, ...]] = ("float32", "float16", "dynamic", "int8")
+
+# More pictures change no range of BCCD's network by more than a step; each costs about 30 ms a calibrating pass.
+CALIBRATION_IMAGES: Final = 128
+
+Pictures = Callable[[], Iterable[NDArray[np.uint8]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedModel:
+    """What is exported: `keras_model` as `build_model` makes it, `priors` float32 [A, 4] (ycenter, xcenter, h, w)."""
+
+    keras_model: Any
+    priors: NDArray[np.float32]
+    description: ModelDescription
+    nms: NmsOptions = field(default_factory=NmsOptions)
+
+
+def export_forms(model: TrainedModel, calibration: Pictures, progress: Callable[[Form], None]) -> dict[Form, bytes]:
+    """Convert a model into every form, metadata included.
+
+    Args:
+        model: The trained network.
+        calibration: Gives stored training pictures, each uint8 [H, W, 3], RGB; up to `CALIBRATION_IMAGES` are used.
+        progress: Called with the form before it is made.
+
+    Returns:
+        The files' bytes by form, in the order of `FORMS`.
+
+    Raises:
+        ExportError: The converter made something clients do not load.
+    """
+    forms: dict[Form, bytes] = {}
+    with tempfile.TemporaryDirectory(prefix="voc-export-") as folder:
+        save_frozen(model, Path(folder))
+        for form in FORMS:
+            progress(form)
+            converted = _convert(Path(folder), form, calibration)
+            forms[form] = with_metadata(converted, replace(model.description, form=form))
+            logger.info("form_exported", extra={"form": form, "size_bytes": len(forms[form])})
+    return forms
+
+
+def save_frozen(model: TrainedModel, folder: Path) -> None:
+    """Save a model with constant weights and detections as outputs as a SavedModel: the converter's input, and ours.
+
+    Signature `serving_default`: `image` float32 [1, H, W, 3], RGB in [-1, 1] → `boxes` float32 [1, D, 4],
+    (ymin, xmin, ymax, xmax) in [0, 1]; `classes` from 0 and `scores`, float32 [1, D]; `count` float32 [1].
+    """
+    size = model.description.image_size
+    with tf.device("/CPU:0"):
+        detect = _detect_function(model)
+        image = tf.TensorSpec((1, size, size, 3), tf.float32, name="image")
+        module = tf.Module()
+        module.detect = tf.function(detect, input_signature=[image])
+        tf.saved_model.save(module, str(folder), signatures=module.detect.get_concrete_function())
+
+
+def _detect_function(model: TrainedModel) -> Callable[[Any], dict[str, Any]]:
+    """Image → the op's four outputs, weights as constants."""
+    network = model.keras_model
+    # Taken outside the trace: inside it they would be read from live variables, which the converter drops.
+    trainable = [np.asarray(variable) for variable in network.trainable_variables]
+    frozen = [np.asarray(variable) for variable in network.non_trainable_variables]
+    nms = _postprocess_function(model)
+
+    def detect(image: Any) -> dict[str, Any]:
+        constants = ([tf.constant(value) for value in values] for values in (trainable, frozen))
+        outputs, _ = network.stateless_call(*constants, image, training=False)
+        scores = tf.sigmoid(outputs["scores"])
+        # The op's column 0 is background; class ids come out from 0 without it.
+        scores = tf.concat([tf.zeros_like(scores[..., :1]), scores], axis=-1)
+        boxes, classes, best, count = nms(outputs["boxes"], scores, tf.constant(model.priors))
+        return {"boxes": boxes, "classes": classes, "scores": best, "count": count}
+
+    return detect
+
+
+def _postprocess_function(model: TrainedModel) -> Any:
+    """Decode and NMS in TensorFlow, marked so that the converter puts the custom op in its place."""
+    nms = model.nms
+
+    # The first argument must be called `self`, or the converter does not recognise the composite.
+    def postprocess(self: Any, scores: Any, priors: Any) -> tuple[Any, Any, Any, Any]:
+        scaled = self / tf.constant(BOX_SCALES)
+        centre = scaled[..., :2] * priors[:, 2:] + priors[:, :2]
+        half = tf.exp(scaled[..., 2:]) * priors[:, 2:] / 2
+        boxes = tf.concat([centre - half, centre + half], axis=-1)[:, :, None, :]
+        found = tf.image.combined_non_max_suppression(
+            boxes,
+            scores[..., 1:],
+            nms.max_detections,
+            nms.max_detections,
+            iou_threshold=nms.iou_threshold,
+            score_threshold=nms.score_threshold,
+            clip_boxes=False,
+        )
+        return (
+            found.nmsed_boxes,
+            found.nmsed_classes,
+            found.nmsed_scores,
+            tf.cast(found.valid_detections, tf.float32),
+        )
+
+    return tf.function(
+        postprocess, experimental_implements=_implements(len(model.description.labels), nms), autograph=False
+    )
+
+
+def _implements(num_classes: int, nms: NmsOptions) -> str:
+    """The op's name and options as the text of a `NameAttrList`."""
+    options = {
+        "max_detections": f"i: {nms.max_detections}",
+        "max_classes_per_detection": "i: 1",
+        "detections_per_class": f"i: {nms.max_detections}",
+        "use_regular_nms": "b: true",
+        "nms_score_threshold": f"f: {nms.score_threshold}",
+        "nms_iou_threshold": f"f: {nms.iou_threshold}",
+        "num_classes": f"i: {num_classes}",
+        "y_scale": f"f: {BOX_SCALES[0]}",
+        "x_scale": f"f: {BOX_SCALES[1]}",
+        "h_scale": f"f: {BOX_SCALES[2]}",
+        "w_scale": f"f: {BOX_SCALES[3]}",
+    }
+    attributes = [f'attr {{ key: "{key}" value {{ {value} }} }}' for key, value in options.items()]
+    return " ".join([f'name: "{POSTPROCESS_OP.decode()}"', *attributes])
+
+
+def _convert(saved_model: Path, form: Form, calibration: Pictures) -> bytes:
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model))
+    converter.allow_custom_ops = True
+    if form != "float32":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if form == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    if form == "int8":
+        converter.representative_dataset = lambda: representative(calibration())
+        converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
+        converter.inference_input_type = tf.uint8
+    return bytes(converter.convert())
+
+
+def representative(pictures: Iterable[NDArray[np.uint8]]) -> Iterator[list[NDArray[np.float32]]]:
+    """Calibration samples: [float32 [1, H, W, 3]] in [-1, 1], each made to hold a 0 and a 255.
+
+    Photos alone gave a uint8 input of scale .006275, and clients that feed raw bytes (MediaPipe) saw other boxes;
+    with both ends of the range in every sample the scale is 1/127.5.
+    """
+    for index, picture in enumerate(pictures):
+        if index == CALIBRATION_IMAGES:
+            return
+        sample = (picture.astype(np.float32) - PIXEL_MEAN) / PIXEL_STD
+        sample[0, 0], sample[0, 1] = -1.0, 1.0
+        yield [sample[None]]
