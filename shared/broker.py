@@ -87,18 +87,23 @@ def celery_app(name: str, broker_url: str, queue: str, **settings: Any) -> Celer
     return app
 
 
-def send(app: Celery, *, task: str, queue: str, message: Frozen, task_id: str) -> None:
-    """Put one message on `queue`, once, without Celery's own retries: the reconciler sends again.
+class Broker:
+    """Sends hints, once each, without Celery's own retries: the reconciler sends again what got lost."""
 
-    Raises:
-        BrokerError: Redis did not take it.
-    """
-    try:
-        app.send_task(
-            task, args=[message.model_dump(mode="json")], queue=queue, task_id=task_id, retry=False, ignore_result=True
-        )
-    except (OperationalError, OSError) as error:
-        raise BrokerError(f"cannot send {task_id} to the queue {queue!r}: {error}") from error
+    def __init__(self, broker_url: str) -> None:
+        self._app = celery_app("producer", broker_url, SHARD_QUEUE)
+
+    def send(self, *, task: str, queue: str, message: Frozen, task_id: str) -> None:
+        """Put one message on `queue`.
+
+        Raises:
+            BrokerError: Redis did not take it.
+        """
+        content = message.model_dump(mode="json")
+        try:
+            self._app.send_task(task, args=[content], queue=queue, task_id=task_id, retry=False, ignore_result=True)
+        except (OperationalError, OSError) as error:
+            raise BrokerError(f"cannot send {task_id} to the queue {queue!r}: {error}") from error
 
 
 def _with_tls_check(broker_url: str) -> str:

@@ -1,20 +1,28 @@
 """The error tree: one sentence a class, so that a caller can tell what to do from the type alone."""
 
+from typing import ClassVar
+
 
 class PipelineError(Exception):
     """Base of all errors that this project raises on purpose; the text is written for the person at the terminal."""
 
 
 class InputError(PipelineError):
-    """This pair will never succeed as it is: quarantine it, count it, go on with the others."""
+    """This pair will never succeed as it is: quarantine it, count it, go on with the others. `kind` is its counter."""
+
+    kind: ClassVar[str] = "pair_unreadable"
 
 
 class AnnotationError(InputError):
     """The XML is malformed, hostile or not a VOC annotation."""
 
+    kind = "annotation_unreadable"
+
 
 class ImageError(InputError):
     """The picture cannot be read: damaged, of an unknown format, or too large."""
+
+    kind = "image_unreadable"
 
 
 class LintError(PipelineError):

@@ -47,6 +47,12 @@ class Storage:
             raise StorageError(f"{self.url(key)}: this needs a store in a local folder")
         return Path(self.root, key)
 
+    def make_root(self) -> None:
+        """Make the store's folder; only for a person's own command, so that a vanished mount is never papered over."""
+        if self.is_local:
+            with _Doing(self.root, "make"):
+                Path(self.root).mkdir(parents=True, exist_ok=True)
+
     def write(self, key: str, content: bytes) -> None:
         """Write `key` whole or not at all, replacing what is there."""
         if not self.is_local:
@@ -98,22 +104,22 @@ class Storage:
 
     def stage(self, key: str, content: bytes) -> Path:
         """Write `content` beside `key` under a temporary name, flushed to disk; local stores only."""
+        temporary = self._temporary(key)
+        with _Doing(self.url(key), "write"), _removed_on_error(temporary), open(temporary, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        return temporary
+
+    def _temporary(self, key: str) -> Path:
+        """A name beside `key` that nobody else uses; its folder exists."""
         target = self.local_path(key)
-        temporary = target.with_name(
-            f"{target.name}{TEMPORARY_MARK}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        )
+        if not Path(self.root).is_dir():
+            raise StorageError(f"cannot write {self.url(key)}: the store {self.root} is not there (mounted?)")
         with _Doing(self.url(key), "write"):
             target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with open(temporary, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-            except BaseException:
-                with suppress(OSError):
-                    temporary.unlink()
-                raise
-        return temporary
+        owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        return target.with_name(f"{target.name}{TEMPORARY_MARK}{owner}")
 
     def publish(self, temporary: Path, key: str) -> None:
         """Rename a staged file to its final name and make the name durable."""
