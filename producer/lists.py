@@ -1,0 +1,128 @@
+"""`ImageSets/Main/{train,val,test,trainval}.txt` → the split of each picture below their folder. Pure."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from producer.pairs import image_stem
+from shared.job import SPLITS, Split
+from shared.manifest import Finding, Rank
+
+# The devkit's class lists end each line with -1, 0 or 1; some tools write train.txt in that form.
+_CLASS_FLAG: Final = re.compile(r"^(.*\S)\s+-?[01]$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitLists:
+    """The lists of one devkit folder: `root` is what `ImageSets` lies in ("" for the scanned root itself).
+
+    `lines` has the stripped, non-empty lines of each list that exists, by name (`train`, `val`, `test`, `trainval`).
+    """
+
+    root: str
+    lines: Mapping[str, Sequence[str]]
+
+    def path(self, name: str) -> str:
+        """The list's path, for a person."""
+        return f"{self.root}/ImageSets/Main/{name}.txt".lstrip("/")
+
+
+def read_lists(images: Sequence[str], lists: Sequence[SplitLists], findings: list[Finding]) -> list[Split | None]:
+    """The split of each picture by the lists of the innermost folder that has any.
+
+    Args:
+        images: Relative paths, sorted.
+        lists: One entry a devkit folder.
+        findings: Grows by what the lists name wrongly, and by the pictures that no list names.
+
+    Returns:
+        One split a picture, None where no list names it.
+    """
+    splits: list[Split | None] = [None] * len(images)
+    members = _members(images, lists)
+    for entry in lists:
+        by_stem = _by_stem(images, members[entry.root])
+        seen: dict[int, str] = {}
+        for name, split in _lists_to_read(entry):
+            listed = _resolve(images, entry, name, by_stem, findings)
+            for index in _once(listed, entry.path(name), images, findings):
+                if name == "trainval" and seen.get(index) in ("train", "val"):
+                    continue
+                if index in seen:
+                    findings.append(_twice(images[index], "listed_in_two", f"in {seen[index]}.txt and {name}.txt"))
+                    continue
+                seen[index] = name
+                splits[index] = split
+    findings.extend(
+        Finding(file=image, rank="dropped", kind="not_listed", found="in no ImageSets list", done="left out")
+        for image, split in zip(images, splits, strict=True)
+        if split is None
+    )
+    return splits
+
+
+def _lists_to_read(entry: SplitLists) -> list[tuple[str, Split]]:
+    """`trainval` counts only where train or val is missing: then it is the missing one, less what the other names."""
+    chosen: list[tuple[str, Split]] = [(split, split) for split in SPLITS if split in entry.lines]
+    if "trainval" in entry.lines and not {"train", "val"} <= entry.lines.keys():
+        chosen.append(("trainval", "val" if "train" in entry.lines else "train"))
+    return chosen
+
+
+def _members(images: Sequence[str], lists: Sequence[SplitLists]) -> dict[str, list[int]]:
+    """Indices of the pictures below each lists' folder, each picture at its innermost one."""
+    roots = sorted((entry.root for entry in lists), key=len, reverse=True)
+    members: dict[str, list[int]] = {root: [] for root in roots}
+    for index, image in enumerate(images):
+        root = next((root for root in roots if not root or image.startswith(f"{root}/")), None)
+        if root is not None:
+            members[root].append(index)
+    return members
+
+
+def _by_stem(images: Sequence[str], indices: Iterable[int]) -> dict[str, list[int]]:
+    by_stem: dict[str, list[int]] = defaultdict(list)
+    for index in indices:
+        image = images[index]
+        by_stem[image[image.rfind("/") + 1 : image.rfind(".")]].append(index)
+    return by_stem
+
+
+def _resolve(
+    images: Sequence[str], entry: SplitLists, name: str, by_stem: Mapping[str, list[int]], findings: list[Finding]
+) -> list[int]:
+    """The picture that each line of a list means; a line that means none, or several, becomes a finding."""
+    found: list[int] = []
+    for line in entry.lines[name]:
+        flagged = _CLASS_FLAG.match(line)
+        stems = [line, image_stem(line), *([image_stem(flagged[1])] if flagged else [])]
+        candidates = next((by_stem[stem] for stem in stems if stem in by_stem), [])
+        folder = f"{entry.root}/JPEGImages/".lstrip("/")
+        devkit = [index for index in candidates if images[index].startswith(folder)]
+        chosen = devkit if len(candidates) > 1 and devkit else candidates
+        if len(chosen) == 1:
+            found.append(chosen[0])
+            continue
+        names = ", ".join(images[index] for index in chosen)
+        kind, text = ("list_ambiguous", f"could mean {names}") if chosen else ("listed_without_pair", "no such pair")
+        rank: Rank = "quarantined" if chosen else "info"
+        findings.append(
+            Finding(file=entry.path(name), rank=rank, kind=kind, found=f"{line}: {text}", done="line not used")
+        )
+    return found
+
+
+def _once(listed: Iterable[int], path: str, images: Sequence[str], findings: list[Finding]) -> list[int]:
+    """The pictures in order, repetitions reported."""
+    seen: dict[int, None] = {}
+    for index in listed:
+        if index in seen:
+            findings.append(_twice(images[index], "listed_twice", f"more than once in {path}"))
+        seen[index] = None
+    return list(seen)
+
+
+def _twice(image: str, kind: str, found: str) -> Finding:
+    return Finding(file=image, rank="error", kind=kind, found=found, done="the submit is stopped")

@@ -1,0 +1,224 @@
+"""Pairs → what their XML says and a fingerprint of each: classes, counts, findings. The only door that opens the files.
+
+Pictures are not decoded: of each only the size in bytes, the first and the last 4 KiB are read, enough to notice that
+a file was replaced and to find candidates for equal pictures.
+"""
+
+import hashlib
+import os
+from array import array
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+from producer.boxsizes import BoxSizes
+from shared.annotation import EMPTY, MAX_XML_BYTES, Annotation, read_annotation
+from shared.errors import AnnotationError
+from shared.job import JobSpec
+from shared.manifest import Finding
+
+# (stage, done, total or None while it is not known)
+Progress = Callable[[str, int, int | None], None]
+
+# Picture path and XML path (None: background without XML), relative to the data set's folder.
+Pair = tuple[str, str | None]
+
+_SAMPLE_BYTES: Final = 4096
+_CHUNK_PAIRS: Final = 512
+
+# A pool takes 0.7 s to start (spawn, import of lxml and pydantic), as long as one process takes for about 5,000 pairs.
+_POOL_FROM_PAIRS: Final = 20_000
+_POOL_PROCESSES_MOST: Final = 16
+
+
+@dataclass(slots=True, kw_only=True)
+class PairsRead:
+    """What was read, pair by pair in their order (`fingerprints`, `pictures`) and in sum.
+
+    `fingerprints` hash the XML and `pictures`; `pictures` hash size and sample of the picture file. 64 bits each.
+    `class_counts` are of the objects kept, by class name.
+    """
+
+    fingerprints: "array[int]" = field(default_factory=lambda: array("Q"))
+    pictures: "array[int]" = field(default_factory=lambda: array("Q"))
+    counts: Counter[str] = field(default_factory=Counter)
+    class_counts: Counter[str] = field(default_factory=Counter)
+    boxes: BoxSizes = field(default_factory=BoxSizes)
+    findings: list[Finding] = field(default_factory=list)
+
+    def merge(self, other: "PairsRead") -> None:
+        """Append what was read of the pairs that follow."""
+        self.fingerprints.extend(other.fingerprints)
+        self.pictures.extend(other.pictures)
+        self.counts.update(other.counts)
+        self.class_counts.update(other.class_counts)
+        self.boxes.merge(other.boxes)
+        self.findings.extend(other.findings)
+
+
+def read_pairs(folder: Path, pairs: Sequence[Pair], spec: JobSpec, progress: Progress) -> PairsRead:
+    """Read every XML of `pairs`, in several processes where there are many.
+
+    Args:
+        folder: What the paths are relative to.
+        pairs: In the order that the result has.
+        spec: The reading options.
+        progress: Told after each chunk.
+
+    Returns:
+        What was read; a pair that cannot be read is in it too, with a finding.
+    """
+    read = PairsRead()
+    chunks = (pairs[start : start + _CHUNK_PAIRS] for start in range(0, len(pairs), _CHUNK_PAIRS))
+    work = partial(_read_chunk, folder, spec)
+    processes = min(_processors(), _POOL_PROCESSES_MOST) if len(pairs) >= _POOL_FROM_PAIRS else 1
+    for part in map(work, chunks) if processes == 1 else _in_pool(work, chunks, processes):
+        read.merge(part)
+        progress("reading", len(read.fingerprints), len(pairs))
+    return read
+
+
+def equal_pictures(folder: Path, pairs: Sequence[Pair], pictures: Sequence[int]) -> list[list[int]]:
+    """Groups of indices into `pairs` whose picture files hold the same bytes.
+
+    Only files of equal size and equal sample (`pictures`) are read whole. A file that cannot be read equals no other.
+    """
+    candidates: dict[int, list[int]] = defaultdict(list)
+    repeated = {key for key, count in Counter(pictures).items() if count > 1}
+    for index, key in enumerate(pictures):
+        if key in repeated:
+            candidates[key].append(index)
+    groups: list[list[int]] = []
+    for indices in candidates.values():
+        by_digest: dict[bytes, list[int]] = defaultdict(list)
+        for index in indices:
+            digest = _digest_of_file(folder / pairs[index][0])
+            if digest is not None:
+                by_digest[digest].append(index)
+        groups.extend(group for group in by_digest.values() if len(group) > 1)
+    return sorted(groups)
+
+
+def names_in_xml(folder: Path, spec: JobSpec) -> Callable[[str], Sequence[str]]:
+    """What `pairs.pair_files` asks: the names that an XML gives to its picture, `<filename>` before `<path>`."""
+
+    def names(path: str) -> Sequence[str]:
+        try:
+            annotation = read_annotation(_read_xml(folder / path), file=path, spec=spec)
+        except (AnnotationError, OSError):
+            return ()  # it stays an orphan, and is named as one
+        return tuple(filter(None, (annotation.filename, annotation.path)))
+
+    return names
+
+
+def _read_chunk(folder: Path, spec: JobSpec, pairs: Sequence[Pair]) -> PairsRead:
+    read = PairsRead()
+    for image, annotation in pairs:
+        _read_pair(folder, spec, image, annotation, read)
+    return read
+
+
+def _read_pair(folder: Path, spec: JobSpec, image: str, path: str | None, read: PairsRead) -> None:
+    """Add one pair; each is in exactly one of the counters `annotated`, `background` and `unreadable`."""
+    xml = b""
+    annotation = EMPTY
+    outcome = "background"
+    try:
+        if path is not None:
+            xml = _read_xml(folder / path)
+            annotation = read_annotation(xml, file=path, spec=spec)
+            outcome = "annotated" if annotation.objects else "background"
+    except (AnnotationError, OSError) as error:
+        outcome = "unreadable"
+        read.findings.append(_unreadable(str(path), error))
+    picture = _sample(folder / image)
+    if picture is None:
+        read.findings.append(_unreadable(image, OSError("the picture's file cannot be read"), "image_unreadable"))
+    read.pictures.append(int.from_bytes(picture or _hash(image.encode()), "big"))
+    read.fingerprints.append(int.from_bytes(_hash(xml, picture or b""), "big"))
+    read.counts[outcome] += 1
+    _add_annotation(annotation, image, spec, read)
+
+
+def _add_annotation(annotation: Annotation, image: str, spec: JobSpec, read: PairsRead) -> None:
+    read.counts["objects_read"] += annotation.objects_read
+    read.counts["objects_kept"] += len(annotation.objects)
+    for voc_object in annotation.objects:
+        read.class_counts[voc_object.name] += 1
+    read.findings.extend(annotation.findings)
+    read.boxes.add(annotation, spec.image_size, spec.resize)
+    if annotation.filename and image_name(annotation.filename) != image_name(image):
+        read.counts["filename_disagrees"] += 1
+
+
+def image_name(path: str) -> str:
+    """The last part of a path, split on `/` and back slash."""
+    return path.replace("\\", "/").rpartition("/")[2]
+
+
+def _unreadable(file: str, error: Exception, kind: str = AnnotationError.kind) -> Finding:
+    found = (error.strerror or str(error)) if isinstance(error, OSError) else str(error).removeprefix(f"{file}: ")
+    return Finding(file=file, rank="quarantined", kind=kind, found=found[:200], done="pair quarantined")
+
+
+def _read_xml(path: Path) -> bytes:
+    """The file, at most one byte over what `read_annotation` accepts."""
+    with open(path, "rb") as file:
+        return file.read(MAX_XML_BYTES + 1)
+
+
+def _sample(path: Path) -> bytes | None:
+    """A hash of a file's size, first and last bytes; None where it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(descriptor).st_size
+            head = os.pread(descriptor, _SAMPLE_BYTES, 0)
+            tail = os.pread(descriptor, _SAMPLE_BYTES, max(_SAMPLE_BYTES, size - _SAMPLE_BYTES))
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return None
+    return _hash(size.to_bytes(8, "big"), head, tail)
+
+
+def _hash(*parts: bytes) -> bytes:
+    """64 bits of BLAKE2b over the parts and their lengths."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "big"))
+        digest.update(part)
+    return digest.digest()
+
+
+def _digest_of_file(path: Path) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError:
+        return None
+
+
+def _processors() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _in_pool(
+    work: Callable[[Sequence[Pair]], PairsRead], chunks: Iterable[Sequence[Pair]], processes: int
+) -> Iterator[PairsRead]:
+    """`map` over processes, in order; few chunks wait at a time, so that a million pairs are not copied at once."""
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        waiting: deque[Future[PairsRead]] = deque()
+        for chunk in chunks:
+            waiting.append(pool.submit(work, chunk))
+            if len(waiting) > 3 * processes:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
