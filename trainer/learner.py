@@ -1,0 +1,161 @@
+"""One training step over all replicas: forward, loss, gradients, AdamW and the average of the weights, in one graph.
+
+All weights are moved as one flat vector: some ten operations a step instead of some ten for each of 150 variables,
+and one all-reduce. Replicas hold equal copies and compute equal updates from the same reduced gradient.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from trainer.loss import BOX_WEIGHT, loss_sums
+
+# AdamW (Loshchilov & Hutter, Decoupled Weight Decay Regularization). A shorter memory of squares than the usual .999:
+# runs are a few thousand steps.
+BETA_1: Final = 0.9
+BETA_2: Final = 0.99
+ADAM_EPSILON: Final = 1e-8
+WEIGHT_DECAY: Final = 0.05
+
+# Largest norm of the whole gradient.
+CLIP_NORM: Final = 10.0
+
+# The average of the weights that is evaluated and exported; early on it follows faster.
+EMA_DECAY: Final = 0.998
+
+# Under float16 small gradients vanish: scale the loss up, and the gradients down again.
+FLOAT16_SCALE: Final = 1024.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepLosses:
+    """Of one step, over all replicas: mean losses as Python floats."""
+
+    score: float
+    box: float
+    total: float
+
+
+class Learner:
+    """A detector in training: the network and the optimizer's memory, one copy a replica."""
+
+    def __init__(
+        self, build: Callable[[], keras.Model], anchors: NDArray[np.float32], strategy: tf.distribute.Strategy
+    ) -> None:
+        self.strategy = strategy
+        self._anchors = anchors
+        with strategy.scope():
+            self.model = build()
+            self._weights = [variable.value for variable in self.model.trainable_variables]
+            self._statistics = [variable.value for variable in self.model.non_trainable_variables]
+            size = sum(int(np.prod(variable.shape)) for variable in self._weights)
+            self._first = self._vector(np.zeros(size, np.float32))
+            self._second = self._vector(np.zeros(size, np.float32))
+            self._average = self._vector(_flat([*self._weights, *self._statistics]).numpy())
+        self._decayed = np.concatenate(
+            [np.full(int(np.prod(v.shape)), float(len(v.shape) > 1), np.float32) for v in self._weights]
+        )
+        self._run = tf.function(self._global_step, reduce_retracing=True)
+
+    def _vector(self, start: NDArray[np.float32]) -> tf.Variable:
+        return tf.Variable(start, trainable=False)
+
+    def step(self, batch: dict[str, Any], *, rate: float, number: int) -> StepLosses:
+        """Learn one global batch.
+
+        Args:
+            batch: "pictures", "boxes", "labels" as in `dataset`; per replica where there are several.
+            rate: Learning rate.
+            number: Of the step, from 0.
+
+        Returns:
+            The losses before the update.
+        """
+        losses = self._run(
+            batch["pictures"], batch["boxes"], batch["labels"], tf.constant(rate), tf.constant(float(number + 1))
+        )
+        score, box = (float(number) for number in losses.numpy())
+        return StepLosses(score=score, box=box, total=score + BOX_WEIGHT * box)
+
+    def _global_step(self, pictures: Any, boxes: Any, labels: Any, rate: Any, count: Any) -> Any:
+        losses = self.strategy.run(self._replica_step, args=(pictures, boxes, labels, rate, count))
+        # Equal on every replica already.
+        return self.strategy.experimental_local_results(losses)[0]
+
+    def _replica_step(self, pictures: Any, boxes: Any, labels: Any, rate: Any, count: Any) -> Any:
+        replica = tf.distribute.get_replica_context()
+        # keras.mixed_precision keeps the gradients of float16 layers in float16 until they reach the variables.
+        scale = FLOAT16_SCALE if self.model.dtype_policy.compute_dtype == "float16" else 1.0
+        with tf.GradientTape() as tape:
+            outputs = self.model(normalize(pictures), training=True)
+            sums = loss_sums(outputs, true_boxes=boxes, true_labels=labels, anchors=self._anchors)
+            own = tf.stack([sums.score, sums.box, sums.normalizer])
+            score, box, normalizer = tf.unstack(replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(own)))
+            normalizer = tf.maximum(normalizer, 1.0)
+            loss = scale * (sums.score + BOX_WEIGHT * sums.box) / normalizer
+        gradients = tape.gradient(loss, self._weights, unconnected_gradients="zero")
+        gradient = replica.all_reduce(tf.distribute.ReduceOp.SUM, _flat(gradients) / scale)
+        self._update(gradient, rate, count)
+        return tf.stack([score, box]) / normalizer
+
+    def _update(self, gradient: Any, rate: Any, count: Any) -> None:
+        """AdamW on the flat vector, then the average of weights and statistics."""
+        gradient *= CLIP_NORM / tf.maximum(tf.norm(gradient), CLIP_NORM)
+        first = self._first.assign(BETA_1 * self._first + (1 - BETA_1) * gradient)
+        second = self._second.assign(BETA_2 * self._second + (1 - BETA_2) * tf.square(gradient))
+        direction = (first / (1 - BETA_1**count)) / (tf.sqrt(second / (1 - BETA_2**count)) + ADAM_EPSILON)
+        weights = _flat(self._weights)
+        weights -= rate * (direction + WEIGHT_DECAY * self._decayed * weights)
+        _assign(self._weights, weights)
+        decay = tf.minimum(EMA_DECAY, (1 + count) / (10 + count))
+        now = tf.concat([weights, _flat(self._statistics)], axis=0)
+        self._average.assign(decay * self._average + (1 - decay) * now)
+
+    def state(self) -> dict[str, NDArray[np.float32]]:
+        """All that a checkpoint must hold of the network and the optimizer, as flat float32 vectors."""
+        return {
+            "weights": _flat(self._weights).numpy(),
+            "statistics": _flat(self._statistics).numpy(),
+            "first_moment": self._first.numpy(),
+            "second_moment": self._second.numpy(),
+            "average": self._average.numpy(),
+        }
+
+    def restore(self, state: dict[str, NDArray[np.float32]]) -> None:
+        """Go on from `state()`."""
+        _assign(self._weights, tf.constant(state["weights"]))
+        _assign(self._statistics, tf.constant(state["statistics"]))
+        self._first.assign(state["first_moment"])
+        self._second.assign(state["second_moment"])
+        self._average.assign(state["average"])
+
+    def average(self) -> NDArray[np.float32]:
+        """The averaged weights and statistics, one flat float32 vector."""
+        average: NDArray[np.float32] = self._average.numpy()
+        return average
+
+
+def normalize(pictures: Any) -> Any:
+    """uint8 [B, H, W, 3] -> float32 in [-1, 1]."""
+    return tf.cast(pictures, tf.float32) * (1 / 127.5) - 1.0
+
+
+def load_average(model: keras.Model, average: NDArray[np.float32]) -> None:
+    """Put a flat vector of `Learner.average` into another copy of the network."""
+    variables = [*model.trainable_variables, *model.non_trainable_variables]
+    _assign([variable.value for variable in variables], tf.constant(average))
+
+
+def _flat(tensors: Sequence[Any]) -> Any:
+    return tf.concat([tf.cast(tf.reshape(tensor, [-1]), tf.float32) for tensor in tensors], axis=0)
+
+
+def _assign(variables: Sequence[Any], vector: Any) -> None:
+    parts = tf.split(vector, [int(np.prod(variable.shape)) for variable in variables])
+    for variable, part in zip(variables, parts, strict=True):
+        variable.assign(tf.reshape(part, variable.shape))
