@@ -17,7 +17,7 @@ HINTS_PER_SLOT: Final = 2
 LEAST_WINDOW: Final = 4
 
 
-class PlanLines:
+class PlanReader:
     """The lines of a job's plan by ordinal; keeps their byte offsets, not their text."""
 
     def __init__(self, storage: Storage, job: Job) -> None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from producer.plan import PlannedJob, plan_job
+from producer.plan import PlanLines, PlannedJob, plan_job
 from producer.state import load_job
 from shared import faults
-from shared.errors import LintError, PlanError
-from shared.job import NAME_PATTERN, SPLITS, Job, JobSpec, RunSpec, SplitPlan, canonical_json
+from shared.errors import PlanError
+from shared.job import NAME_PATTERN, Job, JobSpec, RunSpec, canonical_json
 from shared.ledger import UNREACHABLE, Ledger
 from shared.manifest import JobPaths
 from shared.storage import Storage
@@ -65,9 +65,9 @@ def submit(
     name = request.name or name_from(request.dataset)
     if re.fullmatch(NAME_PATTERN, name) is None:
         raise PlanError(f"{name!r} is no job name: 1 to 64 of a-z, 0-9, '.', '_', '-', not beginning with a sign")
-    planned = plan_job(request.dataset, spec=request.spec, job=name, progress=progress)
-    if request.strict and planned.findings:
-        raise LintError(f"--strict: {len(planned.findings)} findings, the first: {planned.findings[0].found}")
+    planned = plan_job(
+        request.dataset, spec=request.spec, job=name, progress=progress, data_root=data_root, strict=request.strict
+    )
     digest = request_digest(request, planned.fingerprint)
     known = _known(storage, name, digest)
     if known is not None:
@@ -129,12 +129,8 @@ def _known(storage: Storage, name: str, digest: str) -> Job | None:
 def _admit(request: Request, planned: PlannedJob, *, name: str, folder: str, digest: str, storage: Storage) -> Job:
     paths = JobPaths(name)
     storage.make_root()
-    digests: dict[str, list[str]] = {split: [] for split in SPLITS}
-    pairs = dict.fromkeys(SPLITS, 0)
-    for task in planned.tasks:
-        digests[task.split].append(task.digest())
-        pairs[task.split] += len(task.pairs)
-    storage.write_lines(paths.plan, (task.to_json() for task in planned.tasks))
+    lines = PlanLines(planned.tasks)
+    storage.write_lines(paths.plan, lines)
     storage.write_lines(paths.submit_findings, (finding.to_json() for finding in planned.findings))
     faults.reached("submit:after_plan")
     job = Job(
@@ -144,7 +140,7 @@ def _admit(request: Request, planned: PlannedJob, *, name: str, folder: str, dig
         spec=request.spec,
         run=request.run.model_copy(update={"run": name, "job": name}) if request.run else None,
         labels=planned.labels.names,
-        splits={split: SplitPlan(pairs=pairs[split], digests=tuple(digests[split])) for split in SPLITS},
+        splits=planned.split_plans(lines.digests),
         counts=dict(planned.counts),
         request_digest=digest,
     )

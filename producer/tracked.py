@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from producer.feed import PlanLines
+from producer.feed import PlanReader
 from shared.job import Job, ShardTask
 from shared.ledger import UnderWay
 from shared.storage import Storage
@@ -15,7 +15,7 @@ class TrackedJob:
         self.job = job
         self.failed: set[str] = set()
         self._shards = job.shards
-        self._plan = PlanLines(storage, job)
+        self._plan = PlanReader(storage, job)
         self._done = bytearray(len(self._shards))
         self._bits = b""
 

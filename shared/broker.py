@@ -10,7 +10,7 @@ from celery import Celery
 from kombu.exceptions import OperationalError
 
 from shared.errors import BrokerError
-from shared.job import Frozen
+from shared.job import Frozen, Name
 
 SHARD_TASK: Final = "shard.write"
 SHARD_QUEUE: Final = "shards"
@@ -60,7 +60,7 @@ _SETTINGS: Final[dict[str, Any]] = {
 class RunHint(Frozen):
     """The message that tells a trainer of a run; what is asked is in the run's `request.json`."""
 
-    run: str
+    run: Name
 
 
 def celery_app(name: str, broker_url: str, queue: str, **settings: Any) -> Celery:

@@ -1,0 +1,56 @@
+# make demo     a detector from nothing: made-up photos -> shards -> training -> int8 TFLite (10 minutes, no Docker)
+# make test     unit, queue and whole tests
+# make faults   kill, fill, wipe: the pipeline survives
+# make lint     format, ruff, mypy, import contracts
+# make bench    ratios against the named alternatives
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint bench faults chaos audit clean lock
+
+PYTHON := $(shell for p in python3 python3.12 python3.13 python3.11; do \
+  if $$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1; \
+  then echo $$p; break; fi; done)
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+install: $(STAMP)
+
+$(STAMP): requirements/desk.txt pyproject.toml
+	@if [ -z "$(PYTHON)" ]; then echo "Python 3.11 to 3.13 with venv is needed: apt-get install python3 python3-venv (or brew install python@3.12)" >&2; exit 1; fi
+	@echo "making .venv with $$($(PYTHON) --version), about 2 minutes"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/desk.txt
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+demo: install
+	@$(BIN)/python -m worker synthesize out/demo-voc
+	@$(BIN)/producer submit out/demo-voc --job demo --store out/demo --local --wait --max-minutes 5.5
+
+test: install
+	@$(BIN)/pytest tests/unit tests/queue
+	@$(BIN)/pytest tests/whole -m whole
+
+faults: install
+	@$(BIN)/pytest tests/faults -m faults -s
+
+lint: install
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: install
+	@for file in tests/bench/*.py; do case $$file in */__init__.py) ;; *) $(BIN)/python $$file || exit 1 ;; esac; done
+
+clean:
+	rm -rf out/demo out/demo-voc
+
+# New pinned versions; writes no host name.
+lock:
+	@for extra in desk producer worker trainer; do \
+	  uv pip compile --quiet --universal --python-version 3.11 --extra $$extra pyproject.toml --generate-hashes \
+	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements/$$extra.txt; done

@@ -1,0 +1,351 @@
+"""`python -m producer` (or `producer`): jobs from the command line, and the service that keeps them going."""
+
+import json
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from producer import control, service
+from producer.drive import drive
+from producer.embedded import Local, pipeline
+from producer.reconcile import Reconciler
+from producer.settings import ProducerSettings
+from producer.state import TERMINAL, JobStatus, job_names, job_status, load_job
+from producer.submit import Admission, Request, submit, tell
+from producer.watch import Screen
+from shared import faults, logs
+from shared.broker import Broker
+from shared.errors import PipelineError, PlanError
+from shared.job import JobSpec, RunSpec
+from shared.ledger import Ledger, connect
+from shared.storage import Storage
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="From a folder of Pascal-VOC photos to an int8 TFLite detector: submit jobs, watch them, keep them going.",
+)
+screen_console = Console(stderr=True)
+out = Console()
+
+EXIT_ERROR, EXIT_USAGE, EXIT_FAILED, EXIT_CANCELLED = 1, 2, 3, 4
+
+JobName = Annotated[str, typer.Argument(help="The job's name.")]
+StoreOption = Annotated[str | None, typer.Option("--store", help="Folder or fsspec URL of the store [env: VOC_STORE].")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+
+
+@app.command(name="submit")
+def submit_command(  # the command line's options, each passed on by name
+    dataset: Annotated[Path, typer.Argument(help="Folder with images and Pascal-VOC XML, in any usual layout.")],
+    job: Annotated[str | None, typer.Option(help="The job's name; default: the folder's.")] = None,
+    store: StoreOption = None,
+    local: Annotated[bool, typer.Option("--local", help="Run everything here: broker, workers, trainer.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes with --local.")] = 2,
+    image_size: Annotated[int, typer.Option(help="Side of the model's input in pixels, a multiple of 32.")] = 320,
+    resize: Annotated[
+        Literal["stretch", "letterbox"], typer.Option(help="stretch (as MediaPipe does) or letterbox.")
+    ] = "stretch",
+    split: Annotated[str, typer.Option(help="Shares of train/val/test where the folder has no lists.")] = "80/10/10",
+    seed: Annotated[int, typer.Option(help="Seed of the split and of training.")] = 0,
+    classes: Annotated[str | None, typer.Option(help="Only these classes, comma separated.")] = None,
+    ignore_classes: Annotated[str, typer.Option(help="Leave these classes out, comma separated.")] = "",
+    rename: Annotated[list[str] | None, typer.Option(help="old=new; may be given several times.")] = None,
+    unknown: Annotated[
+        Literal["error", "skip"], typer.Option(help="A class outside --classes: error or skip.")
+    ] = "error",
+    difficult: Annotated[
+        Literal["keep", "ignore", "drop"], typer.Option(help="Objects marked difficult: keep, ignore or drop.")
+    ] = "keep",
+    voc_coords: Annotated[
+        Literal["corner", "voc1"], typer.Option(help="corner (LabelImg and most) or voc1 (devkit, 1-based).")
+    ] = "corner",
+    exif: Annotated[
+        Literal["upright", "raw"], typer.Option(help="Where EXIF cannot be decided: boxes are upright or raw.")
+    ] = "upright",
+    background: Annotated[
+        Literal["none", "orphans"], typer.Option(help="Images without XML: none or orphans (kept as background).")
+    ] = "none",
+    shard_images: Annotated[int, typer.Option(help="At most this many pictures a shard.")] = 256,
+    train: Annotated[bool, typer.Option("--train/--no-train", help="Train and export a detector.")] = True,
+    model: Annotated[Literal["nano", "small", "medium"], typer.Option(help="nano, small or medium.")] = "small",
+    epochs: Annotated[int | None, typer.Option(help="Default: chosen by the size of the set.")] = None,
+    max_minutes: Annotated[float | None, typer.Option(help="Bound of the training loop.")] = None,
+    batch: Annotated[int, typer.Option(help="Pictures a step and replica.")] = 8,
+    final: Annotated[bool, typer.Option("--final", help="Train on train + val.")] = False,
+    max_drop: Annotated[float, typer.Option(help="Points of mAP50 that int8 may lose against float.")] = 1.0,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop on any finding of lint.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end, with progress.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a job of a folder of photos.
+
+    Example: [bold]producer submit ~/photos --local --store out[/bold]
+
+    Exit code 0: all that was asked is done (without --wait: accepted); 1: an error; 3: the job failed; 4: cancelled.
+    """
+    settings = _settings(store)
+    spec = JobSpec(
+        image_size=image_size,
+        resize=resize,
+        split=_shares(split),
+        seed=seed,
+        shard_images=shard_images,
+        classes=tuple(_words(classes)) if classes is not None else None,
+        ignore_classes=tuple(_words(ignore_classes)),
+        rename=dict(_pair(text) for text in rename or ()),
+        unknown=unknown,
+        difficult=difficult,
+        voc_coords=voc_coords,
+        exif=exif,
+        background=background,
+    )
+    run = RunSpec(
+        run="job",
+        job="job",
+        model=model,
+        epochs=epochs,
+        max_minutes=max_minutes,
+        batch=batch,
+        seed=seed,
+        final=final,
+        max_drop=max_drop,
+    )
+    request = Request(dataset=dataset, name=job, spec=spec, run=run if train else None, strict=strict)
+    status = _submit(request, settings, local=local or settings.broker_url is None, wait=wait, workers=workers)
+    _end(status, settings, as_json=as_json)
+
+
+def _submit(request: Request, settings: ProducerSettings, *, local: bool, wait: bool, workers: int) -> JobStatus:
+    storage = Storage(settings.store)
+    data_root = request.dataset if local else settings.data_root
+    with Screen(screen_console) as screen:
+        admission = submit(request, storage=storage, data_root=data_root, progress=screen.stage)
+    screen_console.print(service.admission_text(admission, storage), highlight=False)
+    if not local:
+        return _hand_over(admission, settings, storage, wait=wait)
+    job = admission.job
+    status = job_status(storage, None, job, settings.failed_share)
+    if status.state in TERMINAL:
+        return status
+    where = Local(
+        store=storage.local_path("").absolute(),
+        data_root=request.dataset.resolve(),
+        workers=workers,
+        with_trainer=job.run is not None,
+        broker_url=settings.broker() if settings.broker_url is not None else None,
+    )
+    quick = settings.model_copy(update={"tick_s": min(settings.tick_s, 0.5)})
+    with pipeline(where) as (url, crew):
+        ledger, broker = Ledger(connect(url)), Broker(url)
+        fresh = where.broker_url is None
+        reconciler = Reconciler(storage=storage, ledger=ledger, broker=broker, settings=quick, fresh=fresh)
+        with Screen(screen_console) as screen:
+            return drive(
+                job.job,
+                storage=storage,
+                ledger=ledger,
+                reconciler=reconciler,
+                settings=quick,
+                screen=screen,
+                keep=crew.keep,
+            )
+
+
+def _hand_over(admission: Admission, settings: ProducerSettings, storage: Storage, *, wait: bool) -> JobStatus:
+    """Tell the reconciler of the job; with `wait` do its part too until the job is done."""
+    ledger = Ledger(connect(settings.broker()))
+    job = admission.job
+    if not tell(ledger, job.job):
+        screen_console.print("Redis cannot be reached: the job is stored and starts once `producer serve` sees it.")
+    if not wait:
+        return job_status(storage, None, job, settings.failed_share)
+    reconciler = Reconciler(storage=storage, ledger=ledger, broker=Broker(settings.broker()), settings=settings)
+    with Screen(screen_console) as screen:
+        try:
+            return drive(
+                job.job,
+                storage=storage,
+                ledger=ledger,
+                reconciler=reconciler,
+                settings=settings,
+                screen=screen,
+                keep=lambda: None,
+            )
+        finally:
+            reconciler.stop()
+
+
+def _end(status: JobStatus, settings: ProducerSettings, *, as_json: bool) -> None:
+    """Print how a job ended, and exit with the code that says so."""
+    storage = Storage(settings.store)
+    if as_json:
+        typer.echo(json.dumps(status.as_json(), indent=2))
+    elif status.state == "DONE":
+        service.print_result(status, storage, out)
+    if status.state == "FAILED" or status.failed:
+        screen_console.print(service.failure_text(status, storage), highlight=False)
+        raise typer.Exit(EXIT_FAILED)
+    if status.state == "CANCELLED":
+        screen_console.print(f"{status.job} was cancelled; `producer retry {status.job}` goes on with it")
+        raise typer.Exit(EXIT_CANCELLED)
+
+
+@app.command(name="status")
+def status_command(
+    job: Annotated[str | None, typer.Argument(help="One job; default: all.")] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say where one job, or every job, stands.
+
+    Example: [bold]producer status bccd --json[/bold]
+    """
+    settings = _settings(store)
+    statuses = _statuses(settings, [job] if job else None)
+    if as_json:
+        rows = [status.as_json() for status in statuses]
+        typer.echo(json.dumps(rows[0] if job else rows, indent=2))
+    elif job:
+        out.print(service.status_text(statuses[0]), highlight=False)
+    else:
+        out.print(service.jobs_table(statuses))
+
+
+@app.command(name="list")
+def list_command(store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """List all jobs of the store.
+
+    Example: [bold]producer list --store out[/bold]
+    """
+    status_command(None, store, as_json)
+
+
+@app.command()
+def watch(job: JobName, store: StoreOption = None) -> None:
+    """Show a job's progress until it ends. Only looks; Ctrl-C stops looking, not the job.
+
+    Example: [bold]producer watch bccd[/bold]
+    """
+    settings = _settings(store)
+    _end(service.watch(job, settings, screen_console), settings, as_json=False)
+
+
+@app.command()
+def cancel(job: JobName, store: StoreOption = None) -> None:
+    """Cancel a job and its training run.
+
+    Example: [bold]producer cancel bccd[/bold]
+    """
+    settings = _settings(store)
+    out.print(control.cancel(Storage(settings.store), _ledger(settings), job))
+
+
+@app.command()
+def retry(job: JobName, store: StoreOption = None) -> None:
+    """Queue the failed shards of a job again, and go on with a failed or cancelled one.
+
+    Example: [bold]producer retry bccd[/bold]
+    """
+    settings = _settings(store)
+    out.print(control.retry(Storage(settings.store), _ledger(settings), job))
+
+
+@app.command()
+def rm(
+    job: JobName,
+    store: StoreOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Remove a job's shards and models from the store. The photos are never touched.
+
+    Example: [bold]producer rm bccd --yes[/bold]
+    """
+    settings = _settings(store)
+    load_job(Storage(settings.store), job)
+    if not yes:
+        typer.confirm(f"Remove jobs/{job} and its run from {settings.store}?", abort=True)
+    out.print(control.remove(Storage(settings.store), _ledger(settings), job))
+
+
+@app.command()
+def serve(store: StoreOption = None) -> None:
+    """Feed the queue and reconcile, until stopped. Run one; a second waits until the first dies.
+
+    Example: [bold]VOC_BROKER_URL=redis://localhost producer serve[/bold]
+    """
+    settings = _settings(store)
+    logs.set_up(settings.log_format, settings.log_level)
+    service.serve(settings)
+
+
+def _settings(store: str | None) -> ProducerSettings:
+    settings = ProducerSettings()
+    faults.arm(settings.fault)
+    return settings.model_copy(update={"store": store}) if store else settings
+
+
+def _ledger(settings: ProducerSettings) -> Ledger | None:
+    """The ledger if a broker is configured and answers."""
+    if settings.broker_url is None:
+        return None
+    ledger = Ledger(connect(settings.broker()))
+    if ledger.is_reachable():
+        return ledger
+    screen_console.print("Redis cannot be reached: this is what storage says")
+    return None
+
+
+def _statuses(settings: ProducerSettings, names: list[str] | None) -> list[JobStatus]:
+    storage, ledger = Storage(settings.store), _ledger(settings)
+    jobs = [load_job(storage, name) for name in names or job_names(storage)]
+    return [job_status(storage, ledger, job, settings.failed_share) for job in jobs]
+
+
+def _shares(text: str) -> tuple[int, int, int]:
+    shares = text.split("/")
+    if len(shares) != 3 or not all(share.isdecimal() for share in shares):
+        raise PlanError(f"--split {text!r}: expected three shares in percent, such as 80/10/10")
+    return int(shares[0]), int(shares[1]), int(shares[2])
+
+
+def _words(text: str) -> Iterator[str]:
+    return (word.strip() for word in text.split(",") if word.strip())
+
+
+def _pair(text: str) -> tuple[str, str]:
+    old, separator, new = text.partition("=")
+    if not (old and separator and new):
+        raise PlanError(f"--rename {text!r}: expected old=new")
+    return old, new
+
+
+def main() -> None:
+    """Run the command line; an expected error is one line on standard error, without a traceback."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    logs.set_up("text", "ERROR")
+    try:
+        app()
+    except PipelineError as error:
+        screen_console.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
+        sys.exit(EXIT_ERROR)
+    except ValidationError as error:
+        for fault in error.errors():
+            where = ".".join(map(str, fault["loc"])) or "options"
+            screen_console.print(f"[red]error:[/red] {where}: {fault['msg']} (found {fault['input']!r})")
+        sys.exit(EXIT_USAGE)
+    except KeyboardInterrupt:
+        screen_console.print("stopped; the same command goes on where it was")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

