@@ -7,7 +7,7 @@ variables converts "successfully" into a model without weights (D-export). Tenso
 import logging
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -16,8 +16,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from trainer.description import PIXEL_MEAN, PIXEL_STD, ModelDescription
+from trainer.evaluate import LEAST_SCORE, MOST_DETECTIONS, NMS_IOU
 from trainer.metadata import POSTPROCESS_OP, with_metadata
-from trainer.postprocess import BOX_SCALES, NmsOptions
+from trainer.model import CENTER_SCALE, SIZE_SCALE
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +38,6 @@ class TrainedModel:
     keras_model: Any
     priors: NDArray[np.float32]
     description: ModelDescription
-    nms: NmsOptions = field(default_factory=NmsOptions)
 
 
 def export_forms(model: TrainedModel, calibration: Pictures, progress: Callable[[Form], None]) -> dict[Form, bytes]:
@@ -86,7 +86,7 @@ def _detect_function(model: TrainedModel) -> Callable[[Any], dict[str, Any]]:
     # Taken outside the trace: inside it they would be read from live variables, which the converter drops.
     trainable = [np.asarray(variable) for variable in network.trainable_variables]
     frozen = [np.asarray(variable) for variable in network.non_trainable_variables]
-    nms = _postprocess_function(model)
+    nms = _postprocess_function(len(model.description.labels))
 
     def detect(image: Any) -> dict[str, Any]:
         constants = ([tf.constant(value) for value in values] for values in (trainable, frozen))
@@ -100,23 +100,21 @@ def _detect_function(model: TrainedModel) -> Callable[[Any], dict[str, Any]]:
     return detect
 
 
-def _postprocess_function(model: TrainedModel) -> Any:
+def _postprocess_function(num_classes: int) -> Any:
     """Decode and NMS in TensorFlow, marked so that the converter puts the custom op in its place."""
-    nms = model.nms
 
     # The first argument must be called `self`, or the converter does not recognise the composite.
     def postprocess(self: Any, scores: Any, priors: Any) -> tuple[Any, Any, Any, Any]:
-        scaled = self / tf.constant(BOX_SCALES)
-        centre = scaled[..., :2] * priors[:, 2:] + priors[:, :2]
-        half = tf.exp(scaled[..., 2:]) * priors[:, 2:] / 2
+        centre = self[..., :2] / CENTER_SCALE * priors[:, 2:] + priors[:, :2]
+        half = tf.exp(self[..., 2:] / SIZE_SCALE) * priors[:, 2:] / 2
         boxes = tf.concat([centre - half, centre + half], axis=-1)[:, :, None, :]
         found = tf.image.combined_non_max_suppression(
             boxes,
             scores[..., 1:],
-            nms.max_detections,
-            nms.max_detections,
-            iou_threshold=nms.iou_threshold,
-            score_threshold=nms.score_threshold,
+            MOST_DETECTIONS,
+            MOST_DETECTIONS,
+            iou_threshold=NMS_IOU,
+            score_threshold=LEAST_SCORE,
             clip_boxes=False,
         )
         return (
@@ -126,25 +124,23 @@ def _postprocess_function(model: TrainedModel) -> Any:
             tf.cast(found.valid_detections, tf.float32),
         )
 
-    return tf.function(
-        postprocess, experimental_implements=_implements(len(model.description.labels), nms), autograph=False
-    )
+    return tf.function(postprocess, experimental_implements=_implements(num_classes), autograph=False)
 
 
-def _implements(num_classes: int, nms: NmsOptions) -> str:
+def _implements(num_classes: int) -> str:
     """The op's name and options as the text of a `NameAttrList`."""
     options = {
-        "max_detections": f"i: {nms.max_detections}",
+        "max_detections": f"i: {MOST_DETECTIONS}",
         "max_classes_per_detection": "i: 1",
-        "detections_per_class": f"i: {nms.max_detections}",
+        "detections_per_class": f"i: {MOST_DETECTIONS}",
         "use_regular_nms": "b: true",
-        "nms_score_threshold": f"f: {nms.score_threshold}",
-        "nms_iou_threshold": f"f: {nms.iou_threshold}",
+        "nms_score_threshold": f"f: {LEAST_SCORE}",
+        "nms_iou_threshold": f"f: {NMS_IOU}",
         "num_classes": f"i: {num_classes}",
-        "y_scale": f"f: {BOX_SCALES[0]}",
-        "x_scale": f"f: {BOX_SCALES[1]}",
-        "h_scale": f"f: {BOX_SCALES[2]}",
-        "w_scale": f"f: {BOX_SCALES[3]}",
+        "y_scale": f"f: {CENTER_SCALE}",
+        "x_scale": f"f: {CENTER_SCALE}",
+        "h_scale": f"f: {SIZE_SCALE}",
+        "w_scale": f"f: {SIZE_SCALE}",
     }
     attributes = [f'attr {{ key: "{key}" value {{ {value} }} }}' for key, value in options.items()]
     return " ".join([f'name: "{POSTPROCESS_OP.decode()}"', *attributes])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from shared.errors import ExportError
 from trainer.description import PIXEL_MEAN, PIXEL_STD, ModelDescription, read_description
-from trainer.postprocess import Detections
+from trainer.detections import Detections
 
 Picture = NDArray[np.uint8]
 

@@ -1,0 +1,235 @@
+"""Exported files held against the model they came from: the checks that a silently broken export does not pass.
+
+Stands between the exporter and the report on the route; free of TensorFlow. Each check names what it found, and what
+to try. The faults behind them report success in every converter (TRAINER.md): weights that are not in the file, scores
+that are constant, an input scale that raw bytes do not fit, class ids that int8 cannot tell apart.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+from numpy.typing import NDArray
+
+from shared.errors import ExportError
+from trainer.description import PIXEL_STD, ModelDescription, read_description
+from trainer.detections import Detections, iou_matrix
+from trainer.metadata import POSTPROCESS_OP
+
+OUTPUT_ORDER: Final = ("boxes", "classes", "scores", "count")
+
+# Bytes a weight takes at least, by form.
+_WEIGHT_BYTES: Final = {"float32": 4, "float16": 2, "dynamic": 1, "int8": 1}
+# Ops of live variables: their weights stay behind in Python.
+_VARIABLE_OPS: Final = frozenset(
+    {schema.BuiltinOperator.VAR_HANDLE, schema.BuiltinOperator.READ_VARIABLE, schema.BuiltinOperator.ASSIGN_VARIABLE}
+)
+_UINT8, _FLOAT32 = schema.TensorType.UINT8, schema.TensorType.FLOAT32
+
+# Float TFLite and Keras differ by rounding (1e-5 in scores, 0.01 px); what differs more is another network.
+_PARITY_SCORE: Final = 0.05
+_PARITY_SCORE_STEP: Final = 0.01
+_PARITY_IOU: Final = 0.98
+# Two boxes whose IoU is within rounding of the suppression threshold may swap: a hundredth may be without a partner.
+_PARITY_SHARE: Final = 0.99
+# A class that Keras sees this clearly must be seen by every form at half of it.
+_CLEAR_SCORE: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One question put to the export; `advice` says what to try where the answer is no."""
+
+    name: str
+    is_ok: bool
+    found: str
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What the gate judges.
+
+    `kernels` is the number of weights in kernels (what batch normalization folds into is not counted). `expected` is
+    what was trained. `reference` are Keras's detections on a few pictures and `seen` each form's on the same ones.
+    `map50` is each form's on the whole of the gate's split, in [0, 1].
+    """
+
+    models: Mapping[str, bytes]
+    kernels: int
+    expected: ModelDescription
+    reference: Sequence[Detections]
+    seen: Mapping[str, Sequence[Detections]]
+    map50: Mapping[str, float]
+    max_drop: float
+
+
+def check_export(evidence: Evidence) -> list[Check]:
+    """All checks, in the order in which a person would want to read them."""
+    checks: list[Check] = []
+    for form, model in evidence.models.items():
+        tree = schema.ModelT.InitFromPackedBuf(model, 0)
+        checks += [
+            _variables(form, tree),
+            _size(form, len(model), evidence.kernels),
+            _input(form, tree, evidence.expected.image_size),
+            _outputs(form, tree),
+            _described(form, model, evidence.expected),
+            _class_ids(form, evidence),
+        ]
+    return [*checks, _parity(evidence), _drop(evidence)]
+
+
+def require(checks: Sequence[Check]) -> None:
+    """Pass, or name every check that failed.
+
+    Raises:
+        ExportError: A check failed; the text says which, what was found, and what to try.
+    """
+    failed = [check for check in checks if not check.is_ok]
+    if failed:
+        lines = [f"{check.name}: {check.found}. {check.advice}".rstrip() for check in failed]
+        raise ExportError("the export gate refuses this model:\n" + "\n".join(lines))
+
+
+def _variables(form: str, tree: Any) -> Check:
+    found = sum(max(code.builtinCode, code.deprecatedBuiltinCode) in _VARIABLE_OPS for code in tree.operatorCodes)
+    return Check(
+        name=f"{form}: weights are constants",
+        is_ok=found == 0,
+        found=f"{found} kinds of variable ops",
+        advice="Convert a function whose weights are tf.constant (stateless_call), not one that captures variables.",
+    )
+
+
+def _size(form: str, size_bytes: int, kernels: int) -> Check:
+    least = kernels * _WEIGHT_BYTES[form]
+    return Check(
+        name=f"{form}: weights are in the file",
+        is_ok=size_bytes > least,
+        found=f"{size_bytes} bytes for {kernels} kernel weights, at least {least}",
+        advice="The converter dropped the network; do not freeze the function before converting it.",
+    )
+
+
+def _input(form: str, tree: Any, image_size: int) -> Check:
+    graph = tree.subgraphs[0]
+    tensor = graph.tensors[graph.inputs[0]]
+    scale, zero = _quantization(tensor)
+    is_ok = len(graph.inputs) == 1 and list(tensor.shape) == [1, image_size, image_size, 3]
+    if form == "int8":
+        is_ok = is_ok and tensor.type == _UINT8 and abs(scale * PIXEL_STD - 1) < 1e-3 and zero in (127, 128)
+    else:
+        is_ok = is_ok and tensor.type == _FLOAT32
+    return Check(
+        name=f"{form}: input takes raw pixels",
+        is_ok=is_ok,
+        found=f"shape {list(tensor.shape)}, type {tensor.type}, scale {scale:.6f}, zero point {zero}",
+        advice="Clients feed bytes as they are: scale 1/127.5, zero 127 or 128. Put a 0 and a 255 into every "
+        "calibration sample.",
+    )
+
+
+def _quantization(tensor: Any) -> tuple[float, int]:
+    quantization = tensor.quantization
+    if quantization is None or quantization.scale is None or len(quantization.scale) == 0:
+        return 0.0, 0
+    return float(quantization.scale[0]), int(quantization.zeroPoint[0])
+
+
+def _outputs(form: str, tree: Any) -> Check:
+    """Positions, signature names and types of the outputs, against the order of the op that makes them."""
+    graph = tree.subgraphs[0]
+    codes = [code.customCode for code in tree.operatorCodes]
+    ops = [op for op in graph.operators if codes[op.opcodeIndex] == POSTPROCESS_OP]
+    made = list(ops[0].outputs) if len(ops) == 1 else []
+    signature = tree.signatureDefs[0].outputs if tree.signatureDefs else []
+    named = {entry.name.decode(): entry.tensorIndex for entry in signature}
+    types = {graph.tensors[index].type for index in graph.outputs}
+    is_ok = (
+        len(made) == 4
+        and list(graph.outputs) == made
+        and [named.get(name) for name in OUTPUT_ORDER] == made
+        and types == {_FLOAT32}
+    )
+    return Check(
+        name=f"{form}: outputs are boxes, classes, scores, count",
+        is_ok=is_ok,
+        found=f"{len(ops)} post-processing ops, op makes {made}, positions {list(graph.outputs)}, names {named}",
+        advice="Order the subgraph's outputs as the op's; keep the op's outputs float.",
+    )
+
+
+def _described(form: str, model: bytes, expected: ModelDescription) -> Check:
+    try:
+        stated = read_description(model)
+    except ExportError as error:
+        return Check(name=f"{form}: labels and metadata", is_ok=False, found=str(error), advice="Write the metadata.")
+    is_ok = (stated.labels, stated.image_size, stated.resize) == (
+        expected.labels,
+        expected.image_size,
+        expected.resize,
+    )
+    return Check(
+        name=f"{form}: labels and metadata",
+        is_ok=is_ok,
+        found=f"labels {stated.labels}, {stated.image_size} px, {stated.resize}",
+        advice=f"The model was trained with labels {expected.labels}, {expected.image_size} px, {expected.resize}.",
+    )
+
+
+def _class_ids(form: str, evidence: Evidence) -> Check:
+    clear = _classes(evidence.reference, _CLEAR_SCORE)
+    seen = _classes(evidence.seen[form], _CLEAR_SCORE / 2)
+    return Check(
+        name=f"{form}: class ids",
+        is_ok=clear <= seen and all(1 <= class_id <= len(evidence.expected.labels) for class_id in seen),
+        found=f"Keras sees classes {sorted(clear)}, the file {sorted(seen)}",
+        advice="Keep the post-processing op's outputs float and prepend exactly one background column.",
+    )
+
+
+def _classes(detections: Sequence[Detections], score: float) -> set[int]:
+    return {int(class_id) for found in detections for class_id in found.above(score).class_ids}
+
+
+def _parity(evidence: Evidence) -> Check:
+    seen = evidence.seen["float32"]
+    pairs = list(zip(evidence.reference, seen, strict=True))
+    shares = [share for keras, tflite in pairs for share in (_matched(keras, tflite), _matched(tflite, keras))]
+    counts = np.asarray(shares, np.int64).reshape(-1, 2).sum(axis=0)
+    share = 1.0 if counts[1] == 0 else float(counts[0] / counts[1])
+    return Check(
+        name="float32: same detections as Keras",
+        is_ok=share >= _PARITY_SHARE,
+        found=f"{share:.2%} of {counts[1]} detections above {_PARITY_SCORE} have their partner",
+        advice="The file holds another network than the one trained: look at the weights and the order of the outputs.",
+    )
+
+
+def _matched(first: Detections, second: Detections) -> tuple[int, int]:
+    """How many of `first` above the parity score have a partner in `second`, and how many there are."""
+    first = first.above(_PARITY_SCORE)
+    if first.scores.size == 0:
+        return 0, 0
+    near: NDArray[np.bool_] = (
+        (iou_matrix(first.boxes, second.boxes) >= _PARITY_IOU)
+        & (first.class_ids[:, None] == second.class_ids[None])
+        & (np.abs(first.scores[:, None] - second.scores[None]) <= _PARITY_SCORE_STEP)
+    )
+    return int(near.any(axis=1).sum()), int(first.scores.size)
+
+
+def _drop(evidence: Evidence) -> Check:
+    points = {form: 100 * value for form, value in evidence.map50.items()}
+    drop = points["float32"] - points["int8"]
+    return Check(
+        name="int8: accuracy kept",
+        is_ok=drop <= evidence.max_drop,
+        found=f"mAP50 {points['int8']:.2f} against {points['float32']:.2f} of float32, "
+        f"a loss of {drop:.2f} points, {evidence.max_drop:g} allowed",
+        advice="Try --quantize qat, more or more varied training pictures for calibration, or a larger --max-drop; "
+        "the report lists the layers with the largest quantization error.",
+    )
