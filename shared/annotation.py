@@ -1,0 +1,291 @@
+"""VOC XML bytes → `Annotation`: labels and boxes in image pixels, and what was mended on the way.
+
+First door after the path pair. Everything that can be told without the picture is decided here; what needs its
+true size (clipping, the rotated frame of an EXIF orientation, a `<size>` that lies) is decided by the worker.
+The only module that knows lxml.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from lxml import etree
+
+from shared.errors import AnnotationError
+from shared.job import JobSpec
+from shared.manifest import Finding, Rank
+
+Box = tuple[float, float, float, float]
+
+# The widest real files (a thousand boxes in a picture) are below 0.5 MB; libxml2 itself copes with far more, but a
+# worker must not be filled by one file.
+MAX_XML_BYTES: Final = 8 * 2**20
+MAX_OBJECTS: Final = 10_000
+
+_CORNERS: Final = ("xmin", "ymin", "xmax", "ymax")
+_TRUE: Final = frozenset({"true", "yes", "t", "y"})
+_FALSE: Final = frozenset({"", "false", "no", "f", "n", "unspecified"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VocObject:
+    """One labelled object.
+
+    `xmin`, `ymin`, `xmax`, `ymax` are pixels of the picture as 0-based corners (so that xmax = width touches the
+    right edge), finite and of an area above zero; they may lie beyond the picture. `index` counts the direct
+    `object` children of the file from 1.
+    """
+
+    index: int
+    name: str
+    xmin: float
+    ymin: float
+    xmax: float
+    ymax: float
+    difficult: bool
+    truncated: bool
+    occluded: bool
+    pose: str
+
+    @property
+    def box(self) -> Box:
+        """(xmin, ymin, xmax, ymax) in pixels."""
+        return self.xmin, self.ymin, self.xmax, self.ymax
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotation:
+    """What one VOC file says. `width` and `height` are None unless both are whole numbers above zero.
+
+    `filename`, `path` and `folder` are "" where absent. `objects_read` counts all direct `object` children;
+    `objects` are those kept.
+    """
+
+    width: int | None
+    height: int | None
+    filename: str
+    path: str
+    folder: str
+    objects_read: int
+    objects: tuple[VocObject, ...]
+    findings: tuple[Finding, ...]
+
+
+# The annotation of a background picture without XML.
+EMPTY: Final = Annotation(
+    width=None, height=None, filename="", path="", folder="", objects_read=0, objects=(), findings=()
+)
+
+
+class _Findings:
+    """The findings of one file, in the order of its objects."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.found: list[Finding] = []
+
+    def add(self, rank: Rank, kind: str, index: int | None, found: str, done: str) -> None:
+        # 200 characters: a hostile file must not blow up the receipt.
+        self.found.append(
+            Finding(file=self.file, object_index=index, rank=rank, kind=kind, found=found[:200], done=done)
+        )
+
+    def drop(self, kind: str, index: int, found: str) -> None:
+        self.add("dropped", kind, index, found, "object dropped")
+
+
+def read_annotation(xml: bytes, *, file: str, spec: JobSpec) -> Annotation:
+    """Read one VOC annotation under the options of a job.
+
+    Args:
+        xml: The whole file, in any encoding that it declares.
+        file: Its name for findings and errors.
+        spec: Class selection, coordinate convention and treatment of difficult objects.
+
+    Returns:
+        The annotation; each object of the file is in `objects` or named by a finding of rank dropped or error.
+
+    Raises:
+        AnnotationError: Malformed, hostile, too large, or not a VOC annotation.
+    """
+    root = parse_xml(xml, file=file)
+    findings = _Findings(file)
+    texts = {child.tag: child.text for child in root if child.tag in ("filename", "path", "folder")}
+    width, height = _read_size(root, findings)
+    elements = root.findall("object")
+    if len(elements) > MAX_OBJECTS:
+        raise AnnotationError(f"{file}: {len(elements)} objects, at most {MAX_OBJECTS} are read")
+    objects: dict[tuple[str, Box], VocObject] = {}
+    for index, element in enumerate(elements, start=1):
+        voc_object = _read_object(element, index, spec, findings)
+        if voc_object is None:
+            continue
+        first = objects.setdefault((voc_object.name, voc_object.box), voc_object)
+        if first is not voc_object:
+            findings.drop("object_duplicate", index, f"same class and box as object {first.index}")
+    return Annotation(
+        width=width,
+        height=height,
+        filename=(texts.get("filename") or "").strip(),
+        path=(texts.get("path") or "").strip(),
+        folder=(texts.get("folder") or "").strip(),
+        objects_read=len(elements),
+        objects=tuple(objects.values()),
+        findings=tuple(findings.found),
+    )
+
+
+def parse_xml(xml: bytes, *, file: str) -> etree._Element:
+    """The root of a VOC file, refusing what could read other files, grow, or be something else.
+
+    Raises:
+        AnnotationError: With the parser's line where it is malformed.
+    """
+    if len(xml) > MAX_XML_BYTES:
+        raise AnnotationError(f"{file}: {len(xml)} bytes, at most {MAX_XML_BYTES} are read")
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_comments=True, remove_pis=True
+    )
+    try:
+        root = etree.fromstring(xml, parser)
+    except etree.XMLSyntaxError as error:
+        raise AnnotationError(f"{file}: malformed XML: {error.msg or 'no content'}") from error
+    except (ValueError, LookupError) as error:
+        raise AnnotationError(f"{file}: unreadable XML: {error}") from error
+    # `resolve_entities=False` turns entity text into '' in silence, so no document that could hold any is read.
+    if root.getroottree().docinfo.internalDTD is not None:
+        raise AnnotationError(f"{file}: it has a DOCTYPE, which no VOC annotation needs; refused")
+    if root.tag != "annotation":
+        raise AnnotationError(f"{file}: the root element is <{str(root.tag)[:80]}>, expected <annotation>")
+    return root
+
+
+def _read_size(root: etree._Element, findings: _Findings) -> tuple[int | None, int | None]:
+    """Width and height as whole pixels, or (None, None)."""
+    size = root.find("size")
+    texts = {} if size is None else {child.tag: child.text or "" for child in size}
+    width, height = (_parse_number(texts.get(side, "")) for side in ("width", "height"))
+    if _is_side(width) and _is_side(height):
+        return int(width), int(height)
+    found = "no <size>" if size is None else f"width {texts.get('width')!r}, height {texts.get('height')!r}"
+    findings.add("info", "size_missing", None, found, "the picture's own size is used")
+    return None, None
+
+
+def _is_side(number: float) -> bool:
+    return 1 <= number < 2**31 and number == int(number)
+
+
+def _parse_number(text: str) -> float:
+    """`text` as a float; NaN where it is none. Underscores, which Python reads, are not numbers here."""
+    try:
+        return math.nan if "_" in text else float(text)
+    except ValueError:
+        return math.nan
+
+
+def _read_object(element: etree._Element, index: int, spec: JobSpec, findings: _Findings) -> VocObject | None:
+    """One `<object>`; None where it is dropped."""
+    texts: dict[str, str] = {}
+    corners: etree._Element | None = None
+    for child in element:
+        if child.tag == "bndbox":
+            corners = child if corners is None else corners
+        elif isinstance(child.tag, str):
+            texts.setdefault(child.tag, child.text or "")
+    name = _choose_class(texts.get("name", ""), index, spec, findings)
+    if name is None:
+        return None
+    box = _read_box(corners, index, spec, findings)
+    if box is None:
+        return None
+    difficult = _read_flag(texts, "difficult", index, findings)
+    if difficult and spec.difficult == "drop":
+        findings.drop("difficult_dropped", index, f"{name} is marked difficult")
+        return None
+    return VocObject(
+        index=index,
+        name=name,
+        xmin=box[0],
+        ymin=box[1],
+        xmax=box[2],
+        ymax=box[3],
+        difficult=difficult,
+        truncated=_read_flag(texts, "truncated", index, findings),
+        occluded=_read_flag(texts, "occluded", index, findings),
+        pose=texts.get("pose", "").strip() or "Unspecified",
+    )
+
+
+def _choose_class(text: str, index: int, spec: JobSpec, findings: _Findings) -> str | None:
+    """The class name after stripping and renaming; None where the object is not of this job."""
+    written = text.strip()
+    name = spec.rename.get(written, written)
+    if not name:
+        findings.drop("class_missing", index, "no class name")
+        return None
+    if written in spec.ignore_classes or name in spec.ignore_classes:
+        findings.drop("class_ignored", index, f"class {name!r} is in --ignore-classes")
+        return None
+    if spec.classes is None or name in spec.classes:
+        return name
+    if spec.unknown == "skip":
+        findings.drop("class_skipped", index, f"class {name!r} is not in --classes")
+    else:
+        findings.add("error", "class_unknown", index, f"class {name!r} is not in --classes", "object dropped")
+    return None
+
+
+def _read_flag(texts: dict[str, str], key: str, index: int, findings: _Findings) -> bool:
+    """`difficult`, `truncated` or `occluded`; missing and blank mean no, a part (0.3) means yes."""
+    text = texts.get(key, "0")
+    if text == "0":
+        return False
+    text = text.strip().lower()
+    if text in _FALSE or text in _TRUE:
+        return text in _TRUE
+    number = _parse_number(text)
+    if math.isnan(number):
+        findings.add("mended", "flag_unreadable", index, f"{key} is {text!r}", "taken as 0")
+        return False
+    return number != 0
+
+
+def _read_box(corners: etree._Element | None, index: int, spec: JobSpec, findings: _Findings) -> Box | None:
+    """(xmin, ymin, xmax, ymax) in pixels as 0-based corners, min below max; None where there is no such box."""
+    if corners is None:
+        findings.drop("box_missing", index, "no <bndbox>")
+        return None
+    texts = {child.tag: (child.text or "").strip() for child in corners}
+    numbers = [_parse_number(texts.get(key, "")) for key in _CORNERS]
+    if not all(map(math.isfinite, numbers)):
+        findings.drop("box_unreadable", index, ", ".join(f"{key} {texts.get(key)!r}" for key in _CORNERS))
+        return None
+    xmin, ymin, xmax, ymax = numbers
+    if xmin > xmax or ymin > ymax:
+        swapped = "xmin and xmax" if xmin > xmax else "ymin and ymax"
+        findings.add("mended", "box_swapped", index, _spell(numbers), f"{swapped} swapped")
+        xmin, xmax = sorted((xmin, xmax))
+        ymin, ymax = sorted((ymin, ymax))
+    if spec.voc_coords == "voc1":
+        # The devkit counts pixels from 1 and includes the last one: only the near corner moves.
+        xmin, ymin = xmin - 1, ymin - 1
+    if not (xmax > xmin and ymax > ymin):
+        findings.drop("box_zero_area", index, _spell(numbers))
+        return None
+    return xmin, ymin, xmax, ymax
+
+
+def _spell(numbers: list[float]) -> str:
+    return ", ".join(f"{key} {number:g}" for key, number in zip(_CORNERS, numbers, strict=True))
+
+
+def class_names(xml: bytes, *, file: str) -> Iterator[str]:
+    """The stripped class names of a file, one an object, as written (before any rename); "" where absent.
+
+    Raises:
+        AnnotationError: As `parse_xml`.
+    """
+    for element in parse_xml(xml, file=file).findall("object"):
+        yield (element.findtext("name") or "").strip()

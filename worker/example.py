@@ -1,0 +1,163 @@
+"""A stored picture and its objects → a serialized `tf.train.Example`, and back.
+
+The message types are built at run time in a descriptor pool of their own: no generated code, and no clash where
+TensorFlow registers the same names in the same process. Field numbers: tensorflow/core/example/example.proto and
+feature.proto. Keys: `shared/schema.py`.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from shared import schema
+from shared.annotation import Box
+from shared.errors import ShardError
+from shared.schema import FeatureKind
+
+_Field = descriptor_pb2.FieldDescriptorProto
+_KIND_FIELDS: Final[dict[FeatureKind, tuple[str, int, int]]] = {
+    "bytes": ("BytesList", 1, _Field.TYPE_BYTES),
+    "float": ("FloatList", 2, _Field.TYPE_FLOAT),
+    "int64": ("Int64List", 3, _Field.TYPE_INT64),
+}
+
+Value = int | float | bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObject:
+    """One object of a record. `box` is (xmin, ymin, xmax, ymax) in pixels of the stored picture, inside it."""
+
+    class_id: int
+    name: str
+    box: Box
+    difficult: bool
+    truncated: bool
+    is_crowd: bool
+    view: str
+
+    @property
+    def area(self) -> float:
+        """Of the box, in square pixels of the stored picture."""
+        return (self.box[2] - self.box[0]) * (self.box[3] - self.box[1])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPicture:
+    """A picture as a record holds it: an encoded square of `size` pixels, upright."""
+
+    encoded: bytes
+    size: int
+    filename: str
+    source_id: int
+
+
+def fractions(box: Box, size: int) -> tuple[float, float, float, float]:
+    """`box` in pixels → fractions of the side `size` in [0, 1], rounded to what a float32 holds, same order."""
+    xmin, ymin, xmax, ymax = (float(np.float32(min(max(corner / size, 0.0), 1.0))) for corner in box)
+    return xmin, ymin, xmax, ymax
+
+
+def serialize_example(picture: StoredPicture, objects: Sequence[StoredObject]) -> bytes:
+    """The record of a picture: every key of the schema, the lists empty where it shows no object.
+
+    Deterministic: protobuf sorts the map's keys.
+    """
+    boxes = [fractions(stored.box, picture.size) for stored in objects]
+    values: dict[str, list[Any]] = {
+        schema.ENCODED: [picture.encoded],
+        schema.FORMAT: [b"jpeg"],
+        schema.HEIGHT: [picture.size],
+        schema.WIDTH: [picture.size],
+        schema.FILENAME: [picture.filename.encode()],
+        schema.SOURCE_ID: [str(picture.source_id).encode()],
+        schema.SHA256: [hashlib.sha256(picture.encoded).hexdigest().encode()],
+        schema.XMIN: [box[0] for box in boxes],
+        schema.YMIN: [box[1] for box in boxes],
+        schema.XMAX: [box[2] for box in boxes],
+        schema.YMAX: [box[3] for box in boxes],
+        schema.CLASS_TEXT: [stored.name.encode() for stored in objects],
+        schema.CLASS_LABEL: [stored.class_id for stored in objects],
+        schema.DIFFICULT: [int(stored.difficult) for stored in objects],
+        schema.TRUNCATED: [int(stored.truncated) for stored in objects],
+        schema.IS_CROWD: [int(stored.is_crowd) for stored in objects],
+        schema.VIEW: [stored.view.encode() for stored in objects],
+        schema.AREA: [stored.area for stored in objects],
+    }
+    example = _Example()
+    features = example.features.feature
+    for key, kind in schema.FEATURES.items():
+        getattr(features[key], f"{kind}_list").value.extend(values[key])
+    serialized: bytes = example.SerializeToString(deterministic=True)
+    return serialized
+
+
+def parse_example(record: bytes) -> dict[str, list[Value]]:
+    """The features of a serialized Example, by key.
+
+    Raises:
+        ShardError: It is no Example, or lacks a key of the schema, or holds it with another type.
+    """
+    example = _Example()
+    try:
+        example.ParseFromString(record)
+    except ValueError as error:  # protobuf's DecodeError is one
+        raise ShardError(f"not a tf.train.Example: {error}") from error
+    features = example.features.feature
+    for key, kind in schema.FEATURES.items():
+        found = features[key].WhichOneof("kind") if key in features else None
+        if found != f"{kind}_list":
+            raise ShardError(f"record without {key} as {kind} (found {found})")
+    return {key: list(getattr(features[key], features[key].WhichOneof("kind")).value) for key in sorted(features)}
+
+
+def _build_example_class() -> Any:
+    """`tensorflow.Example` as a message class of a private pool."""
+    file = descriptor_pb2.FileDescriptorProto(name="voc2tflite/example.proto", package="tensorflow", syntax="proto3")
+    feature = descriptor_pb2.DescriptorProto(name="Feature")
+    feature.oneof_decl.add(name="kind")
+    for kind, (list_name, number, value_type) in _KIND_FIELDS.items():
+        file.message_type.add(name=list_name).field.add(
+            name="value", number=1, type=value_type, label=_Field.LABEL_REPEATED
+        )
+        feature.field.add(
+            name=f"{kind}_list",
+            number=number,
+            type=_Field.TYPE_MESSAGE,
+            type_name=f".tensorflow.{list_name}",
+            label=_Field.LABEL_OPTIONAL,
+            oneof_index=0,
+        )
+    file.message_type.append(feature)
+    features = file.message_type.add(name="Features")
+    entry = features.nested_type.add(name="FeatureEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=_Field.TYPE_STRING, label=_Field.LABEL_OPTIONAL)
+    entry.field.add(
+        name="value", number=2, type=_Field.TYPE_MESSAGE, type_name=".tensorflow.Feature", label=_Field.LABEL_OPTIONAL
+    )
+    features.field.add(
+        name="feature",
+        number=1,
+        type=_Field.TYPE_MESSAGE,
+        type_name=".tensorflow.Features.FeatureEntry",
+        label=_Field.LABEL_REPEATED,
+    )
+    example = file.message_type.add(name="Example")
+    example.field.add(
+        name="features",
+        number=1,
+        type=_Field.TYPE_MESSAGE,
+        type_name=".tensorflow.Features",
+        label=_Field.LABEL_OPTIONAL,
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
+
+
+_Example: Final = _build_example_class()
