@@ -102,7 +102,7 @@ def lint_folder(
     )
 
 
-def _silent(_stage: str, _done: int, _total: int | None) -> None:
+def _silent(_stage: str, _done: int, _total: int) -> None:
     """Progress that nobody watches."""
 
 
@@ -111,7 +111,7 @@ def _noting_lists(walk: Walk, lists: list[SplitLists], progress: Progress) -> It
     for scanned in walk:
         if scanned.lists:
             lists.append(_read_list_files(walk.root, scanned))
-        progress("scanning", walk.counts["files"], None)
+        progress("scanning", walk.counts["files"], 0)
         yield scanned
 
 

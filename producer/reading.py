@@ -22,8 +22,8 @@ from shared.errors import AnnotationError
 from shared.job import JobSpec
 from shared.manifest import Finding
 
-# (stage, done, total or None while it is not known)
-Progress = Callable[[str, int, int | None], None]
+# (stage, done, total; total 0 while it is not known)
+Progress = Callable[[str, int, int], None]
 
 # Picture path and XML path (None: background without XML), relative to the data set's folder.
 Pair = tuple[str, str | None]

@@ -100,6 +100,7 @@ class JobPaths:
         self.failed: Final = f"{self.root}/failed"
         self.manifest: Final = f"{self.root}/manifest.json"
         self.dataset_info: Final = f"{self.root}/dataset_info.json"
+        self.features: Final = f"{self.root}/features.json"
         self.label_map: Final = f"{self.root}/label_map.pbtxt"
         self.labels: Final = f"{self.root}/labels.txt"
         self.lint: Final = f"{self.root}/lint.csv"
@@ -124,6 +125,10 @@ class JobPaths:
     def annotations(self, split: str) -> str:
         """The split's images and boxes in COCO form."""
         return f"{self.root}/annotations_{split}.json"
+
+    def split_list(self, split: str) -> str:
+        """The paths of the split's pictures, one a line."""
+        return f"{self.root}/splits/{split}.txt"
 
 
 class RunPaths:

@@ -1,0 +1,158 @@
+"""A job's receipts → its manifest and the files around it: labels, COCO annotations, split lists, lint report.
+
+Called by the reconciler when every shard is done or failed. The manifest is written last: it is the commit point.
+Whatever grows with the number of pictures is streamed, one shard at a time.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from producer.lint_csv import lint_rows, superseded
+from producer.tfds_form import dataset_info, features
+from shared.errors import ShardError
+from shared.job import SPLITS, Job, Split, canonical_json
+from shared.labels import LabelMap
+from shared.manifest import Finding, JobPaths, Manifest, ManifestShard, ShardReceipt
+from shared.storage import Storage
+
+
+def dataset_files(job: Job, receipts: Iterable[ShardReceipt], storage: Storage) -> Manifest:
+    """Write everything that describes the finished data set, the manifest last.
+
+    Args:
+        job: The job.
+        receipts: Of all shards that are done; those without one are listed as failed.
+        storage: Where the job's files are.
+
+    Returns:
+        The manifest as written.
+
+    Raises:
+        ShardError: A shard's annotations are missing or cannot be read.
+        StorageError: The store refused.
+    """
+    done = sorted(receipts, key=lambda receipt: job.ordinal(receipt.shard))
+    manifest = _manifest(job, done)
+    paths = JobPaths(job.job)
+    labels = LabelMap(job.labels)
+    storage.write_lines(paths.lint, lint_rows(_all_findings(job, done, storage)))
+    if not job.spec.dry:
+        storage.write(paths.label_map, labels.to_pbtxt().encode())
+        storage.write(paths.labels, labels.to_labels_txt().encode())
+        for split in SPLITS:
+            if split in job.splits:
+                storage.write_lines(paths.annotations(split), _coco_lines(job, split, done, storage))
+                storage.write_lines(paths.split_list(split), _listed(job, split, storage))
+        storage.write(paths.features, canonical_json(features()).encode())
+        storage.write(paths.dataset_info, canonical_json(dataset_info(job, manifest)).encode())
+    storage.write(paths.manifest, manifest.to_json().encode())
+    return manifest
+
+
+def _manifest(job: Job, receipts: Sequence[ShardReceipt]) -> Manifest:
+    """What the trainer reads; sums over all receipts."""
+    counters: Counter[str] = Counter()
+    classes: dict[Split, Counter[str]] = {split: Counter() for split in job.splits}
+    shards: dict[Split, list[ManifestShard]] = {split: [] for split in job.splits}
+    for receipt in receipts:
+        counters.update(receipt.counters)
+        counters.update({name: getattr(receipt, name) for name in _SUMMED})
+        classes[receipt.split].update(receipt.class_counts)
+        if receipt.size_bytes is not None and receipt.sha256 is not None:
+            shard = ManifestShard(
+                file=f"{receipt.shard}.tfrecord",
+                size_bytes=receipt.size_bytes,
+                sha256=receipt.sha256,
+                examples=receipt.written,
+                objects=receipt.objects_written,
+            )
+            shards[receipt.split].append(shard)
+    done = {receipt.shard for receipt in receipts}
+    return Manifest(
+        job=job.job,
+        request_digest=job.request_digest,
+        labels=job.labels,
+        image_size=job.spec.image_size,
+        resize=job.spec.resize,
+        splits={split: tuple(files) for split, files in shards.items()},
+        failed=tuple(shard for shard in job.shards if shard not in done),
+        counters=dict(sorted(counters.items())),
+        class_counts={split: {name: counts[name] for name in job.labels} for split, counts in classes.items()},
+    )
+
+
+# The counters of a receipt that are fields of their own.
+_SUMMED = ("written", "quarantined", "background", "objects_read", "objects_written")
+
+
+def _all_findings(job: Job, receipts: Sequence[ShardReceipt], storage: Storage) -> Iterator[Finding]:
+    """Findings of the submit, then those that only the workers could make; none twice.
+
+    The workers read each XML again, so their receipts repeat what the submit found there. Only 64-bit hashes of the
+    keys are kept, not the findings.
+    """
+    seen: set[int] = set()
+    key = JobPaths(job.job).submit_findings
+    for line in storage.lines(key) if storage.exists(key) else ():
+        finding = Finding.model_validate_json(line)
+        if not superseded(finding):
+            seen.add(_key(finding))
+            yield finding
+    for receipt in receipts:
+        for finding in receipt.findings:
+            if _key(finding) not in seen:
+                yield finding
+
+
+def _key(finding: Finding) -> int:
+    return hash((finding.file, finding.object_index, finding.kind))
+
+
+def _coco_lines(job: Job, split: Split, receipts: Sequence[ShardReceipt], storage: Storage) -> Iterator[str]:
+    """The split in COCO form: pictures of all shards, then boxes of all shards, one line a shard.
+
+    Source: COCO data format, "Object Detection", https://cocodataset.org/#format-data.
+    """
+    mine = [receipt.shard for receipt in receipts if receipt.split == split]
+    info = {"description": f"voc2tflite job {job.job}, split {split}", "version": "1.0"}
+    yield f'{{"info":{canonical_json(info)},"licenses":[],"images":['
+    yield from _joined(mine, lambda shard: _sidecar(job, shard, storage)["images"])
+    yield '],"annotations":['
+    yield from _joined(mine, lambda shard: _sidecar(job, shard, storage)["annotations"])
+    categories = [
+        {"id": class_id, "name": name, "supercategory": ""} for name, class_id in LabelMap(job.labels).ids.items()
+    ]
+    yield f'],"categories":{canonical_json(categories)}}}'
+
+
+def _joined(shards: Sequence[str], values_of: Callable[[str], list[Any]]) -> Iterator[str]:
+    """The elements of one JSON array, from many shards, with the commas between them."""
+    comma = ""
+    for shard in shards:
+        values = values_of(shard)
+        if values:
+            yield comma + canonical_json(values)[1:-1]
+            comma = ","
+
+
+def _sidecar(job: Job, shard: str, storage: Storage) -> dict[str, list[Any]]:
+    key = JobPaths(job.job).shard_annotations(shard)
+    content = storage.read_or_none(key)
+    if content is None:
+        raise ShardError(f"{storage.url(key)}: expected the shard's annotations, found no file")
+    try:
+        sidecar: dict[str, list[Any]] = json.loads(content)
+    except ValueError as error:
+        raise ShardError(f"{storage.url(key)}: expected JSON: {error}") from error
+    return sidecar
+
+
+def _listed(job: Job, split: Split, storage: Storage) -> Iterator[str]:
+    """The paths of a split's pictures, in the order of the plan."""
+    for line in storage.lines(JobPaths(job.job).plan):
+        # The plan's own digest was checked by every worker that took a line of it: no need to validate it again.
+        task = json.loads(line)
+        if task["split"] == split:
+            yield from (pair["image"] for pair in task["pairs"])
