@@ -1,0 +1,89 @@
+"""Sums over an epoch's steps -> its line of `results.csv` and what a person is told about the input."""
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.checkpoint import EpochRow
+from trainer.learner import StepLosses
+
+# Below this share of the time in steps, the input is what a person should look at.
+BUSY_ENOUGH: Final = 0.85
+
+
+@dataclass(slots=True, kw_only=True)
+class EpochSums:
+    """Sums over the steps of an epoch so far: losses, and seconds spent waiting for batches and working on them."""
+
+    steps: int = 0
+    total: float = 0.0
+    score: float = 0.0
+    box: float = 0.0
+    waited_s: float = 0.0
+    worked_s: float = 0.0
+
+    def add(self, losses: StepLosses, *, waited_s: float, worked_s: float) -> None:
+        """Count one step."""
+        self.steps += 1
+        self.total += losses.total
+        self.score += losses.score
+        self.box += losses.box
+        self.waited_s += waited_s
+        self.worked_s += worked_s
+
+    @property
+    def mean_loss(self) -> float:
+        """Of the steps so far; 0 before the first."""
+        return self.total / max(1, self.steps)
+
+    @property
+    def busy(self) -> float:
+        """Share of the time that was spent in steps, not in waiting for batches; 1 before the first."""
+        spent_s = self.waited_s + self.worked_s
+        return self.worked_s / spent_s if spent_s > 0 else 1.0
+
+    def row(self, *, epoch: int, step: int, rate: float, batch: int) -> EpochRow:
+        """The epoch's line: its number from 1, the steps done, the last learning rate; `batch` pictures a step."""
+        spent_s, steps = max(self.waited_s + self.worked_s, 1e-9), max(1, self.steps)
+        return EpochRow(
+            epoch=epoch,
+            step=step,
+            seconds=round(spent_s, 3),
+            loss=self.total / steps,
+            loss_score=self.score / steps,
+            loss_box=self.box / steps,
+            learning_rate=rate,
+            images_per_s=round(self.steps * batch / spent_s, 2),
+            busy=round(self.busy, 4),
+        )
+
+    def to_array(self) -> NDArray[np.float32]:
+        """For the checkpoint: [steps, total, score, box, waited_s, worked_s]."""
+        return np.array([self.steps, self.total, self.score, self.box, self.waited_s, self.worked_s], np.float32)
+
+    @classmethod
+    def from_array(cls, sums: NDArray[np.float32]) -> "EpochSums":
+        """Back from `to_array`."""
+        steps, total, score, box, waited_s, worked_s = (float(number) for number in sums)
+        return cls(steps=int(steps), total=total, score=score, box=box, waited_s=waited_s, worked_s=worked_s)
+
+
+def results_csv(rows: Sequence[EpochRow]) -> bytes:
+    """`results.csv`: one line an epoch, empty where nothing was measured."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(EpochRow.model_fields), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row.model_dump() for row in rows)
+    return text.getvalue().encode()
+
+
+def input_hint(busy: float) -> str | None:
+    """What to do when the input holds the training up, None when it does not."""
+    if busy >= BUSY_ENOUGH:
+        return None
+    return f"{1 - busy:.0%} of the time went into waiting for pictures: more memory to cache them, or faster storage"

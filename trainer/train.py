@@ -1,0 +1,287 @@
+"""Examples -> trained weights: strategy, frozen schedule, epochs, validation, checkpoints. One run, resumable.
+
+Stands between the batches and the export on the route.
+"""
+
+import hashlib
+import logging
+import math
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from shared.errors import StopRequested, TrainingError
+from shared.guard import Guard
+from shared.job import RunSpec, canonical_json
+from shared.manifest import RunPaths
+from shared.storage import Storage
+from trainer.checkpoint import Arrays, Progress, load_checkpoint, save_checkpoint
+from trainer.dataset import Examples
+from trainer.epoch import EpochSums, input_hint, results_csv
+from trainer.evaluate import AveragePrecision, average_precision, detect_all, keras_detector
+from trainer.learner import Learner, load_average
+from trainer.model import build_model, priors
+from trainer.schedule import Schedule, fit_to_time, plan_schedule
+
+logger = logging.getLogger(__name__)
+
+# Steps looked at before a time budget is turned into a number of steps; the first five trace and warm caches.
+MEASURED_STEPS: Final = 25
+SETTLING_STEPS: Final = 5
+
+# Of the time budget that validation may take.
+VALIDATION_SHARE: Final = 0.08
+MOST_VALIDATIONS: Final = 25
+
+# Between checkpoints; one of `small` takes 0.1 s.
+CHECKPOINT_EVERY_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSet:
+    """What a run learns from.
+
+    `batches` gives the endless stream of batches from a step on; `pictures` counts the training set; `names` turns a
+    batch's rows into file names. `validation` with its COCO-form `truth` is empty where there is nothing to select by.
+    """
+
+    labels: tuple[str, ...]
+    image_size: int
+    pictures: int
+    fingerprint: str
+    batches: Callable[[int], tf.data.Dataset]
+    names: Callable[[NDArray[np.int64]], list[str]]
+    validation: Examples | None
+    truth: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """The network with its best averaged weights, and how it came to be."""
+
+    model: keras.Model
+    progress: Progress
+
+
+def train(
+    spec: RunSpec, dataset: TrainingSet, *, strategy: tf.distribute.Strategy, storage: Storage, guard: Guard
+) -> Trained:
+    """Train a detector to the end of its schedule, from its newest checkpoint if it has one.
+
+    Args:
+        spec: What is asked.
+        dataset: What to learn from.
+        strategy: Over which replicas.
+        storage: Where its checkpoints are kept.
+        guard: Asked before every step.
+
+    Returns:
+        The trained network: the weights of the best validation, or the last ones where there is none.
+
+    Raises:
+        TrainingError: The loss is not finite; the batch's files are named.
+        StopRequested: Asked to stop; the checkpoint is saved.
+    """
+    return _Run(spec, dataset, strategy, storage, guard).train()
+
+
+class _Run:
+    """A run under way: the learner, where it stands, and the network that its averaged weights are judged in."""
+
+    def __init__(
+        self, spec: RunSpec, dataset: TrainingSet, strategy: tf.distribute.Strategy, storage: Storage, guard: Guard
+    ) -> None:
+        self._spec, self._dataset, self._storage, self._guard = spec, dataset, storage, guard
+        self._strategy = strategy
+        self._batch = spec.batch * strategy.num_replicas_in_sync
+        keras.utils.set_random_seed(spec.seed)
+        anchors = priors(dataset.image_size)
+        self._learner = Learner(lambda: self._build(spec.precision), anchors, strategy)
+        self._model = self._build("float32")
+        self._detect = keras_detector(self._model, anchors)
+        self._progress = Progress(identity=_identity(spec, dataset, self._batch), seed=spec.seed)
+        self._best: NDArray[np.float32] | None = None
+        self._epoch = EpochSums()
+        self._step_times_s: deque[float] = deque(maxlen=MEASURED_STEPS - SETTLING_STEPS)
+        self._started_s = self._saved_s = time.monotonic()
+
+    def _build(self, precision: str) -> keras.Model:
+        before = keras.config.dtype_policy()
+        keras.config.set_dtype_policy(precision)
+        try:
+            return build_model(len(self._dataset.labels), self._dataset.image_size, self._spec.model)
+        finally:
+            keras.config.set_dtype_policy(before)
+
+    def train(self) -> Trained:
+        """See `trainer.train.train`."""
+        self._resume()
+        batches = self._batches()
+        while not self._is_done():
+            self._advance()
+            self._step(batches)
+            self._freeze_schedule()
+            if self._is_epoch_end():
+                self._end_epoch()
+            if time.monotonic() - self._saved_s > CHECKPOINT_EVERY_S:
+                self._save()
+        self._save()
+        load_average(self._model, self._learner.average() if self._best is None else self._best)
+        return Trained(model=self._model, progress=self._progress)
+
+    def _resume(self) -> None:
+        found = load_checkpoint(self._storage, self._spec.run, self._progress.identity)
+        if found is None:
+            return
+        self._progress, arrays = found
+        self._best = arrays.pop("best", None)
+        self._epoch = EpochSums.from_array(arrays.pop("epoch"))
+        self._learner.restore(arrays)
+        self._started_s -= self._progress.spent_s
+        logger.info("training_resumed", extra={"run": self._spec.run, "step": self._progress.step})
+
+    def _save(self) -> None:
+        arrays: Arrays = {**self._learner.state(), "epoch": self._epoch.to_array()}
+        if self._best is not None:
+            arrays["best"] = self._best
+        self._update(spent_s=time.monotonic() - self._started_s)
+        save_checkpoint(self._storage, self._spec.run, self._progress, arrays)
+        self._saved_s = time.monotonic()
+
+    def _update(self, **fields: Any) -> None:
+        self._progress = self._progress.model_copy(update=fields)
+
+    def _batches(self) -> Iterator[dict[str, Any]]:
+        stream = self._dataset.batches(self._progress.step)
+        if self._strategy.num_replicas_in_sync > 1:
+            stream = self._strategy.experimental_distribute_dataset(stream)
+        return iter(stream)
+
+    @property
+    def _schedule(self) -> Schedule:
+        """The frozen schedule, or before that what was asked without regard to time."""
+        return self._progress.schedule or plan_schedule(
+            pictures=self._dataset.pictures,
+            global_batch=self._batch,
+            epochs=self._spec.epochs,
+            rate=self._spec.learning_rate,
+        )
+
+    def _advance(self) -> None:
+        """Tell the guard where we are; asked to stop, save first."""
+        schedule, step = self._schedule, self._progress.step
+        shown: dict[str, float | int | str] = {
+            "phase": "train",
+            "epoch": step // schedule.steps_per_epoch + 1,
+            "epochs": schedule.epochs,
+            "step": step,
+            "steps": schedule.steps,
+            "loss": round(self._epoch.mean_loss, 4),
+            "busy": round(self._epoch.busy, 3),
+        }
+        measured = [row.val_map50 for row in self._progress.rows if row.val_map50 is not None]
+        if measured:
+            shown["val_map50"] = round(measured[-1], 4)
+        if self._step_times_s:
+            shown["eta_s"] = round(statistics.median(self._step_times_s) * (schedule.steps - step))
+        try:
+            self._guard.advance(**shown)
+        except StopRequested:
+            self._save()
+            raise
+
+    def _step(self, batches: Iterator[dict[str, Any]]) -> None:
+        step = self._progress.step
+        asked_s = time.monotonic()
+        batch = next(batches)
+        began_s = time.monotonic()
+        losses = self._learner.step(batch, rate=self._schedule.rate(step), number=step)
+        if not math.isfinite(losses.total):
+            raise TrainingError(f"the loss of step {step} is {losses.total}; its pictures: {self._names(batch)}")
+        ended_s = time.monotonic()
+        self._step_times_s.append(ended_s - asked_s)
+        self._epoch.add(losses, waited_s=began_s - asked_s, worked_s=ended_s - began_s)
+        self._update(step=step + 1)
+
+    def _names(self, batch: dict[str, Any]) -> str:
+        rows = [local.numpy() for local in self._strategy.experimental_local_results(batch["rows"])]
+        return ", ".join(self._dataset.names(np.concatenate(rows)))
+
+    def _freeze_schedule(self) -> None:
+        """Once the speed is known, decide the number of steps for good."""
+        if self._progress.schedule is not None:
+            return
+        schedule, minutes = self._schedule, self._spec.max_minutes
+        if minutes is not None:
+            if self._progress.step < min(MEASURED_STEPS, schedule.steps):
+                return
+            left_s = minutes * 60 * (1 - VALIDATION_SHARE) - (time.monotonic() - self._started_s)
+            step_s = statistics.median(self._step_times_s)
+            schedule = fit_to_time(schedule, step_s=step_s, done=self._progress.step, left_s=left_s)
+        self._update(schedule=schedule)
+        logger.info("schedule_frozen", extra={"run": self._spec.run, **schedule.model_dump()})
+
+    def _is_epoch_end(self) -> bool:
+        step, schedule = self._progress.step, self._schedule
+        return step % schedule.steps_per_epoch == 0 or step == schedule.steps
+
+    def _end_epoch(self) -> None:
+        """Validate if it is time, keep the weights if they are the best, write the epoch's line."""
+        schedule, step = self._schedule, self._progress.step
+        epoch = math.ceil(step / schedule.steps_per_epoch)
+        row = self._epoch.row(epoch=epoch, step=step, rate=schedule.rate(step - 1), batch=self._batch)
+        self._epoch = EpochSums()
+        if self._is_validation(epoch):
+            precision = self._validate()
+            row = row.model_copy(update={"val_map50": precision.map50, "val_map": precision.map})
+            if self._progress.best_map is None or precision.map >= self._progress.best_map:
+                self._best = self._learner.average()
+                self._update(best_map=precision.map, best_epoch=epoch)
+        self._update(rows=(*self._progress.rows, row))
+        self._storage.write(f"{RunPaths(self._spec.run).root}/results.csv", results_csv(self._progress.rows))
+        logger.info("epoch", extra={"run": self._spec.run, **row.model_dump(), "hint": input_hint(row.busy)})
+
+    def _is_validation(self, epoch: int) -> bool:
+        """At the end, and before that as often as `VALIDATION_SHARE` of the time allows."""
+        validation, schedule = self._dataset.validation, self._schedule
+        if validation is None or len(validation) == 0:
+            return False
+        if self._progress.step == schedule.steps:
+            return True
+        # A picture costs a step three forwards; a validation one, and about one more for NMS and the judge.
+        share = VALIDATION_SHARE * schedule.steps * self._batch * 3 / (len(validation) * 2)
+        return epoch % math.ceil(schedule.epochs / min(MOST_VALIDATIONS, max(1.0, share))) == 0
+
+    def _validate(self) -> AveragePrecision:
+        validation = self._dataset.validation
+        if validation is None:
+            raise TrainingError("there is no validation split")
+        load_average(self._model, self._learner.average())
+        found = detect_all(self._detect, validation, batch=self._spec.batch)
+        return average_precision(self._dataset.truth, found, [int(number) for number in validation.source_ids])
+
+    def _is_done(self) -> bool:
+        progress, spec = self._progress, self._spec
+        if progress.step >= self._schedule.steps:
+            return True
+        if not progress.rows:
+            return False
+        last = progress.rows[-1]
+        if spec.stop_at_map is not None and (last.val_map50 or 0.0) >= spec.stop_at_map:
+            return True
+        return spec.patience is not None and bool(0 < progress.best_epoch <= last.epoch - spec.patience)
+
+
+def _identity(spec: RunSpec, dataset: TrainingSet, batch: int) -> str:
+    """Digest of all that decides which weights a run ends with; a checkpoint of another one is of no use."""
+    asked = spec.model_dump(mode="json", exclude={"max_drop", "quantize", "kind"})
+    facts = {**asked, "labels": dataset.labels, "fingerprint": dataset.fingerprint, "global_batch": batch}
+    return hashlib.sha256(canonical_json(facts).encode()).hexdigest()
