@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from producer.lint_csv import lint_rows, superseded
+from producer.lint_csv import lint_rows, merged_findings
 from producer.tfds_form import dataset_info, features
 from shared.errors import ShardError
 from shared.job import SPLITS, Job, Split, canonical_json
@@ -88,26 +88,13 @@ _SUMMED = ("written", "quarantined", "background", "objects_read", "objects_writ
 
 
 def _all_findings(job: Job, receipts: Sequence[ShardReceipt], storage: Storage) -> Iterator[Finding]:
-    """Findings of the submit, then those that only the workers could make; none twice.
-
-    The workers read each XML again, so their receipts repeat what the submit found there. Only 64-bit hashes of the
-    keys are kept, not the findings.
-    """
-    seen: set[int] = set()
+    """Findings of the submit, then those that only the workers could make."""
     key = JobPaths(job.job).submit_findings
-    for line in storage.lines(key) if storage.exists(key) else ():
-        finding = Finding.model_validate_json(line)
-        if not superseded(finding):
-            seen.add(_key(finding))
-            yield finding
-    for receipt in receipts:
-        for finding in receipt.findings:
-            if _key(finding) not in seen:
-                yield finding
-
-
-def _key(finding: Finding) -> int:
-    return hash((finding.file, finding.object_index, finding.kind))
+    lines = storage.lines(key) if storage.exists(key) else iter(())
+    return merged_findings(
+        (Finding.model_validate_json(line) for line in lines),
+        (finding for receipt in receipts for finding in receipt.findings),
+    )
 
 
 def _coco_lines(job: Job, split: Split, receipts: Sequence[ShardReceipt], storage: Storage) -> Iterator[str]:

@@ -13,9 +13,28 @@ COLUMNS: Final = ("file", "object", "rank", "kind", "found", "done")
 _BY_SIZE_ONLY: Final = frozenset({"box_beyond_size"})
 
 
-def superseded(finding: Finding) -> bool:
-    """Whether the workers' own findings replace this one."""
-    return finding.kind in _BY_SIZE_ONLY
+def merged_findings(submitted: Iterable[Finding], received: Iterable[Finding]) -> Iterator[Finding]:
+    """All findings of a job, none twice.
+
+    The workers read each XML again, so their receipts repeat what the submit found there: same file, object and kind.
+    Only 64-bit hashes of these are kept, so that memory stays small beside millions of findings.
+
+    Args:
+        submitted: Of the submit's lint.
+        received: Of the receipts.
+    """
+    seen: set[int] = set()
+    for finding in submitted:
+        if finding.kind not in _BY_SIZE_ONLY:
+            seen.add(_key(finding))
+            yield finding
+    for finding in received:
+        if _key(finding) not in seen:
+            yield finding
+
+
+def _key(finding: Finding) -> int:
+    return hash((finding.file, finding.object_index, finding.kind))
 
 
 def lint_rows(findings: Iterable[Finding]) -> Iterator[str]:

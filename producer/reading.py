@@ -143,18 +143,38 @@ def _read_pair(folder: Path, spec: JobSpec, image: str, path: str | None, read: 
     read.pictures.append(int.from_bytes(picture or _hash(image.encode()), "big"))
     read.fingerprints.append(int.from_bytes(_hash(xml, picture or b""), "big"))
     read.counts[outcome] += 1
-    _add_annotation(annotation, image, spec, read)
+    _add_annotation(annotation, image, str(path), spec, read)
 
 
-def _add_annotation(annotation: Annotation, image: str, spec: JobSpec, read: PairsRead) -> None:
+def _add_annotation(annotation: Annotation, image: str, path: str, spec: JobSpec, read: PairsRead) -> None:
     read.counts["objects_read"] += annotation.objects_read
     read.counts["objects_kept"] += len(annotation.objects)
     for voc_object in annotation.objects:
         read.class_counts[voc_object.name] += 1
     read.findings.extend(annotation.findings)
+    read.findings.extend(_beyond_size(annotation, path))
     read.boxes.add(annotation, spec.image_size, spec.resize)
     if annotation.filename and image_name(annotation.filename) != image_name(image):
         read.counts["filename_disagrees"] += 1
+
+
+def _beyond_size(annotation: Annotation, file: str) -> Iterator[Finding]:
+    """Boxes beyond the picture, as far as `<size>` tells; the workers clip them by the picture itself."""
+    width, height = annotation.width, annotation.height
+    if width is None or height is None:
+        return
+    for voc_object in annotation.objects:
+        xmin, ymin, xmax, ymax = voc_object.box
+        if xmin < 0 or ymin < 0 or xmax > width or ymax > height:
+            found = f"xmin {xmin:g}, ymin {ymin:g}, xmax {xmax:g}, ymax {ymax:g} in a picture of {width}x{height}"
+            yield Finding(
+                file=file,
+                object_index=voc_object.index,
+                rank="info",
+                kind="box_beyond_size",
+                found=found,
+                done="clipped by the picture's true size, dropped where under 25 % remains",
+            )
 
 
 def image_name(path: str) -> str:
