@@ -40,7 +40,7 @@ class TrainedModel:
     description: ModelDescription
 
 
-def export_forms(model: TrainedModel, calibration: Pictures, progress: Callable[[Form], None]) -> dict[Form, bytes]:
+def export_forms(model: TrainedModel, calibration: Pictures, progress: Callable[[Form], None]) -> dict[str, bytes]:
     """Convert a model into every form, metadata included.
 
     Args:
@@ -54,7 +54,7 @@ def export_forms(model: TrainedModel, calibration: Pictures, progress: Callable[
     Raises:
         ExportError: The converter made something clients do not load.
     """
-    forms: dict[Form, bytes] = {}
+    forms: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory(prefix="voc-export-") as folder:
         save_frozen(model, Path(folder))
         for form in FORMS:

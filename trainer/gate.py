@@ -79,7 +79,8 @@ def check_export(evidence: Evidence) -> list[Check]:
             _described(form, model, evidence.expected),
             _class_ids(form, evidence),
         ]
-    return [*checks, _parity(evidence), _drop(evidence)]
+    lossy = (form for form in evidence.models if form != "float32")
+    return [*checks, _parity(evidence), *(_drop(form, evidence) for form in lossy)]
 
 
 def require(checks: Sequence[Check]) -> None:
@@ -222,13 +223,13 @@ def _matched(first: Detections, second: Detections) -> tuple[int, int]:
     return int(near.any(axis=1).sum()), int(first.scores.size)
 
 
-def _drop(evidence: Evidence) -> Check:
+def _drop(form: str, evidence: Evidence) -> Check:
     points = {form: 100 * value for form, value in evidence.map50.items()}
-    drop = points["float32"] - points["int8"]
+    drop = points["float32"] - points[form]
     return Check(
-        name="int8: accuracy kept",
+        name=f"{form}: accuracy kept",
         is_ok=drop <= evidence.max_drop,
-        found=f"mAP50 {points['int8']:.2f} against {points['float32']:.2f} of float32, "
+        found=f"mAP50 {points[form]:.2f} against {points['float32']:.2f} of float32, "
         f"a loss of {drop:.2f} points, {evidence.max_drop:g} allowed",
         advice="Try --quantize qat, more or more varied training pictures for calibration, or a larger --max-drop; "
         "the report lists the layers with the largest quantization error.",

@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from trainer.predict import Detector
 
-# Each form runs this often in a row before the next has its turn, and there are this many turns.
+# Each form runs this often in a row before the next has its turn.
 _INVOKES: Final = 5
-_ROUNDS: Final = 12
 
 
 def median_ms(
-    detectors: Mapping[str, Detector], picture: NDArray[np.uint8], advance: Callable[[], None] = lambda: None
+    detectors: Mapping[str, Detector],
+    picture: NDArray[np.uint8],
+    rounds: int,
+    advance: Callable[[], None] = lambda: None,
 ) -> dict[str, float]:
     """Median milliseconds of one inference (without reading and resizing the picture).
 
@@ -26,6 +28,7 @@ def median_ms(
     Args:
         detectors: By form.
         picture: uint8 [H, W, 3], RGB, of the models' size.
+        rounds: Turns of each form.
         advance: Called after each round.
 
     Returns:
@@ -36,7 +39,7 @@ def median_ms(
         detector.feed(picture)
         detector.invoke()
     order = list(detectors)
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         order.reverse()
         for form in order:
             times[form] += _invoke_ms(detectors[form])
