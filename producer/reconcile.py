@@ -80,7 +80,9 @@ class Reconciler:
         """Whether Redis is another than before, or empty, and holders may not have re-asserted their leases yet."""
         run_id, generation = self._ledger.identity()
         is_wiped = generation is None
-        if is_wiped or self._run_id not in (None, run_id):
+        if is_wiped and self._run_id is None and not self._has_unfinished():
+            self._ledger.set_generation(self._token)  # a first start: nobody can hold anything
+        elif is_wiped or self._run_id not in (None, run_id):
             logger.warning("redis_lost", extra={"wiped": is_wiped})
             # Holders renew every third of a lease: after that all that live are known again. After a wipe a holder
             # may also have to reconnect first, so it gets the whole lease.
@@ -90,6 +92,14 @@ class Reconciler:
             self._ledger.set_generation(self._token)
         self._run_id = run_id
         return time.monotonic() < self._wait_until
+
+    def _has_unfinished(self) -> bool:
+        """Whether storage has a job that a worker or trainer may be working on."""
+        for name in job_names(self._storage):
+            stored = stored_state(self._storage, load_job(self._storage, name), self._settings.failed_share)
+            if stored.state not in TERMINAL:
+                return True
+        return False
 
     def _begin_generation(self) -> None:
         self._run_id = self._ledger.identity()[0]

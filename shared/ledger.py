@@ -96,7 +96,7 @@ def connect(url: str) -> "redis.Redis":
         decode_responses=True,
         socket_connect_timeout=5,
         socket_timeout=10,
-        socket_keepalive=not url.startswith("unix"),
+        **({} if url.startswith("unix://") else {"socket_keepalive": True}),
         health_check_interval=10,
         retry=retry,
         retry_on_error=[RedisConnectionError, RedisTimeoutError],

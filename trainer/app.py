@@ -4,6 +4,7 @@ An entry point: importing it reads the settings and sets up logging. TensorFlow 
 a fresh one for each run.
 """
 
+import logging
 import os
 import threading
 from functools import cache
@@ -62,6 +63,12 @@ def train_task(message: Any) -> None:
     """Do one run; see `trainer.task.do_task`."""
     logs.bind()
     do_task(message, bench())
+
+
+@signals.setup_logging.connect
+def _keep_our_logging(**_: Any) -> None:
+    """Having a receiver keeps Celery from setting the level and handlers of the root logger anew."""
+    logging.getLogger("celery").setLevel("WARNING")
 
 
 @signals.worker_ready.connect

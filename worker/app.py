@@ -3,6 +3,7 @@
 An entry point: importing it reads the settings and sets up logging.
 """
 
+import logging
 import os
 import threading
 from functools import cache
@@ -53,6 +54,12 @@ def write_shard_task(message: Any) -> None:
     """Write one shard; see `worker.task.do_task`."""
     logs.bind()
     do_task(message, bench())
+
+
+@signals.setup_logging.connect
+def _keep_our_logging(**_: Any) -> None:
+    """Having a receiver keeps Celery from setting the level and handlers of the root logger anew."""
+    logging.getLogger("celery").setLevel("WARNING")
 
 
 @signals.worker_ready.connect

@@ -1,0 +1,58 @@
+"""Fixtures: a private broker for each test, a cluster of real processes on it, small VOC folders."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Broker, Cluster
+from worker.synthetic import synthesize
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    """A broker of this test's own."""
+    folder = Path(tempfile.mkdtemp(prefix="voc-test-"))  # short: a unix socket's path has 107 bytes at most
+    started = Broker(folder)
+    started.start()
+    yield started
+    started.stop()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def small_voc(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 made-up photos with their XML; never written to by a test."""
+    folder = tmp_path_factory.mktemp("voc") / "shapes"
+    synthesize(folder, images=40, seed=3)
+    return folder
+
+
+@pytest.fixture
+def cluster(broker: Broker, tmp_path: Path, small_voc: Path) -> Iterator[Cluster]:
+    """A cluster on the small set, nothing started yet."""
+    made = Cluster(broker=broker, store=tmp_path / "store", data_root=small_voc.parent)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def bccd() -> Path:
+    """The real data set, where it is."""
+    folder = Path(os.environ.get("VOC_BCCD", Path(__file__).parents[2] / "shared/data/bccd"))
+    if not folder.is_dir():
+        pytest.skip(f"no BCCD at {folder} (set VOC_BCCD)")
+    return folder
+
+
+@pytest.fixture
+def copied_voc(small_voc: Path, tmp_path: Path) -> Callable[[], Path]:
+    """Make a copy of the small set that a test may damage."""
+
+    def copy() -> Path:
+        return Path(shutil.copytree(small_voc, tmp_path / "copied"))
+
+    return copy

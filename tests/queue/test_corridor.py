@@ -1,0 +1,80 @@
+"""From a folder to a manifest with a real broker and real workers, also when they are killed."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from tests.cluster import Cluster, assert_common_outcome, children, wait_until
+
+
+def submit(cluster: Cluster, folder: Path, job: str = "job", *options: str) -> None:
+    cluster.producer("submit", str(folder), "--job", job, "--no-train", "--shard-images", "4", *options)
+
+
+def test_job_is_done_by_two_workers_and_every_pair_is_in_one_shard(cluster: Cluster, small_voc: Path) -> None:
+    cluster.serve()
+    cluster.worker(name="one")
+    cluster.worker(name="two")
+    submit(cluster, small_voc)
+    cluster.wait_for("job")
+    manifest = assert_common_outcome(cluster, "job")
+    assert sum(manifest.examples(split) for split in manifest.splits) == 40
+    assert cluster.events("one", "shard_written")
+    assert cluster.events("two", "shard_written")
+
+
+def test_submitting_the_same_again_is_recognised_and_other_options_are_refused(
+    cluster: Cluster, small_voc: Path
+) -> None:
+    submit(cluster, small_voc)
+    again = cluster.producer("submit", str(small_voc), "--job", "job", "--no-train", "--shard-images", "4")
+    assert "known already" in again.stderr
+    other = cluster.producer("submit", str(small_voc), "--job", "job", "--no-train", check=False)
+    assert other.returncode == 1
+    assert "never overwritten" in other.stderr
+
+
+def test_killed_child_and_killed_parent_cost_a_lease_and_nothing_else(cluster: Cluster, small_voc: Path) -> None:
+    cluster.settings["VOC_LEASE_S"] = "3"
+    cluster.settings["VOC_FAULT"] = f"shard:before_rename@{cluster.store.parent / 'marker'}"
+    cluster.serve()
+    parent = cluster.worker(name="victim", slots=2)
+    submit(cluster, small_voc)
+    wait_until((cluster.store.parent / "marker").exists, 30, "a child has killed itself")
+    wait_until(lambda: cluster.status("job").done >= 2, 30, "two shards are done")
+    for pid in children(parent.pid):
+        os.kill(pid, signal.SIGKILL)
+    parent.kill()
+    cluster.worker(name="heir")
+    status = cluster.wait_for("job")
+    assert_common_outcome(cluster, "job")
+    assert status.attempts > status.shards
+
+
+def test_message_that_is_not_of_the_plan_is_refused_and_the_worker_goes_on(cluster: Cluster, small_voc: Path) -> None:
+    from shared.broker import SHARD_QUEUE, SHARD_TASK, celery_app
+
+    cluster.settings["VOC_LEASE_S"] = "2"
+    submit(cluster, small_voc)
+    line = json.loads(next(cluster.storage().lines("jobs/job/plan.jsonl")))
+    first = line["pairs"][0]
+    hostile = [
+        {**line, "job": "other"},
+        {**line, "job": "../job"},
+        {**line, "index": 9, "count": 10},
+        {**line, "pairs": [{**first, "image": "../../etc/passwd"}]},
+        {**line, "pairs": [{**first, "image": "/etc/passwd"}]},
+        {**line, "pairs": line["pairs"][1:]},
+        {**line, "surplus": 1},
+        "text",
+        None,
+    ]
+    app = celery_app("hostile", cluster.broker.url, SHARD_QUEUE)
+    for message in hostile:
+        app.send_task(SHARD_TASK, args=[message], queue=SHARD_QUEUE)
+    cluster.worker()
+    cluster.serve()
+    cluster.wait_for("job")
+    assert_common_outcome(cluster, "job")
+    assert len(cluster.events("worker", "message_refused")) == len(hostile)

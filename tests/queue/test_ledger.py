@@ -1,0 +1,142 @@
+"""The ledger's scripts on a real broker: who owns a shard, how often it was tried, what a wipe does."""
+
+import time
+
+import pytest
+
+from shared.errors import Cancelled, LeaseLost, StopRequested
+from shared.lease import Lease, LeaseTerms, give_back
+from shared.ledger import Ledger, Unit, job_scope
+from tests.cluster import Broker, wait_until
+
+UNIT = Unit(scope=job_scope("job"), name="train-00000-of-00002", ordinal=0)
+TERMS = LeaseTerms(lease_s=1.0, stall_s=30.0, attempts=3)
+
+
+def lease_of(broker: Broker, worker: str = "host-1", **changes: object) -> Lease:
+    terms = LeaseTerms(lease_s=1.0, stall_s=30.0, attempts=int(str(changes.get("attempts", 3))))
+    return Lease(broker.ledger(), UNIT, terms, worker=worker, should_stop=lambda: bool(changes.get("stop", False)))
+
+
+def test_claimed_unit_is_held_until_its_lease_expires(broker: Broker) -> None:
+    assert lease_of(broker).claim() == ("claimed", 1)
+    assert lease_of(broker, "host-2").claim()[0] == "held"
+    time.sleep(1.1)
+    assert lease_of(broker, "host-2").claim() == ("claimed", 2)
+
+
+def test_renewed_lease_outlives_its_term(broker: Broker) -> None:
+    lease = lease_of(broker)
+    lease.claim()
+    with lease.renewed():
+        time.sleep(1.5)
+        lease.advance(images=1)
+        assert lease_of(broker, "host-2").claim()[0] == "held"
+
+
+def test_attempts_are_counted_at_the_claim_and_limited(broker: Broker) -> None:
+    for attempt in (1, 2, 3):
+        lease = lease_of(broker)
+        assert lease.claim() == ("claimed", attempt)
+        lease.release(counted=True, error="disk full")
+    assert lease_of(broker).claim() == ("exhausted", 3)
+    assert broker.ledger().under_way(UNIT.scope).errors == {UNIT.name: "disk full"}
+
+
+def test_uncounted_release_gives_the_attempt_back(broker: Broker) -> None:
+    lease = lease_of(broker)
+    lease.claim()
+    lease.release(counted=False)
+    assert lease_of(broker).claim() == ("claimed", 1)
+
+
+def test_same_token_claims_twice_because_the_first_answer_may_be_lost(broker: Broker) -> None:
+    lease = lease_of(broker)
+    assert lease.claim() == lease.claim() == ("claimed", 1)
+
+
+def test_done_unit_is_never_claimed_again_and_counted_once(broker: Broker) -> None:
+    lease = lease_of(broker)
+    lease.claim()
+    lease.complete(written=7, quarantined=1)
+    lease.complete(written=7, quarantined=1)
+    assert lease_of(broker).claim()[0] == "done"
+    ledger = broker.ledger()
+    assert ledger.done_count(UNIT.scope) == 1
+    state = ledger.read_state(UNIT.scope)
+    assert (state["written"], state["quarantined"]) == ("7", "1")
+    assert ledger.done_bits(UNIT.scope) == b"\x80"
+
+
+def test_wiped_redis_is_re_asserted_by_the_holder(broker: Broker) -> None:
+    lease = lease_of(broker)
+    lease.claim()
+    broker.ledger().client.flushall()
+    lease.before_publish()
+    assert lease_of(broker, "host-2").claim()[0] == "held"
+
+
+def test_lease_taken_by_another_is_lost(broker: Broker) -> None:
+    lease = lease_of(broker)
+    lease.claim()
+    time.sleep(1.1)
+    lease_of(broker, "host-2").claim()
+    with pytest.raises(LeaseLost):
+        lease.before_publish()
+
+
+def test_cancel_is_seen_at_renewal_and_at_claim(broker: Broker) -> None:
+    lease = lease_of(broker)
+    lease.claim()
+    broker.ledger().write_state(UNIT.scope, cancelled=1)
+    with pytest.raises(Cancelled):
+        lease.before_publish()
+    lease.release(counted=False)
+    assert lease_of(broker).claim()[0] == "cancelled"
+
+
+def test_stop_request_is_raised_at_the_next_advance(broker: Broker) -> None:
+    lease = lease_of(broker, stop=True)
+    lease.claim()
+    with pytest.raises(StopRequested):
+        lease.advance()
+
+
+def test_parent_gives_back_only_what_its_own_children_hold(broker: Broker) -> None:
+    lease = lease_of(broker, "host-1")
+    lease.claim()
+    ledger = broker.ledger()
+    assert give_back(ledger, [UNIT.scope], "host-2") == []
+    assert give_back(ledger, [UNIT.scope], "host-1") == [f"{UNIT.scope}:{UNIT.name}"]
+    assert lease_of(broker, "host-2").claim() == ("claimed", 1)
+
+
+def test_expired_lease_is_told_apart_from_a_live_one(broker: Broker) -> None:
+    ledger: Ledger = broker.ledger()
+    lease_of(broker).claim()
+    assert ledger.under_way(UNIT.scope).expired == frozenset()
+    wait_until(lambda: UNIT.name in ledger.under_way(UNIT.scope).expired, 3, "the lease expires")
+
+
+def test_one_reconciler_leads_until_it_stops(broker: Broker) -> None:
+    ledger = broker.ledger()
+    assert ledger.lead("a", 10)
+    assert not ledger.lead("b", 10)
+    ledger.stop_leading("b")
+    assert ledger.lead("a", 10)
+    ledger.stop_leading("a")
+    assert ledger.lead("b", 10)
+
+
+def test_work_that_stands_still_ends_its_process(broker: Broker) -> None:
+    import subprocess
+    import sys
+
+    program = (
+        "import time; from shared.lease import *; from shared.ledger import *\n"
+        f"ledger = Ledger(connect({broker.url!r})); unit = Unit(scope='job:x', name='u', ordinal=0)\n"
+        "terms = LeaseTerms(lease_s=1, stall_s=1, attempts=3)\n"
+        "lease = Lease(ledger, unit, terms, worker='w', should_stop=lambda: False); lease.claim()\n"
+        "with lease.renewed():\n    time.sleep(20)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], timeout=15).returncode == -9
