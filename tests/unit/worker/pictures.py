@@ -1,0 +1,109 @@
+"""Pictures and annotations that the worker's tests are made of, as real bytes of real encoders."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from shared.job import Job, JobSpec, PathPair, ShardTask, SplitPlan
+from worker.prepare import Recipe, recipe_of
+
+Pixels = NDArray[np.uint8]
+
+
+def soft_picture(width: int, height: int, seed: int = 0) -> Pixels:
+    """A smooth picture without symmetry, uint8 [H, W, 3], BGR: every turn and every shift changes it."""
+    rng = np.random.default_rng(seed)
+    small = rng.integers(30, 226, (5, 7, 3), dtype=np.uint8)
+    picture = cv2.resize(small, (width, height), interpolation=cv2.INTER_CUBIC)
+    return np.asarray(picture, np.uint8)
+
+
+def encode(pixels: Pixels, image_format: str = "JPEG", mode: str = "RGB", **options: Any) -> bytes:
+    """BGR pixels as a file by Pillow."""
+    if image_format == "JPEG":
+        options = {"quality": 95, "subsampling": 0} | options
+    stream = io.BytesIO()
+    Image.fromarray(pixels[:, :, ::-1].copy()).convert(mode).save(stream, image_format, **options)
+    return stream.getvalue()
+
+
+def encode_image(image: Image.Image, image_format: str, **options: Any) -> bytes:
+    stream = io.BytesIO()
+    image.save(stream, image_format, **options)
+    return stream.getvalue()
+
+
+def with_orientation(pixels: Pixels, orientation: int, image_format: str = "JPEG", **options: Any) -> bytes:
+    """A file of these raw pixels whose EXIF says `orientation`."""
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    if image_format == "TIFF":
+        return encode(pixels, "TIFF", tiffinfo={0x0112: orientation}, **options)
+    return encode(pixels, image_format, exif=exif, **options)
+
+
+def decode_stored(content: bytes) -> Pixels:
+    pixels = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
+    assert pixels is not None
+    return np.asarray(pixels, np.uint8)
+
+
+def psnr(a: Pixels, b: Pixels) -> float:
+    error = float(((a.astype(np.float64) - b.astype(np.float64)) ** 2).mean())
+    return 99.0 if error == 0 else 10 * float(np.log10(255**2 / error))
+
+
+def voc_xml(
+    *boxes: tuple[Any, ...],
+    size: tuple[int, int] | None = None,
+    name: str = "cat",
+    extra: str = "",
+) -> bytes:
+    """An annotation; each box is (xmin, ymin, xmax, ymax) or (xmin, ymin, xmax, ymax, name)."""
+    objects = "".join(
+        f"<object><name>{box[4] if len(box) > 4 else name}</name>{extra}<bndbox><xmin>{box[0]}</xmin>"
+        f"<ymin>{box[1]}</ymin><xmax>{box[2]}</xmax><ymax>{box[3]}</ymax></bndbox></object>"
+        for box in boxes
+    )
+    named = "" if size is None else f"<size><width>{size[0]}</width><height>{size[1]}</height></size>"
+    return f"<annotation>{named}{objects}</annotation>".encode()
+
+
+def write_pair(folder: Path, stem: str, image: bytes, xml: bytes | None, *, extension: str = ".jpg") -> PathPair:
+    """Write both files below `folder`; the pair's id is the number of pictures there."""
+    for name in ("JPEGImages", "Annotations"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "JPEGImages" / f"{stem}{extension}").write_bytes(image)
+    if xml is not None:
+        (folder / "Annotations" / f"{stem}.xml").write_bytes(xml)
+    return PathPair(
+        image=f"JPEGImages/{stem}{extension}",
+        annotation=None if xml is None else f"Annotations/{stem}.xml",
+        source_id=len(list((folder / "JPEGImages").iterdir())),
+        fingerprint="0" * 16,
+    )
+
+
+def make_job(*pairs: PathPair, labels: tuple[str, ...] = ("cat", "dog"), **options: Any) -> tuple[Job, ShardTask]:
+    """A job of one shard, whose data set is the folder `set` of the data root."""
+    task = ShardTask(job="job", split="train", index=0, count=1, pairs=pairs)
+    job = Job(
+        job="job",
+        dataset="set",
+        folder="set",
+        spec=JobSpec.model_validate({"image_size": 64} | options),
+        run=None,
+        labels=labels,
+        splits={"train": SplitPlan(pairs=len(pairs), digests=(task.digest(),))},
+        request_digest="0" * 64,
+    )
+    return job, task
+
+
+def make_recipe(data_root: Path, **options: Any) -> Recipe:
+    return recipe_of(make_job(**options)[0], data_root)
