@@ -72,7 +72,7 @@ def lint_folder(
         All that was found; it may be unusable (`require_usable`).
 
     Raises:
-        OSError: The folder cannot be listed.
+        LintError: A folder cannot be listed, or a split list cannot be read.
     """
     tell = progress or _silent
     walk = Walk(folder, data_root or folder)
@@ -119,7 +119,11 @@ def _read_list_files(root: Path, scanned: ScannedFolder) -> SplitLists:
     """The lines of the lists in one `ImageSets/Main` folder, stripped, empty ones left out."""
     lines = {}
     for name in scanned.lists:
-        text = (root / scanned.path / name).read_text(encoding="utf-8-sig", errors="surrogateescape")
+        path = root / scanned.path / name
+        try:
+            text = path.read_text(encoding="utf-8-sig", errors="replace")
+        except OSError as error:
+            raise LintError(f"{path}: expected a list that can be read: {error.strerror}") from error
         lines[Path(name).stem.lower()] = [line.strip() for line in text.splitlines() if line.strip()]
     return SplitLists(root=scanned.path[: -len("ImageSets/Main")].rstrip("/"), lines=lines)
 

@@ -125,8 +125,7 @@ def plan_job(
         strict: Stop on any finding, not only on those of rank error.
 
     Raises:
-        LintError: The set cannot be used as asked.
-        OSError: The folder cannot be listed.
+        LintError: The set cannot be used as asked, or cannot be read.
     """
     linted = lint_folder(folder, spec=spec, progress=progress, data_root=data_root)
     linted.require_usable(strict=strict)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from shared.errors import LintError
 from shared.manifest import Finding
 
 # What OpenCV decodes; the bytes decide the true format later, the extension only says "this is meant as a picture".
@@ -58,7 +59,7 @@ class Walk:
         """Folders in depth-first order of their sorted names.
 
         Raises:
-            OSError: A folder cannot be listed.
+            LintError: A folder cannot be listed.
         """
         pending = [""]
         self._entered = [os.path.realpath(self.root)]
@@ -72,21 +73,42 @@ class Walk:
         """The wanted files of one folder, and its subfolders as paths relative to the root, sorted."""
         folder = ScannedFolder(path=path, images=[], annotations=[], lists=[])
         subfolders: list[str] = []
-        is_list_folder = path.casefold() == "imagesets/main" or path.casefold().endswith("/imagesets/main")
-        with os.scandir(self.root / path) as entries:
-            for entry in entries:
-                kind = self._kind(entry, path)
-                if kind == "folder":
-                    subfolders.append(_join(path, entry.name))
-                elif kind == "file":
-                    self._sort_in(entry.name, folder, is_list_folder=is_list_folder)
+        try:
+            with os.scandir(self.root / path) as entries:
+                links = [entry for entry in entries if self._take(entry, folder, subfolders)]
+        except OSError as error:
+            raise LintError(f"{self.root / path}: expected a folder that can be listed: {error.strerror}") from error
+        # Which of two links to one folder is followed must not depend on the order of the file system.
+        for link in sorted(links, key=lambda entry: entry.name):
+            self._take_link(link, folder, subfolders)
         folder.images.sort()
         folder.annotations.sort()
         folder.lists.sort()
         self.counts["folders"] += 1
         return folder, sorted(subfolders)
 
-    def _sort_in(self, name: str, folder: ScannedFolder, *, is_list_folder: bool) -> None:
+    def _take(self, entry: "os.DirEntry[str]", folder: ScannedFolder, subfolders: list[str]) -> bool:
+        """Put one entry where it belongs, or count why not; True for a link, which is left to `_take_link`.
+
+        A plain entry costs no system call: `scandir` brings its type.
+        """
+        name = entry.name
+        if name.startswith("."):
+            self.counts["hidden"] += 1
+        elif not name.isascii() and not _is_utf8(name):
+            shown = _join(folder.path, name).encode(errors="surrogateescape").decode(errors="backslashreplace")
+            self._refuse(shown, "name_not_utf8", "a name that is not UTF-8")
+        elif entry.is_symlink():
+            return True
+        elif entry.is_file(follow_symlinks=False):
+            self._sort_in(name, folder)
+        elif not entry.is_dir(follow_symlinks=False):
+            self._refuse(_join(folder.path, name), "not_a_file", "neither a file nor a folder")
+        elif self._is_wanted(name):
+            subfolders.append(_join(folder.path, name))
+        return False
+
+    def _sort_in(self, name: str, folder: ScannedFolder) -> None:
         """Put a file's name where its extension belongs; case of the extension is ignored."""
         self.counts["files"] += 1
         extension = os.path.splitext(name)[1].lower()  # noqa: PTH122 (pathlib is 10x slower, 100,000 files)
@@ -94,29 +116,10 @@ class Walk:
             folder.images.append(name)
         elif extension == ANNOTATION_EXTENSION:
             folder.annotations.append(name)
-        elif is_list_folder and name.lower() in LIST_NAMES:
+        elif name.lower() in LIST_NAMES and f"/{folder.path.casefold()}".endswith("/imagesets/main"):
             folder.lists.append(name)
         else:
             self.counts["other_files"] += 1
-
-    def _kind(self, entry: os.DirEntry[str], path: str) -> str | None:
-        """`file`, `folder`, or None for what is left out; no system call for a plain entry (readdir's type)."""
-        name = entry.name
-        if name.startswith("."):
-            self.counts["hidden"] += 1
-            return None
-        if not name.isascii() and not _is_utf8(name):
-            shown = _join(path, name).encode(errors="surrogateescape").decode(errors="backslashreplace")
-            self._refuse(shown, "name_not_utf8", "a name that is not UTF-8")
-            return None
-        if entry.is_symlink():
-            return self._link_kind(entry, _join(path, name))
-        if entry.is_file(follow_symlinks=False):
-            return "file"
-        if not entry.is_dir(follow_symlinks=False):
-            self._refuse(_join(path, name), "not_a_file", "neither a file nor a folder")
-            return None
-        return "folder" if self._is_wanted(name) else None
 
     def _is_wanted(self, folder_name: str) -> bool:
         if folder_name.casefold() in MASK_FOLDERS | JUNK_FOLDERS:
@@ -124,27 +127,26 @@ class Walk:
             return False
         return True
 
-    def _link_kind(self, entry: os.DirEntry[str], path: str) -> str | None:
+    def _take_link(self, entry: "os.DirEntry[str]", folder: ScannedFolder, subfolders: list[str]) -> None:
         """Follow a link inside the data root only; each folder outside the scanned root is entered once."""
+        path = _join(folder.path, entry.name)
         try:
             target = os.path.realpath(entry.path, strict=True)
         except OSError as error:
             self._refuse(path, "link_broken", error.strerror or "a link that leads nowhere")
-            return None
+            return
         if not _is_below(target, os.path.realpath(self.data_root)):
             self._refuse(path, "link_outside", "a link that leaves the data root")
-            return None
-        if os.path.isfile(target):  # noqa: PTH113 (see above)
-            return "file"
-        if not os.path.isdir(target):  # noqa: PTH112
+        elif os.path.isfile(target):  # noqa: PTH113 (see above)
+            self._sort_in(entry.name, folder)
+        elif not os.path.isdir(target):  # noqa: PTH112
             self._refuse(path, "not_a_file", "a link to neither a file nor a folder")
-            return None
         # Files inside the scanned folder are met by their own path; a link to a folder above leads round in a circle.
-        if any(_is_below(target, entered) or _is_below(entered, target) for entered in self._entered):
+        elif any(_is_below(target, entered) or _is_below(entered, target) for entered in self._entered):
             self._refuse(path, "link_repeats", "a link to a folder that is scanned by another way")
-            return None
-        self._entered.append(target)
-        return "folder" if self._is_wanted(entry.name) else None
+        elif self._is_wanted(entry.name):
+            self._entered.append(target)
+            subfolders.append(path)
 
     def _refuse(self, path: str, kind: str, found: str) -> None:
         self.findings.append(Finding(file=path, rank="quarantined", kind=kind, found=found, done="refused"))

@@ -97,6 +97,7 @@ def _by_group(
     findings: list[Finding],
 ) -> list[Split | None]:
     """The seeded rule: pictures of one source stem or of the same bytes go together."""
+    named = {source_stem(images[index]): images[index] for group in duplicates for index in reversed(group)}
     joined = _join_stems([sorted({source_stem(images[index]) for index in group}) for group in duplicates])
     chosen: dict[str, Split] = {}
 
@@ -109,10 +110,10 @@ def _by_group(
         if split_of(stem) != split_of(smallest):
             findings.append(
                 Finding(
-                    file=stem,
+                    file=named[stem],
                     rank="info",
                     kind="group_joined",
-                    found=f"pictures of this stem hold the same bytes as pictures of {smallest}",
+                    found=f"pictures of {stem} hold the same bytes as pictures of {smallest}",
                     done=f"all go to {split_of(smallest)} instead of {split_of(stem)}",
                 )
             )

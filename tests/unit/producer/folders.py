@@ -1,0 +1,41 @@
+"""Small VOC folders made for one test: files with the given bytes, XML with the given objects."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+Object = tuple[str, float, float, float, float]
+
+
+def voc_xml(
+    objects: Iterable[Object] = (("cat", 10, 10, 50, 50),),
+    *,
+    size: tuple[int, int] | None = (100, 80),
+    filename: str = "",
+    path: str = "",
+) -> bytes:
+    """A VOC file; an object is (name, xmin, ymin, xmax, ymax) in pixels."""
+    parts = ["<annotation>"]
+    parts += [f"<filename>{filename}</filename>"] if filename else []
+    parts += [f"<path>{path}</path>"] if path else []
+    parts += [f"<size><width>{size[0]}</width><height>{size[1]}</height></size>"] if size else []
+    for name, *box in objects:
+        corners = "".join(f"<{key}>{value}</{key}>" for key, value in zip(CORNERS, box, strict=True))
+        parts.append(f"<object><name>{name}</name><bndbox>{corners}</bndbox></object>")
+    return "".join([*parts, "</annotation>"]).encode()
+
+
+CORNERS = ("xmin", "ymin", "xmax", "ymax")
+
+
+def write(root: Path, path: str, content: bytes | str = b"") -> Path:
+    """Write one file below `root`, with its folders."""
+    target = root / path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content.encode() if isinstance(content, str) else content)
+    return target
+
+
+def write_pair(root: Path, image: str, annotation: str, xml: bytes | None = None) -> None:
+    """Write a picture (its path as its bytes, so that no two are equal) and its XML."""
+    write(root, image, f"picture {image}")
+    write(root, annotation, voc_xml() if xml is None else xml)
