@@ -1,6 +1,7 @@
 """Named points at which a test can kill this process: `VOC_FAULT=shard:after_rename` or `…@/path/of/marker`.
 
 With a marker the fault fires once in all processes together: the one that creates the marker file dies.
+`VOC_FAULT=poison:<how>:<part of a picture's path>` makes a picture a poison for whoever opens it.
 """
 
 import os
@@ -8,6 +9,9 @@ import signal
 from typing import Final
 
 _armed: dict[str, str | None] = {}
+_poisons: dict[str, str] = {}
+
+POISONS: Final = frozenset({"segv", "memory", "loop", "parent"})
 
 POINTS: Final = frozenset(
     {
@@ -31,6 +35,12 @@ def arm(faults: str) -> None:
         ValueError: A point has no such name.
     """
     for fault in filter(None, faults.split(",")):
+        if fault.startswith("poison:"):
+            _, how, part = fault.split(":", 2)
+            if how not in POISONS:
+                raise ValueError(f"no poison {how!r}; there are {sorted(POISONS)}")
+            _poisons[part] = how
+            continue
         name, _, marker = fault.partition("@")
         if name not in POINTS:
             raise ValueError(f"no fault point {name!r}; there are {sorted(POINTS)}")
@@ -48,3 +58,18 @@ def reached(point: str) -> None:
         except FileExistsError:
             return
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def open_picture(path: str) -> None:
+    """Suffer what the picture at `path` was armed with: a crash, no memory, an endless loop, the parent's death."""
+    for part, how in _poisons.items():
+        if part not in path:
+            continue
+        if how == "segv":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        elif how == "memory":
+            bytearray(2**46)
+        elif how == "parent":
+            os.kill(os.getppid(), signal.SIGKILL)
+        while how == "loop":
+            pass

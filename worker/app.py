@@ -19,6 +19,7 @@ from shared.lease import LeaseTerms, give_back
 from shared.ledger import UNREACHABLE, Ledger, connect, job_scope
 from shared.presence import Post, Presence
 from shared.storage import Storage
+from worker.isolate import Limits
 from worker.settings import WorkerSettings
 from worker.task import Bench, do_task, parent_pid_of
 
@@ -45,6 +46,8 @@ def _bench_of(_pid: int) -> Bench:
         ledger=Ledger(connect(settings.broker())),
         worker=presence.worker_name(parent),
         terms=LeaseTerms(lease_s=settings.lease_s, stall_s=settings.stall_s, attempts=settings.attempts),
+        limits=Limits(memory_mb=settings.isolation_memory_mb, picture_s=settings.stall_s / 2),
+        fault=settings.fault,
         should_stop=lambda: presence.should_stop(parent),
     )
 

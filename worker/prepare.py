@@ -13,6 +13,7 @@ from typing import Final
 
 from shared.annotation import EMPTY, MAX_XML_BYTES, Annotation, Box, VocObject, read_annotation
 from shared.errors import AnnotationError, ImageError, InputError, StorageError
+from shared.faults import open_picture
 from shared.job import Job, JobSpec, PathPair
 from shared.labels import LabelMap
 from shared.manifest import Finding, Rank
@@ -83,6 +84,7 @@ def prepare_example(pair: PathPair, *, recipe: Recipe) -> PreparedExample | Quar
     Raises:
         StorageError: The data set's folder itself is absent, or a file cannot be read for a reason of the system.
     """
+    open_picture(pair.image)
     file = pair.annotation or pair.image
     try:
         annotation = EMPTY

@@ -8,6 +8,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from shared.lease import Lease, LeaseTerms
 from shared.ledger import Ledger, Unit, job_scope
 from shared.manifest import JobPaths, ShardReceipt, read_receipt
 from shared.storage import Storage
+from worker.isolate import Limits, isolated
 from worker.shard import write_shard
 
 logger = logging.getLogger(__name__)
@@ -34,6 +36,8 @@ class Bench:
     ledger: Ledger
     worker: str
     terms: LeaseTerms
+    limits: Limits
+    fault: str
     should_stop: Callable[[], bool]
 
 
@@ -130,6 +134,17 @@ def _write(task: ShardTask, job: Job, lease: Lease, attempt: int, bench: Bench) 
     faults.reached("shard:after_ledger")
     logger.info("shard_written", extra={"examples": receipt.written, "quarantined": receipt.quarantined})
     return receipt
+
+
+def _attempt(task: ShardTask, job: Job, lease: Lease, attempt: int, bench: Bench) -> ShardReceipt:
+    """Write the shard; from the second attempt on in isolation, because something in it may have killed the first."""
+    write = partial(
+        write_shard, task, job, storage=bench.storage, data_root=bench.data_root, guard=lease, attempt=attempt
+    )
+    if attempt == 1:
+        return write()
+    with isolated(job, bench.data_root, bench.limits, bench.fault) as prepare:
+        return write(prepare=prepare)
 
 
 def parent_pid_of(process_name: str) -> int:
