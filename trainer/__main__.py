@@ -1,0 +1,116 @@
+"""`python -m trainer`: `export` a run again, `evaluate` its models, `predict` with one.
+
+TensorFlow is imported only by what needs it.
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from shared.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
+
+Store = Annotated[str, typer.Option(help="Where jobs and runs are kept: a folder, or an fsspec URL.")]
+
+
+@app.callback()
+def _root() -> None:
+    """What the trainer knows, by hand: exporting, measuring, predicting."""
+
+
+@app.command(name="predict")
+def predict_command(
+    model: Annotated[Path, typer.Argument(help="An exported .tflite.", exists=True, dir_okay=False)],
+    sources: Annotated[list[str], typer.Argument(help="Pictures, folders, videos, or the index of a camera (0).")],
+    out: Annotated[Path | None, typer.Option(help="Folder for drawn pictures and detections.json.")] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print COCO JSON instead of a line a picture.")] = False,
+    threshold: Annotated[float, typer.Option(min=0, max=1, help="Least score of a detection.")] = 0.4,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many frames of a video or camera.")] = None,
+) -> None:
+    """Look for objects in pictures; needs numpy, OpenCV and LiteRT only.
+
+    Example: python -m trainer predict out/demo/runs/demo/model_int8.tflite photos/ --out seen
+    """
+    from trainer.predict import Detector
+    from trainer.sources import SeenWriter, frames
+
+    detector = Detector(model, threads)
+    writer = SeenWriter(labels=detector.labels, folder=out)
+    for source in sources:
+        for frame in frames(source, limit):
+            seen = detector.detect(frame.pixels).above(threshold)
+            writer.add(frame, seen)
+            if not as_json:
+                typer.echo(f"{frame.name}: {_counted([detector.labels[at - 1] for at in seen.class_ids])}")
+    writer.finish()
+    if as_json:
+        typer.echo(json.dumps(writer.coco(), ensure_ascii=False))
+    if not writer.images:
+        raise PipelineError("no picture was found")
+
+
+@app.command(name="evaluate")
+def evaluate_command(
+    run: Annotated[str, typer.Argument(help="A run of the store.")],
+    store: Store = "out",
+    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
+    form: Annotated[list[str] | None, typer.Option(help="Only these forms; may be given more than once.")] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Measure the exported models of a run on a split, through LiteRT.
+
+    Example: python -m trainer evaluate demo --store out/demo --split val
+    """
+    from trainer.rerun import evaluate_run
+
+    metrics = evaluate_run(run, store=store, split=split, forms=form)
+    typer.echo(json.dumps(metrics) if as_json else _table(metrics))
+
+
+@app.command(name="export")
+def export_command(
+    run: Annotated[str, typer.Argument(help="A run of the store that has trained weights.")],
+    store: Store = "out",
+    max_drop: Annotated[float | None, typer.Option(min=0, help="Points of mAP50 that int8 may lose.")] = None,
+) -> None:
+    """Export a run's weights again without training: all four forms, measured and judged as at the end of training.
+
+    Example: python -m trainer export demo --store out/demo
+    """
+    from trainer.rerun import export_run
+
+    typer.echo(_table(export_run(run, store=store, max_drop=max_drop)))
+
+
+def _counted(names: list[str]) -> str:
+    return ", ".join(f"{names.count(name)} {name}" for name in sorted(set(names))) or "nothing"
+
+
+def _table(metrics: "Mapping[str, Any]") -> str:
+    lines = [f"{'form':9}{'mAP50':>8}{'mAP':>8}{'bytes':>12}{'ms':>9}"]
+    for form, row in metrics.items():
+        median = f"{row['median_ms']:9.2f}" if "median_ms" in row else f"{'-':>9}"
+        lines.append(f"{form:9}{100 * row['map50']:8.2f}{100 * row['map']:8.2f}{row['bytes']:12,}{median}")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run the command line; what went wrong is one sentence and an exit code."""
+    try:
+        app(prog_name="python -m trainer")
+    except PipelineError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise SystemExit(1) from error
+
+
+if __name__ == "__main__":
+    main()
