@@ -51,6 +51,6 @@ clean:
 
 # New pinned versions; writes no host name.
 lock:
-	@for extra in desk producer worker trainer; do \
+	@for extra in desk producer worker trainer monitoring; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --extra $$extra pyproject.toml --generate-hashes \
 	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements/$$extra.txt; done
