@@ -20,6 +20,9 @@ from shared.job import SPLITS, JobSpec, Split
 from shared.labels import LabelMap, label_map
 from shared.manifest import Finding
 
+# Named in `counts` even where there are none: what people and tests look up.
+_ALWAYS_COUNTED = ("annotated", "background", "unreadable", "objects_read", "objects_kept", "filename_disagrees")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LintedFolder:
@@ -85,7 +88,7 @@ def lint_folder(
     assignment = assign_splits(images, lists=lists, duplicates=duplicates, shares=spec.split, seed=spec.seed)
     labels = label_map(read.class_counts if spec.classes is None else spec.classes)
     findings = [*walk.findings, *pairing.findings, *_orphans(pairing, spec), *read.findings, *assignment.findings]
-    findings += _about_classes(labels, read, spec) + _about_use(read, assignment, labels)
+    findings += _about_classes(labels, read, spec) + _about_use(read, assignment, labels, spec)
     findings.sort(key=lambda finding: (finding.file, finding.object_index or 0, finding.kind))
     return LintedFolder(
         folder=folder,
@@ -165,7 +168,7 @@ def _about_classes(labels: LabelMap, read: PairsRead, spec: JobSpec) -> list[Fin
     return findings
 
 
-def _about_use(read: PairsRead, assignment: SplitAssignment, labels: LabelMap) -> list[Finding]:
+def _about_use(read: PairsRead, assignment: SplitAssignment, labels: LabelMap, spec: JobSpec) -> list[Finding]:
     """Whether anything can be learned from it, and splits without pictures."""
     pictures = Counter(assignment.splits)
     reason = None
@@ -177,10 +180,13 @@ def _about_use(read: PairsRead, assignment: SplitAssignment, labels: LabelMap) -
         reason = f"no picture in train (splits by {assignment.rule})"
     if reason is not None:
         return [Finding(file=".", rank="error", kind="no_usable_pair", found=reason, done="the submit is stopped")]
+    is_asked = {
+        split: share > 0 or assignment.rule != "seeded" for split, share in zip(SPLITS, spec.split, strict=True)
+    }
     return [
         Finding(file=".", rank="info", kind="split_empty", found=f"no picture in {split}", done="the job goes on")
         for split in SPLITS
-        if not pictures[split]
+        if is_asked[split] and not pictures[split]
     ]
 
 
@@ -188,6 +194,7 @@ def _count(
     walk: Walk, pairing: Pairing, read: PairsRead, assignment: SplitAssignment, findings: Sequence[Finding]
 ) -> dict[str, int]:
     counts = Counter(walk.counts)
+    counts.update(dict.fromkeys(_ALWAYS_COUNTED, 0))
     counts["pairs"] = len(read.fingerprints)
     ambiguous_xml = sum(path.lower().endswith(".xml") for path in pairing.ambiguous)
     counts["images"] = len(pairing.pairs) + len(pairing.images) + len(pairing.ambiguous) - ambiguous_xml
@@ -197,5 +204,6 @@ def _count(
     counts.update({split: pictures[split] for split in SPLITS})
     counts["left_out"] = pictures[None]
     counts.update(finding.kind for finding in findings)
+    counts["orphan_images"], counts["orphan_annotations"] = len(pairing.images), len(pairing.annotations)
     counts.update({f"class:{name}": count for name, count in read.class_counts.items()})
     return dict(sorted(counts.items()))

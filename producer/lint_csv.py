@@ -43,7 +43,7 @@ def lint_rows(findings: Iterable[Finding]) -> Iterator[str]:
     for finding in findings:
         text = io.StringIO()
         index = "" if finding.object_index is None else finding.object_index
-        csv.writer(text, lineterminator="").writerow(
+        csv.writer(text, lineterminator="\r\n").writerow(
             [finding.file, index, finding.rank, finding.kind, finding.found, finding.done]
         )
-        yield text.getvalue()
+        yield text.getvalue().removesuffix("\r\n")

@@ -61,7 +61,9 @@ class PairsRead:
         self.findings.extend(other.findings)
 
 
-def read_pairs(folder: Path, pairs: Sequence[Pair], spec: JobSpec, progress: Progress) -> PairsRead:
+def read_pairs(
+    folder: Path, pairs: Sequence[Pair], spec: JobSpec, progress: Progress, *, processes: int | None = None
+) -> PairsRead:
     """Read every XML of `pairs`, in several processes where there are many.
 
     Args:
@@ -69,6 +71,7 @@ def read_pairs(folder: Path, pairs: Sequence[Pair], spec: JobSpec, progress: Pro
         pairs: In the order that the result has.
         spec: The reading options.
         progress: Told after each chunk.
+        processes: By default one a core where there are enough pairs for it to be worth it.
 
     Returns:
         What was read; a pair that cannot be read is in it too, with a finding.
@@ -76,7 +79,8 @@ def read_pairs(folder: Path, pairs: Sequence[Pair], spec: JobSpec, progress: Pro
     read = PairsRead()
     chunks = (pairs[start : start + _CHUNK_PAIRS] for start in range(0, len(pairs), _CHUNK_PAIRS))
     work = partial(_read_chunk, folder, spec)
-    processes = min(_processors(), _POOL_PROCESSES_MOST) if len(pairs) >= _POOL_FROM_PAIRS else 1
+    if processes is None:
+        processes = min(_processors(), _POOL_PROCESSES_MOST) if len(pairs) >= _POOL_FROM_PAIRS else 1
     for part in map(work, chunks) if processes == 1 else _in_pool(work, chunks, processes):
         read.merge(part)
         progress("reading", len(read.fingerprints), len(pairs))
