@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
 
 from shared import schema
 from shared.annotation import Box
@@ -105,7 +106,7 @@ def parse_example(record: bytes) -> dict[str, list[Value]]:
     example = _Example()
     try:
         example.ParseFromString(record)
-    except ValueError as error:  # protobuf's DecodeError is one
+    except DecodeError as error:
         raise ShardError(f"not a tf.train.Example: {error}") from error
     features = example.features.feature
     for key, kind in schema.FEATURES.items():

@@ -4,6 +4,7 @@ The middle of the route: it reads the two files, passes them through the doors (
 example) and turns every `InputError` into a quarantine. Pure but for the reading of the two files.
 """
 
+import errno
 import os
 import stat
 from collections import Counter
@@ -26,6 +27,16 @@ from worker.image import check_image, place, store_image
 MAX_IMAGE_BYTES: Final = 512 * 2**20
 # Of a box that reaches beyond its picture, this part must remain for it to show the object.
 MIN_REMAINING: Final = 0.25
+
+# What the system says where the path itself is at fault; anything else (I/O error, permission) is the mount's.
+_NO_SUCH_FILE: Final = {
+    errno.ENOENT: "no such file",
+    errno.ENOTDIR: "no such file",
+    errno.EISDIR: "a folder",
+    errno.ELOOP: "a link to itself",
+    errno.ENAMETOOLONG: "a name too long",
+    errno.ENXIO: "not a regular file",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,12 +129,12 @@ def read_input(recipe: Recipe, path: str, max_bytes: int, error_class: type[Inpu
             if status.st_size > max_bytes:
                 raise error_class(f"{path}: {status.st_size} bytes, at most {max_bytes} are read")
             return opened.read()
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+    except OSError as error:
+        if error.errno not in _NO_SUCH_FILE:
+            raise StorageError(f"cannot read {absolute}: {error.strerror or error}") from error
         if not recipe.folder.is_dir():
             raise StorageError(f"{recipe.folder}: the folder of the data set is absent") from error
-        raise error_class(f"{path}: no such file") from error
-    except OSError as error:
-        raise StorageError(f"cannot read {absolute}: {error.strerror or error}") from error
+        raise error_class(f"{path}: {_NO_SUCH_FILE[error.errno]}") from error
 
 
 def make_example(pair: PathPair, annotation: Annotation, content: bytes, recipe: Recipe) -> PreparedExample:

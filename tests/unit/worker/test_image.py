@@ -226,7 +226,7 @@ def test_jpeg_padded_with_zeros_is_whole() -> None:
 def test_damaged_lzw_tiff_and_png_are_refused() -> None:
     for options in ({"image_format": "PNG"}, {"image_format": "TIFF", "compression": "tiff_lzw"}):
         with pytest.raises(ImageError):
-            store(damaged(encode(soft_picture(300, 200), **options), 0.5, bytes(40)))  # type: ignore[arg-type]
+            store(damaged(encode(soft_picture(300, 200), **options), 0.5, bytes(40)))
 
 
 def test_size_that_the_decoder_does_not_confirm_is_refused() -> None:
@@ -266,7 +266,7 @@ def test_boxes_survive_the_move_and_back_within_half_a_pixel(
     moved = placement.into((xmin, ymin, xmax, ymax))
     assert all(-1e-6 <= corner <= size + 1e-6 for corner in moved)
     rounded = tuple(float(np.float32(corner / size)) * size for corner in moved)
-    back = placement.back(rounded)
+    back = placement.back(rounded)  # type: ignore[arg-type]  # a tuple of four
     np.testing.assert_allclose(back, (xmin, ymin, xmax, ymax), atol=0.5)
 
 

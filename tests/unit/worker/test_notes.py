@@ -1,0 +1,53 @@
+"""Standard error is heard while a picture is decoded, and nobody else's words are lost."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from worker.notes import decoder_notes
+
+PADDING = b"Corrupt JPEG data: %d extraneous bytes before marker 0xd9"
+JPEG = b"\xff\xd8 scan " + bytes(20) + b"\xff\xd9"
+
+
+@pytest.mark.parametrize(
+    ("said", "damage"),
+    [
+        (b"", None),
+        (b"Corrupt JPEG data: premature end of data segment\n", "Corrupt JPEG data: premature end of data segment"),
+        (b"Corrupt JPEG data: bad Huffman code", "Corrupt JPEG data: bad Huffman code"),
+        (PADDING % 21, (PADDING % 21).decode()),
+        (PADDING % 20, None),
+        (b"Corrupt JPEG data: bad ICC marker\n", None),
+        (b"Warning: unknown JFIF revision number 2.01\n", None),
+        (b"[ WARN:0@0.9] global grfmt_tiff.cpp:123 TIFF_Warning TIFFReadDirectory: odd tag\n", None),
+    ],
+)  # fmt: skip
+def test_notes_tell_damage_from_oddities(said: bytes, damage: str | None) -> None:
+    with decoder_notes() as notes:
+        os.write(2, said)
+    assert notes.damage(JPEG) == damage
+
+
+def test_words_of_others_reach_standard_error_and_the_decoders_do_not() -> None:
+    code = (
+        "import os\nfrom worker.notes import decoder_notes\n"
+        "with decoder_notes():\n"
+        '    os.write(2, b\'{"event": "lease_renewed"}\\nCorrupt JPEG data: bad Huffman code\\n\')\n'
+        "os.write(2, b'after\\n')\n"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert finished.stderr == b'{"event": "lease_renewed"}\nafter\n'
+
+
+def test_descriptors_are_given_back_even_when_the_block_raises() -> None:
+    before = os.dup(0)
+    for _ in range(50):
+        with pytest.raises(ValueError, match="x"), decoder_notes():
+            raise ValueError("x")
+    after = os.dup(0)
+    os.close(before)
+    os.close(after)
+    assert after == before + 1

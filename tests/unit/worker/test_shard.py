@@ -1,0 +1,199 @@
+"""`write_shard`: every pair in one counter, the receipt last, the same bytes twice, nothing left behind."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shared.errors import LeaseLost, StopRequested, StorageError
+from shared.guard import Unguarded
+from shared.job import Job, PathPair, ShardTask
+from shared.manifest import ShardReceipt, check_shard, read_receipt
+from shared.storage import Storage
+from tests.unit.worker.pictures import encode, make_job, soft_picture, voc_xml, write_pair
+from worker.example import parse_example
+from worker.prepare import PreparedExample, prepare_example, recipe_of
+from worker.shard import write_shard
+from worker.tfrecord import read_records
+
+BOX = (20, 10, 120, 60)
+
+
+class RecordingGuard:
+    """Notes what it was asked, and raises on the call named by the test."""
+
+    def __init__(self, raise_at: str = "", error: type[Exception] = StopRequested) -> None:
+        self.asked: list[str] = []
+        self.raise_at, self.error = raise_at, error
+
+    def advance(self, **progress: float | int | str) -> None:
+        self._ask(f"advance {progress['images']}")
+
+    def before_publish(self) -> None:
+        self._ask("before_publish")
+
+    def _ask(self, what: str) -> None:
+        self.asked.append(what)
+        if what == self.raise_at:
+            raise self.error("asked to")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Storage:
+    (tmp_path / "store").mkdir()
+    return Storage(str(tmp_path / "store"))
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> list[PathPair]:
+    folder = tmp_path / "set"
+    return [
+        write_pair(folder, "a", encode(soft_picture(200, 100)), voc_xml(BOX, (0, 0, 50, 50, "dog"), size=(200, 100))),
+        write_pair(folder, "b", encode(soft_picture(80, 90, seed=1)), voc_xml(size=(80, 90))),
+        write_pair(folder, "c", encode(soft_picture(99, 99))[:700], voc_xml(BOX)),
+        write_pair(
+            folder, "d", encode(soft_picture(64, 64, seed=2)), voc_xml((5, 5, 5, 20), (5, 5, 60, 70), size=(64, 64))
+        ),
+        write_pair(folder, "e", encode(soft_picture(64, 64, seed=3)), b"<annotation>"),
+    ]
+
+
+Write = Callable[..., ShardReceipt]
+
+
+@pytest.fixture
+def write(tmp_path: Path, store: Storage, pairs: list[PathPair]) -> Write:
+    def write(**arguments: object) -> ShardReceipt:
+        job, task = make_job(*pairs)
+        defaults = {"storage": store, "data_root": tmp_path, "guard": Unguarded(), "attempt": 1}
+        return write_shard(task, job, **(defaults | arguments))  # type: ignore[arg-type]  # as each test says
+
+    return write
+
+
+def files(store: Storage) -> list[str]:
+    return sorted(path.name for path in Path(store.root).rglob("*") if path.is_file())
+
+
+def test_each_pair_is_in_exactly_one_counter(write: Write) -> None:
+    receipt = write()
+    assert (receipt.written, receipt.quarantined, receipt.background) == (3, 2, 1)
+    assert (receipt.objects_read, receipt.objects_written) == (4, 3)
+    assert receipt.class_counts == {"cat": 2, "dog": 1}
+    assert receipt.counters == {
+        "annotation_unreadable": 1,
+        "box_clipped": 1,
+        "box_zero_area": 1,
+        "image_unreadable": 1,
+    }
+    quarantined = [finding.file for finding in receipt.findings if finding.rank == "quarantined"]
+    assert quarantined == ["JPEGImages/c.jpg", "Annotations/e.xml"]
+    dropped = sum(finding.rank == "dropped" for finding in receipt.findings)
+    assert receipt.objects_read == receipt.objects_written + dropped
+
+
+def test_shard_holds_the_written_pairs_in_order(write: Write, store: Storage) -> None:
+    write()
+    content = store.read("jobs/job/shards/train-00000-of-00001.tfrecord")
+    examples = [parse_example(record) for record in read_records(content, file="x")]
+    assert [example["image/filename"] for example in examples] == [[f"JPEGImages/{s}.jpg".encode()] for s in "abd"]
+
+
+def test_sidecar_is_coco_in_stored_pixels(write: Write, store: Storage) -> None:
+    write()
+    sidecar = json.loads(store.read("jobs/job/shards/train-00000-of-00001.coco.json"))
+    assert sidecar["images"] == [
+        {"id": number, "file_name": f"JPEGImages/{stem}.jpg", "width": 64, "height": 64}
+        for number, stem in ((1, "a"), (2, "b"), (4, "d"))
+    ]
+    assert [annotation["bbox"] for annotation in sidecar["annotations"]] == [
+        [6.4, 6.4, 32.0, 32.0],
+        [0.0, 0.0, 16.0, 32.0],
+        [5.0, 5.0, 55.0, 59.0],
+    ]
+    assert [annotation["category_id"] for annotation in sidecar["annotations"]] == [1, 2, 1]
+    assert [annotation["image_id"] for annotation in sidecar["annotations"]] == [1, 1, 4]
+    assert len({annotation["id"] for annotation in sidecar["annotations"]}) == 3
+
+
+def test_receipt_proves_the_files(write: Write, store: Storage) -> None:
+    receipt = write(attempt=3)
+    assert receipt == read_receipt(store, "job", "train-00000-of-00001")
+    assert receipt.attempt == 3
+    check_shard(store, receipt, with_digest=True)
+    sidecar = store.read("jobs/job/shards/train-00000-of-00001.coco.json")
+    assert receipt.annotations_sha256 == hashlib.sha256(sidecar).hexdigest()
+    assert receipt.task_digest == make_job()[0].digest() or len(receipt.task_digest) == 64
+
+
+def test_writing_twice_gives_the_same_bytes(write: Write, store: Storage) -> None:
+    first = write()
+    content = {
+        name: path.read_bytes() for path in Path(store.root).rglob("*") if path.is_file() for name in [path.name]
+    }
+    assert write() == first
+    assert content == {path.name: path.read_bytes() for path in Path(store.root).rglob("*") if path.is_file()}
+
+
+def test_guard_is_asked_after_each_picture_and_before_the_names(write: Write) -> None:
+    guard = RecordingGuard()
+    write(guard=guard)
+    assert guard.asked == [f"advance {done}" for done in range(1, 6)] + ["before_publish"]
+
+
+@pytest.mark.parametrize(("at", "error"), [("advance 2", StopRequested), ("before_publish", LeaseLost)])
+def test_work_that_is_stopped_leaves_no_file(write: Write, store: Storage, at: str, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        write(guard=RecordingGuard(at, error))
+    assert files(store) == []
+
+
+def test_pictures_named_as_poison_are_not_opened(write: Write) -> None:
+    receipt = write(quarantined={"JPEGImages/a.jpg": "the decoder died on it"})
+    assert (receipt.written, receipt.quarantined) == (2, 3)
+    assert receipt.counters["image_poison"] == 1
+    assert receipt.findings[0].found == "the decoder died on it"
+
+
+def test_outcomes_may_be_made_elsewhere(tmp_path: Path, write: Write, pairs: list[PathPair]) -> None:
+    """The seam for the isolated child: the same outcomes give the same receipt."""
+    recipe = recipe_of(make_job(*pairs)[0], tmp_path)
+    made = {pair.image: prepare_example(pair, recipe=recipe) for pair in pairs}
+    assert write(prepare=lambda pair: made[pair.image]) == write()
+    assert sum(isinstance(outcome, PreparedExample) for outcome in made.values()) == 3
+
+
+def test_dry_job_writes_only_its_receipt(tmp_path: Path, store: Storage, pairs: list[PathPair]) -> None:
+    job, task = make_job(*pairs, dry=True)
+    receipt = write_shard(task, job, storage=store, data_root=tmp_path, guard=Unguarded(), attempt=1)
+    assert files(store) == ["train-00000-of-00001.json"]
+    assert (receipt.size_bytes, receipt.sha256, receipt.annotations_sha256) == (None, None, None)
+    assert (receipt.written, receipt.quarantined, receipt.counters["box_clipped"]) == (3, 2, 1)
+
+
+def test_empty_task_gives_an_empty_shard(tmp_path: Path, store: Storage) -> None:
+    (tmp_path / "set").mkdir()
+    job, task = make_job()
+    receipt = write_shard(task, job, storage=store, data_root=tmp_path, guard=Unguarded(), attempt=1)
+    assert (receipt.written, receipt.size_bytes) == (0, 0)
+    check_shard(store, receipt, with_digest=True)
+
+
+def test_absent_data_set_fails_the_shard(tmp_path: Path, write: Write, store: Storage) -> None:
+    (tmp_path / "set").rename(tmp_path / "gone")
+    with pytest.raises(StorageError, match="the folder of the data set is absent"):
+        write()
+    assert files(store) == []
+
+
+def test_object_store_gets_the_same_bytes(tmp_path: Path, pairs: list[PathPair], write: Write, store: Storage) -> None:
+    job: Job
+    task: ShardTask
+    job, task = make_job(*pairs)
+    memory = Storage("memory://shards")
+    receipt = write_shard(task, job, storage=memory, data_root=tmp_path, guard=Unguarded(), attempt=1)
+    assert receipt == write()
+    key = "jobs/job/shards/train-00000-of-00001.tfrecord"
+    assert memory.read(key) == store.read(key)
