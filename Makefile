@@ -53,4 +53,7 @@ clean:
 lock:
 	@for extra in desk producer worker trainer monitoring; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --extra $$extra pyproject.toml --generate-hashes \
-	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements/$$extra.txt; done
+	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements/$$extra.txt || exit 1; done
+	@uv pip compile --quiet --universal --python-version 3.11 --extra trainer pyproject.toml requirements/trainer-gpu.in \
+	  --overrides requirements/trainer-gpu.overrides --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements/trainer-gpu.txt

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from producer.drive import LOOK_S
+from producer.metrics import serve_metrics
 from producer.reconcile import Reconciler
 from producer.settings import ProducerSettings
 from producer.state import TERMINAL, JobStatus, job_status, load_job
@@ -24,6 +25,7 @@ def serve(settings: ProducerSettings) -> None:
     storage.make_root()
     ledger, broker = Ledger(connect(settings.broker())), Broker(settings.broker())
     reconciler = Reconciler(storage=storage, ledger=ledger, broker=broker, settings=settings)
+    serve_metrics(settings, storage, ledger)
     try:
         while True:
             reconciler.tick()

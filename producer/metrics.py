@@ -1,0 +1,94 @@
+"""What Prometheus scrapes from `producer serve`, read from the ledger and storage at every scrape.
+
+A finished job costs a scrape one read of Redis, a live one a listing of its shards.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from producer.settings import ProducerSettings
+from producer.state import JobStatus, job_names, job_status, load_job
+from shared.broker import RUN_QUEUE, SHARD_QUEUE
+from shared.ledger import UNREACHABLE, Ledger, job_scope
+from shared.storage import Storage
+
+SHARD_STATES = ("done", "queued", "leased", "failed", "pending")
+
+
+class PipelineMetrics(Collector):
+    """Jobs by state, shards and pictures of the live jobs, workers, queues, and the wait of the oldest hint."""
+
+    def __init__(self, storage: Storage, ledger: Ledger, failed_share: float) -> None:
+        self._storage, self._ledger, self._failed_share = storage, ledger, failed_share
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """One scrape; while Redis is away just `voc_redis_up 0`."""
+        try:
+            yield from [*self._jobs(), *self._queues(), _gauge("redis_up", "Whether Redis answers", 1)]
+        except UNREACHABLE:
+            yield _gauge("redis_up", "Whether Redis answers", 0)
+
+    def _jobs(self) -> Iterator[GaugeMetricFamily]:
+        states: Counter[str] = Counter()
+        live: list[JobStatus] = []
+        for name in job_names(self._storage):
+            state = self._ledger.read_state(job_scope(name)).get("state", "SUBMITTED")
+            states[state] += 1
+            if state in ("SUBMITTED", "RUNNING", "FAILED"):
+                job = load_job(self._storage, name)
+                live.append(job_status(self._storage, self._ledger, job, self._failed_share))
+        yield _by("jobs", "Jobs by state", "state", states)
+        yield _shards(live)
+        images = {status.job: float(status.images_done) for status in live}
+        yield _by("images_done", "Pictures written or quarantined, of jobs that are not finished", "job_name", images)
+        rates = {status.job: status.images_per_s for status in live}
+        yield _by("images_per_second", "Pictures a second, smoothed", "job_name", rates)
+        yield self._oldest_pending(live)
+
+    def _oldest_pending(self, live: list[JobStatus]) -> GaugeMetricFamily:
+        sent = [at for status in live for at in self._ledger.under_way(job_scope(status.job)).queued.values()]
+        wait_s = max(0.0, time.time() - min(sent)) if sent else 0.0
+        return _gauge("oldest_pending_shard_seconds", "How long the oldest hint waits for a worker", wait_s)
+
+    def _queues(self) -> Iterator[GaugeMetricFamily]:
+        slots: Counter[str] = Counter()
+        for facts in self._ledger.workers().values():
+            slots[facts["kind"]] += facts["slots"]
+        yield _by("worker_processes", "Live processes by kind", "kind", {"worker": 0, "trainer": 0, **slots})
+        lengths = {queue: float(self._ledger.queue_length(queue)) for queue in (SHARD_QUEUE, RUN_QUEUE)}
+        yield _by("queue_messages", "Messages that wait", "queue", lengths)
+
+
+def serve_metrics(settings: ProducerSettings, storage: Storage, ledger: Ledger) -> None:
+    """Serve `/metrics` from a thread, on every address: inside Compose's network only, nothing publishes the port."""
+    if settings.metrics_port is None:
+        return
+    registry = CollectorRegistry()
+    registry.register(PipelineMetrics(storage, ledger, settings.failed_share))
+    start_http_server(settings.metrics_port, registry=registry)
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"voc_{name}", text, value=value)
+
+
+def _by(name: str, text: str, label: str, values: "Counter[str] | dict[str, float]") -> GaugeMetricFamily:
+    family = GaugeMetricFamily(f"voc_{name}", text, labels=[label])
+    for key, value in sorted(values.items()):
+        family.add_metric([key], value)
+    return family
+
+
+def _shards(live: list[JobStatus]) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(
+        "voc_shards", "Shards by state, of jobs that are not finished", labels=["job_name", "state"]
+    )
+    for status in live:
+        for state in SHARD_STATES:
+            family.add_metric([status.job, state], getattr(status, state))
+    return family
