@@ -21,6 +21,7 @@ _EXTENSIONS: Final[dict[str, ImageFormat]] = {
     ".png": "png",
     ".webp": "webp",
     ".bmp": "bmp",
+    ".dib": "bmp",
     ".gif": "gif",
     ".tif": "tiff",
     ".tiff": "tiff",

@@ -1,0 +1,84 @@
+"""A person sees records of the shards, drawn by a seed, with their boxes where they are."""
+
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from shared.errors import ShardError
+from shared.guard import Unguarded
+from shared.storage import Storage
+from tests.unit.worker.pictures import encode, make_job, soft_picture, voc_xml, write_pair
+from worker.__main__ import app
+from worker.inspect import CAPTION_PX, TILE_PX, describe_record, draw_grid, draw_records
+from worker.shard import write_shard
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Storage:
+    (tmp_path / "store").mkdir()
+    store = Storage(str(tmp_path / "store"))
+    pairs = [
+        write_pair(tmp_path / "set", f"p{n}", encode(soft_picture(100, 80, seed=n)), voc_xml((10, 10, 60, 50, "dog")))
+        for n in range(6)
+    ]
+    job, task = make_job(*pairs)
+    write_shard(task, job, storage=store, data_root=tmp_path, guard=Unguarded(), attempt=1)
+    return store
+
+
+def test_same_seed_draws_the_same_records(store: Storage) -> None:
+    first = [drawn.number for drawn in draw_records(store, "job", count=4, seed=1)]
+    assert first == [drawn.number for drawn in draw_records(store, "job", count=4, seed=1)] == sorted(first)
+    assert len(set(first)) == 4
+    assert len(draw_records(store, "job", count=100, seed=1)) == 6
+
+
+def test_grid_shows_each_record_with_its_box(store: Storage) -> None:
+    grid = draw_grid(draw_records(store, "job", count=5, seed=0))
+    assert grid.shape == (2 * (TILE_PX + CAPTION_PX), 3 * TILE_PX, 3)
+    edge = grid[round(50 / 80 * (TILE_PX - 1)), 40:180]
+    assert (np.ptp(edge, axis=0) == 0).all()
+
+
+def test_description_names_every_feature(store: Storage) -> None:
+    text = describe_record(draw_records(store, "job", count=1, seed=0)[0])
+    assert "image/object/class/text" in text
+    assert "dog" in text
+    assert "bytes>" in text
+
+
+def test_job_without_records_and_damaged_shards_are_named(store: Storage) -> None:
+    with pytest.raises(ShardError, match="no finished shard"):
+        draw_records(store, "other", count=1, seed=0)
+    with pytest.raises(ShardError, match="no finished shard"):
+        draw_records(store, "job", count=1, seed=0, split="val")
+    shard = store.local_path("jobs/job/shards/train-00000-of-00001.tfrecord")
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(ShardError, match="checksum"):
+        draw_records(store, "job", count=6, seed=0)
+
+
+def test_command_writes_the_picture_and_prints_a_record(store: Storage, tmp_path: Path) -> None:
+    target = tmp_path / "grid.png"
+    result = CliRunner().invoke(app, ["inspect", "job", "--store", store.root, "--n", "3", "--png", str(target)])
+    assert result.exit_code == 0, result.output
+    assert "image/source_id" in result.output
+    assert cv2.imread(str(target)) is not None
+
+
+def test_command_says_what_is_wrong_and_exits_1(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["inspect", "nothing", "--store", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "no finished shard" in result.output
+
+
+def test_command_synthesizes_both_sets(tmp_path: Path) -> None:
+    for arguments, expected in ((["--images", "3"], '"images": 3'), (["--quirks"], '"quarantined"')):
+        result = CliRunner().invoke(app, ["synthesize", str(tmp_path / "set"), *arguments])
+        assert result.exit_code == 0, result.output
+        assert expected in result.output
