@@ -1,4 +1,4 @@
-"""The short form of `tests/bench/fuzz.py`: the worker survives damaged bytes, each case in one counter."""
+"""The short form of `tests/fuzz/pairs.py`: the worker survives damaged bytes, each case in one counter."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.errors import ImageError
-from tests.bench.fuzz import run_cases
+from tests.fuzz.pairs import run_cases
 from worker.header import read_header
 from worker.quirks import all_quirks
 

@@ -1,4 +1,4 @@
-"""Random damage to XML and image bytes: `python -m tests.bench.fuzz [--cases 100000] [--seed 0]`.
+"""Random damage to XML and image bytes: `python -m tests.fuzz.pairs [--cases 100000] [--seed 0]`.
 
 Every case is a pair of the planted quirks with bytes flipped, cut, doubled, spliced or replaced, read by the worker's
 own `prepare_example` from real files. The run fails if a case raises what no rule foresees, takes longer than five
