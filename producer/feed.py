@@ -3,7 +3,7 @@
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from shared.broker import RUN_QUEUE, RUN_TASK, SHARD_QUEUE, SHARD_TASK, Broker, RunHint
 from shared.errors import PlanError
@@ -11,6 +11,8 @@ from shared.job import Job, ShardTask
 from shared.ledger import RUN_UNIT, Ledger, job_scope, run_scope
 from shared.manifest import JobPaths
 from shared.storage import Storage
+
+T = TypeVar("T")
 
 # Two hints a slot keep a worker busy while the next round comes; four let a first worker start at once.
 HINTS_PER_SLOT: Final = 2
@@ -50,7 +52,7 @@ def window(slots: int, queued: int) -> int:
     return max(LEAST_WINDOW, HINTS_PER_SLOT * slots) - queued
 
 
-def in_turn(pending: Iterable[Iterator[str]]) -> Iterator[str]:
+def in_turn(pending: Iterable[Iterator[T]]) -> Iterator[T]:
     """One unit of each stream in turn, until all are empty: a large job does not starve a small one."""
     streams = deque(pending)
     while streams:

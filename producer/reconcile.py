@@ -7,6 +7,7 @@ Losing any message, worker, trainer, reconciler or all of Redis costs time, neve
 import logging
 import time
 import uuid
+from itertools import islice, repeat
 from typing import Final
 
 from producer.dataset_files import dataset_files
@@ -203,13 +204,9 @@ class Reconciler:
     def _send(self, views: dict[str, UnderWay]) -> None:
         slots = sum(facts["slots"] for facts in self._ledger.workers().values() if facts["kind"] == "worker")
         free = window(slots, sum(len(view.queued) for view in views.values()))
-        pending = [(f"{name}\n{shard}" for shard in self._jobs[name].pending(view)) for name, view in views.items()]
-        for unit in in_turn(pending):
-            if free <= 0:
-                return
-            name, shard = unit.split("\n")
+        pending = [zip(repeat(name), self._jobs[name].pending(view)) for name, view in views.items()]
+        for name, shard in islice(in_turn(pending), max(0, free)):
             send_shard(self._broker, self._ledger, self._jobs[name].task(shard))
-            free -= 1
 
     def _note_rate(self, name: str, view: UnderWay) -> None:
         """Keep a smoothed rate of pictures a second in the ledger, for `status` and `watch`."""

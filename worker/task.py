@@ -114,7 +114,7 @@ def _is_settled(task: ShardTask, lease: Lease, storage: Storage) -> bool:
 
 def _write(task: ShardTask, job: Job, lease: Lease, attempt: int, bench: Bench) -> ShardReceipt | None:
     try:
-        receipt = write_shard(task, job, storage=bench.storage, data_root=bench.data_root, guard=lease, attempt=attempt)
+        receipt = _attempt(task, job, lease, attempt, bench)
     except StopRequested:
         logger.info("shard_given_back")
         lease.release(counted=False)
@@ -123,9 +123,10 @@ def _write(task: ShardTask, job: Job, lease: Lease, attempt: int, bench: Bench) 
         logger.warning("shard_left", extra={"reason": str(error)})
         lease.release(counted=False)
         return None
-    except (StorageError, OSError) as error:
-        logger.error("shard_failed", extra={"reason": str(error)})
-        lease.release(counted=True, error=str(error))
+    except (StorageError, OSError, MemoryError) as error:
+        # Celery would end the whole worker on a MemoryError.
+        logger.error("shard_failed", extra={"reason": repr(error)})
+        lease.release(counted=True, error=str(error) or type(error).__name__)
         return None
     except BaseException as error:
         lease.release(counted=True, error=f"{type(error).__name__}: {error}")

@@ -1,0 +1,152 @@
+"""Rows 1 to 5 and 12 to 14 of FAULTS: workers that are killed, frozen, poisoned and stopped."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from producer.state import JobStatus
+from shared.manifest import JobPaths, read_receipt
+from tests.cluster import Cluster, assert_common_outcome, children, wait_until
+from tests.faults.conftest import LEASE_S
+
+pytestmark = pytest.mark.faults
+Tell = Callable[[str, JobStatus], None]
+
+
+def submit(cluster: Cluster, folder: Path, job: str = "job", shard_images: int = 4) -> None:
+    cluster.producer("submit", str(folder), "--job", job, "--no-train", "--shard-images", str(shard_images))
+
+
+def frozen_child(cluster: Cluster, point: str) -> Path:
+    """Arm a fault that fires once in all processes together; the marker that it leaves."""
+    marker = cluster.store.parent / "marker"
+    cluster.settings["VOC_FAULT"] = f"{point}@{marker}"
+    return marker
+
+
+@pytest.mark.parametrize("who", ["child", "parent"])
+def test_killed_worker_is_replaced_within_its_lease(cluster: Cluster, small_voc: Path, tell: Tell, who: str) -> None:
+    cluster.serve()
+    submit(cluster, small_voc)
+    victim = cluster.worker(name="victim", VOC_FAULT="poison:loop:shapes")  # works for ever on its first picture
+    held = lambda: cluster.status("job").holders  # noqa: E731
+    wait_until(held, 30, "a shard is held")
+    shard = held()[0]["shard"]
+    cluster.worker(name="heir")
+    wait_until(lambda: cluster.broker.ledger().workers().__len__() == 2, 30, "the heir is there")
+    killed_at = time.monotonic()
+    for pid in children(victim.pid) if who == "child" else []:
+        os.kill(pid, signal.SIGKILL)
+    victim.kill()
+    storage = cluster.storage()
+    wait_until(lambda: read_receipt(storage, "job", shard), LEASE_S + 3 + 3, "the heir has done it")
+    took = time.monotonic() - killed_at
+    assert took < LEASE_S + 3 + 2, took
+    tell(f"killed the {who}, done again after {took:.1f} s", cluster.wait_for("job"))
+    assert_common_outcome(cluster, "job")
+
+
+def test_message_lost_between_broker_and_worker_is_sent_again(cluster: Cluster, small_voc: Path, tell: Tell) -> None:
+    cluster.serve(VOC_LOST_AFTER_S="5")
+    victim = cluster.worker(name="victim")
+    wait_until(lambda: cluster.broker.ledger().workers(), 30, "the worker is there")
+    os.kill(victim.pid, signal.SIGSTOP)  # in BRPOP: Redis hands the next message to a process that never wakes
+    submit(cluster, small_voc, shard_images=256)
+    time.sleep(2)
+    for pid in [*children(victim.pid), victim.pid]:
+        os.kill(pid, signal.SIGKILL)
+    cluster.worker(name="heir")
+    status = cluster.wait_for("job", timeout_s=40)
+    assert_common_outcome(cluster, "job")
+    tell(f"{len(cluster.events('serve', 'hint_lost'))} messages lost in the BRPOP gap", status)
+
+
+@pytest.mark.parametrize(
+    "point", ["shard:before_rename", "shard:after_rename", "shard:after_receipt", "shard:after_ledger"]
+)
+def test_death_at_every_step_of_publishing_doubles_nothing(
+    cluster: Cluster, small_voc: Path, tell: Tell, point: str
+) -> None:
+    marker = frozen_child(cluster, point)
+    cluster.serve()
+    cluster.worker()
+    submit(cluster, small_voc)
+    status = cluster.wait_for("job")
+    assert marker.exists()
+    assert_common_outcome(cluster, "job")
+    tell(f"killed at {point}", status)
+
+
+def test_worker_frozen_past_its_lease_publishes_the_same_bytes(cluster: Cluster, small_voc: Path, tell: Tell) -> None:
+    cluster.serve()
+    frozen = cluster.worker(name="frozen", slots=2)
+    submit(cluster, small_voc, shard_images=2)
+    wait_until(lambda: cluster.status("job").holders, 30, "a shard is held")
+    pids = [*children(frozen.pid), frozen.pid]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    cluster.worker(name="heir")
+    status = cluster.wait_for("job")
+    before = assert_common_outcome(cluster, "job")
+    for pid in pids:
+        os.kill(pid, signal.SIGCONT)
+    time.sleep(3)
+    after = assert_common_outcome(cluster, "job")
+    assert before == after
+    tell(f"froze {len(pids)} processes past their lease", status)
+
+
+@pytest.mark.parametrize("how", ["segv", "memory", "loop"])
+def test_poison_picture_is_named_and_the_others_are_written(
+    cluster: Cluster, small_voc: Path, tell: Tell, how: str
+) -> None:
+    cluster.serve()
+    worker = cluster.worker(VOC_FAULT=f"poison:{how}:shapes_00007", VOC_STALL_S="4", slots=2)
+    submit(cluster, small_voc)
+    status = cluster.wait_for("job", timeout_s=90)
+    manifest = assert_common_outcome(cluster, "job")
+    assert manifest.counters["quarantined"] == 1
+    assert "shapes_00007" in cluster.storage().read(JobPaths("job").lint).decode()
+    assert status.attempts <= status.shards + 4
+    assert worker.poll() is None
+    tell(f"one picture that is a {how}", status)
+
+
+def test_picture_that_kills_its_parent_fails_its_shard_only(cluster: Cluster, small_voc: Path, tell: Tell) -> None:
+    cluster.serve()
+    submit(cluster, small_voc)
+    armed = {"VOC_FAULT": "poison:parent:shapes_00007"}
+    worker = cluster.worker(slots=2, **armed)
+
+    def again() -> bool:
+        nonlocal worker
+        if worker.poll() is not None:
+            worker = cluster.worker(slots=2, **armed)
+        return cluster.state("job") in ("DONE", "FAILED")
+
+    wait_until(again, 120, "the job has an end")
+    status = cluster.status("job")
+    assert status.done == status.shards - 1
+    assert len(status.failures) == 1
+    tell("a picture that kills its parent", status)
+
+
+def test_scaled_down_worker_gives_its_shard_back_uncounted(cluster: Cluster, small_voc: Path, tell: Tell) -> None:
+    cluster.serve()
+    cluster.settings["VOC_SOFT_STOP_S"] = "2"
+    leaver = cluster.worker(name="leaver", VOC_FAULT="poison:loop:shapes")
+    submit(cluster, small_voc)
+    wait_until(lambda: cluster.status("job").holders, 30, "a shard is held")
+    leaver.terminate()
+    assert leaver.wait(10) is not None
+    wait_until(lambda: not cluster.status("job").holders, 1, "the lease is given back, not expired")
+    assert not cluster.broker.ledger().under_way("job:job").attempts.get("train-00000-of-00008")
+    cluster.worker(name="heir")
+    status = cluster.wait_for("job")
+    assert_common_outcome(cluster, "job")
+    assert status.attempts == status.shards
+    tell("SIGTERM in the middle of a shard", status)
