@@ -1,0 +1,81 @@
+"""More workers, fewer workers, while a job runs; and what the second core is worth."""
+
+import json
+import shutil
+import subprocess
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docker.stack import Stack, assert_common_outcome, docker, wait_for
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(1200)]
+
+ASK = ". /run/voc/redis-cli.env; export REDISCLI_AUTH; redis-cli --no-raw hvals voc:job:{job}:leased"
+
+
+def _holders(stack: Stack, job: str) -> list[dict[str, Any]]:
+    """Who works on which shard now, straight from Redis."""
+    text = stack.compose("exec", "-T", "redis", "sh", "-c", ASK.format(job=job).replace("--no-raw", "--raw"))
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def _started_at(container: str) -> float:
+    text = docker("inspect", "-f", "{{.State.StartedAt}}", container).strip()
+    return datetime.fromisoformat(text[:26] + "+00:00").timestamp()
+
+
+def _submit_in_background(stack: Stack, *arguments: str) -> "subprocess.Popen[str]":
+    command = stack.command("run", "--rm", "-T", "producer", "submit", *arguments)
+    return subprocess.Popen(command, env=stack.variables(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def test_workers_come_and_go_while_a_job_runs(stack: Stack, large_set: Path) -> None:
+    shutil.copytree(large_set, stack.photos / "large")
+    stack.up("--scale", "worker=1", "worker", "producer")
+    submit = _submit_in_background(stack, "/data/large", "--no-train", "--wait", "--shard-images", "24")
+    wait_for(lambda: stack.receipts("large"), within_s=60, what="a first shard")
+    before = set(stack.containers("worker"))
+    stack.up("--scale", "worker=4", "--no-recreate", "worker")
+    new = {container[:12] for container in stack.containers("worker")} - {container[:12] for container in before}
+    claimed: dict[str, float] = {}
+
+    def all_claimed() -> bool:
+        for holder in _holders(stack, "large"):
+            claimed.setdefault(str(holder["worker"]).split("-")[0], float(holder["since"]))
+        return new <= claimed.keys()
+
+    wait_for(all_claimed, within_s=60, what="a shard for every new worker")
+    waits_s = {host: claimed[host] - _started_at(host) for host in new}
+    print(f"\nfrom a container's start to its first shard: {sorted(round(s, 1) for s in waits_s.values())} s")
+    began = time.monotonic()
+    stack.up("--scale", "worker=1", "--no-recreate", "worker")
+    print(f"scaled down in {time.monotonic() - began:.1f} s")
+    out = submit.communicate(timeout=600)[0]
+    assert submit.returncode == 0, out
+    assert_common_outcome(stack, "large")
+    assert {receipt["attempt"] for receipt in stack.receipts("large")} == {1}
+    assert max(waits_s.values()) <= 5
+
+
+def _rate(stack: Stack, job: str, workers: int) -> float:
+    """Images a second from the first written shard to the last, with `workers` up and idle at the start."""
+    stack.up("--scale", f"worker={workers}", "worker")
+    stack.submit("/data/large", "--job", job, "--no-train", "--wait", "--shard-images", "32")
+    lines = [line for line in stack.logs("worker") if line["event"] == "shard_written" and line.get("job") == job]
+    times = [datetime.fromisoformat(line["time"]).timestamp() for line in lines]
+    images = sum(int(line["examples"]) for line in lines[1:])
+    return images / (times[-1] - times[0])
+
+
+def test_a_second_worker_on_a_second_core_is_worth_70_percent(stack: Stack, large_set: Path) -> None:
+    shutil.copytree(large_set, stack.photos / "large")
+    stack.up("--scale", "worker=1", "worker", "producer")
+    # Balanced in order, so that a machine that gets slower or faster does not decide.
+    rates = [_rate(stack, f"job{n}", workers) for n, workers in enumerate((1, 2, 2, 1))]
+    ratio = (rates[1] + rates[2]) / (rates[0] + rates[3])
+    print(f"\nimages/s with 1, 2, 2, 1 workers: {[round(rate, 1) for rate in rates]}; ratio {ratio:.2f}")
+    assert ratio >= 1.7
