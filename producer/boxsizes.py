@@ -1,5 +1,6 @@
 """How large boxes become in the stored picture, by their shorter side: the histogram that lint shows. Pure."""
 
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -34,9 +35,10 @@ class BoxSizes:
         scale_x, scale_y = image_size / annotation.width, image_size / annotation.height
         if resize == "letterbox":
             scale_x = scale_y = min(scale_x, scale_y)
-        for box in annotation.objects:
-            side = min((box.xmax - box.xmin) * scale_x, (box.ymax - box.ymin) * scale_y)
-            self.bins[_bin(side)] += 1
+        self.bins.update(
+            bisect_right(EDGES_PX, min((box.xmax - box.xmin) * scale_x, (box.ymax - box.ymin) * scale_y))
+            for box in annotation.objects
+        )
 
     def merge(self, other: "BoxSizes") -> None:
         """Add the counts of `other`."""
@@ -49,7 +51,3 @@ class BoxSizes:
         names += [f"{low} to {high} px" for low, high in pairwise(EDGES_PX)]
         names.append(f"≥ {EDGES_PX[-1]} px")
         return [(name, self.bins[index]) for index, name in enumerate(names)]
-
-
-def _bin(side_px: float) -> int:
-    return sum(side_px >= edge for edge in EDGES_PX)

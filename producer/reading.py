@@ -113,7 +113,7 @@ def names_in_xml(folder: Path, spec: JobSpec) -> Callable[[str], Sequence[str]]:
 
     def names(path: str) -> Sequence[str]:
         try:
-            annotation = read_annotation(_read_xml(folder / path), file=path, spec=spec)
+            annotation = read_annotation(_read_xml(f"{folder}/{path}"), file=path, spec=spec)
         except (AnnotationError, OSError):
             return ()  # it stays an orphan, and is named as one
         return tuple(filter(None, (annotation.filename, annotation.path)))
@@ -135,13 +135,13 @@ def _read_pair(folder: Path, spec: JobSpec, image: str, path: str | None, read: 
     outcome = "background"
     try:
         if path is not None:
-            xml = _read_xml(folder / path)
+            xml = _read_xml(f"{folder}/{path}")
             annotation = read_annotation(xml, file=path, spec=spec)
             outcome = "annotated" if annotation.objects else "background"
     except (AnnotationError, OSError) as error:
         outcome = "unreadable"
         read.findings.append(_unreadable(str(path), error))
-    picture = _sample(folder / image)
+    picture = _sample(f"{folder}/{image}")
     if picture is None:
         read.findings.append(_unreadable(image, OSError("the picture's file cannot be read"), "image_unreadable"))
     read.pictures.append(int.from_bytes(picture or _hash(image.encode()), "big"))
@@ -153,8 +153,7 @@ def _read_pair(folder: Path, spec: JobSpec, image: str, path: str | None, read: 
 def _add_annotation(annotation: Annotation, image: str, path: str, spec: JobSpec, read: PairsRead) -> None:
     read.counts["objects_read"] += annotation.objects_read
     read.counts["objects_kept"] += len(annotation.objects)
-    for voc_object in annotation.objects:
-        read.class_counts[voc_object.name] += 1
+    read.class_counts.update([voc_object.name for voc_object in annotation.objects])
     read.findings.extend(annotation.findings)
     read.findings.extend(_beyond_size(annotation, path))
     read.boxes.add(annotation, spec.image_size, spec.resize)
@@ -168,9 +167,9 @@ def _beyond_size(annotation: Annotation, file: str) -> Iterator[Finding]:
     if width is None or height is None:
         return
     for voc_object in annotation.objects:
-        xmin, ymin, xmax, ymax = voc_object.box
-        if xmin < 0 or ymin < 0 or xmax > width or ymax > height:
-            found = f"xmin {xmin:g}, ymin {ymin:g}, xmax {xmax:g}, ymax {ymax:g} in a picture of {width}x{height}"
+        if voc_object.xmin < 0 or voc_object.ymin < 0 or voc_object.xmax > width or voc_object.ymax > height:
+            corners = "xmin {:g}, ymin {:g}, xmax {:g}, ymax {:g}".format(*voc_object.box)
+            found = f"{corners} in a picture of {width}x{height}"
             yield Finding(
                 file=file,
                 object_index=voc_object.index,
@@ -191,13 +190,13 @@ def _unreadable(file: str, error: Exception, kind: str = AnnotationError.kind) -
     return Finding(file=file, rank="quarantined", kind=kind, found=found[:200], done="pair quarantined")
 
 
-def _read_xml(path: Path) -> bytes:
+def _read_xml(path: str) -> bytes:
     """The file, at most one byte over what `read_annotation` accepts."""
     with open(path, "rb") as file:
         return file.read(MAX_XML_BYTES + 1)
 
 
-def _sample(path: Path) -> bytes | None:
+def _sample(path: str) -> bytes | None:
     """A hash of a file's size, first and last bytes; None where it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
