@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -11,16 +12,17 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from producer import control, service
-from producer.drive import drive
-from producer.embedded import Local, pipeline
-from producer.reconcile import Reconciler
+from producer import control, service, texts
+from producer.doctor import examine
+from producer.launch import Launch, go_on, launch, lint_pixels
+from producer.lint import lint_folder
+from producer.lint_csv import lint_rows
+from producer.lint_report import lint_report
 from producer.settings import ProducerSettings
-from producer.state import TERMINAL, JobStatus, job_names, job_status, load_job
-from producer.submit import Admission, Request, submit, tell
+from producer.state import JobStatus, job_names, job_status, load_job
+from producer.submit import Request
 from producer.watch import Screen
 from shared import faults, logs
-from shared.broker import Broker
 from shared.errors import PipelineError, PlanError
 from shared.job import JobSpec, RunSpec
 from shared.ledger import Ledger, connect
@@ -92,7 +94,6 @@ def submit_command(  # the command line's options, each passed on by name
 
     Exit code 0: all that was asked is done (without --wait: accepted); 1: an error; 3: the job failed; 4: cancelled.
     """
-    settings = _settings(store)
     spec = JobSpec(
         image_size=image_size,
         resize=resize,
@@ -120,68 +121,98 @@ def submit_command(  # the command line's options, each passed on by name
         max_drop=max_drop,
     )
     request = Request(dataset=dataset, name=job, spec=spec, run=run if train else None, strict=strict)
-    status = _submit(request, settings, local=local or settings.broker_url is None, wait=wait, workers=workers)
-    _end(status, settings, as_json=as_json)
+    how = _how(_settings(store), local=local, wait=wait, workers=workers)
+    _end(launch(request, how), how.settings, as_json=as_json)
 
 
-def _submit(request: Request, settings: ProducerSettings, *, local: bool, wait: bool, workers: int) -> JobStatus:
-    storage = Storage(settings.store)
-    data_root = request.dataset if local else settings.data_root
-    with Screen(screen_console) as screen:
-        admission = submit(request, storage=storage, data_root=data_root, progress=screen.stage)
-    screen_console.print(service.admission_text(admission, storage), highlight=False)
-    if not local:
-        return _hand_over(admission, settings, storage, wait=wait)
-    job = admission.job
-    status = job_status(storage, None, job, settings.failed_share)
-    if status.state in TERMINAL:
-        return status
-    where = Local(
-        store=storage.local_path("").absolute(),
-        data_root=request.dataset.resolve(),
-        workers=workers,
-        with_trainer=job.run is not None,
-        broker_url=settings.broker() if settings.broker_url is not None else None,
+@app.command()
+def lint(
+    dataset: Annotated[Path, typer.Argument(help="Folder with images and Pascal-VOC XML.")],
+    image_size: Annotated[int, typer.Option(help="The model's input, for the histogram of box sizes.")] = 320,
+    resize: Annotated[Literal["stretch", "letterbox"], typer.Option(help="As for submit.")] = "stretch",
+    split: Annotated[str, typer.Option(help="As for submit.")] = "80/10/10",
+    classes: Annotated[str | None, typer.Option(help="As for submit.")] = None,
+    ignore_classes: Annotated[str, typer.Option(help="As for submit.")] = "",
+    rename: Annotated[list[str] | None, typer.Option(help="As for submit.")] = None,
+    unknown: Annotated[Literal["error", "skip"], typer.Option(help="As for submit.")] = "error",
+    background: Annotated[Literal["none", "orphans"], typer.Option(help="As for submit.")] = "none",
+    pixels: Annotated[bool, typer.Option("--pixels", help="Let workers open every picture too.")] = False,
+    csv: Annotated[Path | None, typer.Option(help="Write every finding into this file.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on any finding.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say what is in a folder and what would be mended, dropped or set aside. Writes nothing but --csv.
+
+    Example: [bold]producer lint ~/photos --csv lint.csv[/bold]
+
+    Exit code 0: it can be used; 1: a finding stops a submit (with --strict: any finding).
+    """
+    spec = JobSpec(
+        image_size=image_size,
+        resize=resize,
+        split=_shares(split),
+        classes=tuple(_words(classes)) if classes is not None else None,
+        ignore_classes=tuple(_words(ignore_classes)),
+        rename=dict(_pair(text) for text in rename or ()),
+        unknown=unknown,
+        background=background,
+        dry=True,
     )
-    quick = settings.model_copy(update={"tick_s": min(settings.tick_s, 0.5)})
-    with pipeline(where) as (url, crew):
-        ledger, broker = Ledger(connect(url)), Broker(url)
-        fresh = where.broker_url is None
-        reconciler = Reconciler(storage=storage, ledger=ledger, broker=broker, settings=quick, fresh=fresh)
-        with Screen(screen_console) as screen:
-            return drive(
-                job.job,
-                storage=storage,
-                ledger=ledger,
-                reconciler=reconciler,
-                settings=quick,
-                screen=screen,
-                keep=crew.keep,
-            )
-
-
-def _hand_over(admission: Admission, settings: ProducerSettings, storage: Storage, *, wait: bool) -> JobStatus:
-    """Tell the reconciler of the job; with `wait` do its part too until the job is done."""
-    ledger = Ledger(connect(settings.broker()))
-    job = admission.job
-    if not tell(ledger, job.job):
-        screen_console.print("Redis cannot be reached: the job is stored and starts once `producer serve` sees it.")
-    if not wait:
-        return job_status(storage, None, job, settings.failed_share)
-    reconciler = Reconciler(storage=storage, ledger=ledger, broker=Broker(settings.broker()), settings=settings)
     with Screen(screen_console) as screen:
-        try:
-            return drive(
-                job.job,
-                storage=storage,
-                ledger=ledger,
-                reconciler=reconciler,
-                settings=settings,
-                screen=screen,
-                keep=lambda: None,
-            )
-        finally:
-            reconciler.stop()
+        linted = lint_folder(dataset, spec=spec, progress=screen.stage, data_root=None)
+    findings = list(linted.findings)
+    if pixels:
+        request = Request(dataset=dataset, name=None, spec=spec, run=None)
+        how = _how(_settings(store), local=False, wait=True, workers=2)
+        findings = lint_pixels(request, how, findings)
+    report = lint_report(linted, findings)
+    if csv is not None:
+        csv.write_text("".join(f"{row}\r\n" for row in lint_rows(findings)), encoding="utf-8", newline="")
+    if as_json:
+        typer.echo(json.dumps(report.to_dict(), indent=2))
+    else:
+        out.print(report.render())
+    if any(strict or finding.rank == "error" for finding in findings):
+        raise typer.Exit(EXIT_ERROR)
+
+
+@app.command()
+def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Check broker, store, data root, workers and versions, and say what to do.
+
+    Example: [bold]producer doctor[/bold]
+
+    Exit code 0: all is well; 1: something is not.
+    """
+    checks = examine(_settings(store))
+    if as_json:
+        typer.echo(json.dumps([asdict(check) for check in checks], indent=2))
+    else:
+        out.print(texts.checks_table(checks))
+    if not all(check.is_well for check in checks):
+        raise typer.Exit(EXIT_ERROR)
+
+
+@app.command()
+def resume(
+    job: JobName,
+    store: StoreOption = None,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes, where no broker is configured.")] = 2,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end, with progress.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Go on with a job that is found in the store, whatever became of Redis and of who submitted it.
+
+    Example: [bold]producer resume bccd --store out --wait[/bold]
+    """
+    how = _how(_settings(store), local=False, wait=wait, workers=workers)
+    _end(go_on(job, how), how.settings, as_json=as_json)
+
+
+def _how(settings: ProducerSettings, *, local: bool, wait: bool, workers: int) -> Launch:
+    is_local = local or settings.broker_url is None
+    return Launch(settings=settings, local=is_local, wait=wait, workers=workers, console=screen_console)
 
 
 def _end(status: JobStatus, settings: ProducerSettings, *, as_json: bool) -> None:
@@ -190,9 +221,9 @@ def _end(status: JobStatus, settings: ProducerSettings, *, as_json: bool) -> Non
     if as_json:
         typer.echo(json.dumps(status.as_json(), indent=2))
     elif status.state == "DONE":
-        service.print_result(status, storage, out)
+        texts.print_result(status, storage, out)
     if status.state == "FAILED" or status.failed:
-        screen_console.print(service.failure_text(status, storage), highlight=False)
+        screen_console.print(texts.failure_text(status, storage), highlight=False)
         raise typer.Exit(EXIT_FAILED)
     if status.state == "CANCELLED":
         screen_console.print(f"{status.job} was cancelled; `producer retry {status.job}` goes on with it")
@@ -215,9 +246,9 @@ def status_command(
         rows = [status.as_json() for status in statuses]
         typer.echo(json.dumps(rows[0] if job else rows, indent=2))
     elif job:
-        out.print(service.status_text(statuses[0]), highlight=False)
+        out.print(texts.status_text(statuses[0]), highlight=False)
     else:
-        out.print(service.jobs_table(statuses))
+        out.print(texts.jobs_table(statuses))
 
 
 @app.command(name="list")

@@ -1,21 +1,17 @@
-"""The producer's service loop, and the texts that its command line prints of jobs."""
+"""The producer's two loops: keep jobs going, watch one."""
 
 import time
-from collections.abc import Sequence
 
 from rich.console import Console
-from rich.table import Table
 
 from producer.drive import LOOK_S
 from producer.metrics import serve_metrics
 from producer.reconcile import Reconciler
 from producer.settings import ProducerSettings
 from producer.state import TERMINAL, JobStatus, job_status, load_job
-from producer.submit import Admission
-from producer.watch import Screen, read_metrics, results_table, shard_facts
+from producer.watch import Screen
 from shared.broker import Broker
 from shared.ledger import UNREACHABLE, Ledger, connect
-from shared.manifest import JobPaths, RunPaths
 from shared.storage import Storage
 
 
@@ -52,82 +48,3 @@ def watch(name: str, settings: ProducerSettings, console: Console) -> JobStatus:
             if status.state in TERMINAL:
                 return status
             time.sleep(LOOK_S * 2)
-
-
-def admission_text(admission: Admission, storage: Storage) -> str:
-    """What became of a submit, for a person."""
-    job = admission.job
-    shards = len(job.shards)
-    splits = ", ".join(f"{split} {plan.pairs}" for split, plan in job.splits.items())
-    objects = f"{job.counts.get('objects_kept', 0)} objects of {len(job.labels)} classes"
-    if admission.outcome == "known":
-        return f"job {job.job}: known already ({shards} shards, {splits}); only what is missing is done"
-    return f"job {job.job}: {splits} images, {objects}, {shards} shards → {storage.url(JobPaths(job.job).root)}"
-
-
-def status_text(status: JobStatus) -> str:
-    """One job's status in a few lines."""
-    lines = [
-        f"{status.job}: {status.state}",
-        f"  images {status.images_done}/{status.images}, {status.quarantined} quarantined",
-        f"  shards {status.done}/{status.shards} done, {status.leased} leased, {status.queued} queued, "
-        f"{status.pending} pending, {status.failed} failed; {status.attempts} attempts",
-    ]
-    lines += [
-        f"  {holder['shard']} is held by {holder['worker']} (process {holder['pid']}) since "
-        f"{time.strftime('%H:%M:%S', time.localtime(holder['since']))}, {holder.get('images', 0)} images"
-        for holder in status.holders
-    ]
-    lines += [f"  failed: {shard}: {reason}" for shard, reason in status.failures.items()]
-    if status.last_error:
-        lines.append(f"  last error: {status.last_error}")
-    if status.run:
-        lines.append("  run: " + ", ".join(f"{key} {value}" for key, value in status.run.items()))
-    return "\n".join(lines)
-
-
-def jobs_table(statuses: Sequence[JobStatus]) -> Table:
-    """All jobs, one a row."""
-    table = Table()
-    for title in ("job", "state", "images", "shards", "failed", "at"):
-        table.add_column(title)
-    for status in statuses:
-        table.add_row(
-            status.job,
-            status.state,
-            f"{status.images_done}/{status.images}",
-            f"{status.done}/{status.shards}",
-            str(status.failed),
-            shard_facts(status, 0) if status.state == "RUNNING" else "",
-        )
-    return table
-
-
-def print_result(status: JobStatus, storage: Storage, console: Console) -> None:
-    """What a finished job has made, and where it is."""
-    paths = JobPaths(status.job)
-    console.print(f"{status.job}: {status.done} shards, {storage.url(paths.manifest)}", highlight=False, soft_wrap=True)
-    console.print(f"lint report: {storage.url(paths.lint)}", highlight=False, soft_wrap=True)
-    if status.run is None:
-        return
-    run = RunPaths(str(status.run["run"]))
-    console.print(results_table(read_metrics(storage, str(status.run["run"]))))
-    for title, key in (
-        ("metrics", run.metrics),
-        ("model", f"{run.root}/model_int8.tflite"),
-        ("detections on test pictures", f"{run.root}/plots/detections_int8.png"),
-        ("report", f"{run.root}/report.html"),
-    ):
-        console.print(f"{title}: {storage.url(key)}", highlight=False, soft_wrap=True)
-
-
-def failure_text(status: JobStatus, storage: Storage) -> str:
-    """Why a job failed and what to do, for a person."""
-    lines = [f"{status.job}: {status.state}, {status.failed} of {status.shards} shards failed"]
-    lines += [f"  {shard}: {reason}" for shard, reason in sorted(status.failures.items())[:10]]
-    if status.run is not None:
-        reason = storage.read_or_none(RunPaths(str(status.run["run"])).failed)
-        if reason is not None:
-            lines.append(f"  the run failed: {reason.decode()}")
-    lines.append(f"mend the cause, then `producer retry {status.job}` does only what is missing")
-    return "\n".join(lines)
