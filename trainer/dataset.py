@@ -78,10 +78,10 @@ def shard_urls(storage: Storage, manifest: Manifest, splits: Sequence[Split]) ->
     return [storage.url(f"{folder}/{shard.file}") for split in splits for shard in manifest.splits.get(split, ())]
 
 
-def fits_in_memory(manifest: Manifest, splits: Sequence[Split]) -> bool:
-    """Whether the decoded pictures of `splits` may be kept in memory; says so in the log."""
+def fits_in_memory(manifest: Manifest, splits: Sequence[Split], *, cache_mb: int) -> bool:
+    """Whether the decoded pictures of `splits` may be kept in memory, at most `cache_mb` MB; says so in the log."""
     needed = sum(manifest.examples(split) for split in splits) * manifest.image_size**2 * 3
-    allowed = int(free_memory_bytes() * CACHE_SHARE)
+    allowed = min(cache_mb * 10**6, int(free_memory_bytes() * CACHE_SHARE))
     cached = needed <= allowed
     logger.info(
         "dataset_cache",

@@ -45,8 +45,20 @@ class Learner:
     """A detector in training: the network and the optimizer's memory, one copy a replica."""
 
     def __init__(
-        self, build: Callable[[], keras.Model], anchors: NDArray[np.float32], strategy: tf.distribute.Strategy
+        self,
+        build: Callable[[], keras.Model],
+        anchors: NDArray[np.float32],
+        strategy: tf.distribute.Strategy,
+        batch_spec: dict[str, Any],
     ) -> None:
+        """Build the network on every replica.
+
+        Args:
+            build: Makes it.
+            anchors: float32 [A, 4], `model.priors`.
+            strategy: Over which replicas.
+            batch_spec: `element_spec` of the (distributed) batches: the step is traced once for it.
+        """
         self.strategy = strategy
         self._anchors = anchors
         with strategy.scope():
@@ -60,7 +72,8 @@ class Learner:
         self._decayed = np.concatenate(
             [np.full(int(np.prod(v.shape)), float(len(v.shape) > 1), np.float32) for v in self._weights]
         )
-        self._run = tf.function(self._global_step, reduce_retracing=True)
+        number = tf.TensorSpec((), tf.float32)
+        self._run = tf.function(self._global_step, input_signature=(batch_spec, number, number))
 
     def _vector(self, start: NDArray[np.float32]) -> tf.Variable:
         return tf.Variable(start, trainable=False)
@@ -69,31 +82,29 @@ class Learner:
         """Learn one global batch.
 
         Args:
-            batch: "pictures", "boxes", "labels" as in `dataset`; per replica where there are several.
+            batch: As `dataset` describes it; per replica where there are several.
             rate: Learning rate.
             number: Of the step, from 0.
 
         Returns:
             The losses before the update.
         """
-        losses = self._run(
-            batch["pictures"], batch["boxes"], batch["labels"], tf.constant(rate), tf.constant(float(number + 1))
-        )
+        losses = self._run(batch, tf.constant(rate), tf.constant(float(number + 1)))
         score, box = (float(number) for number in losses.numpy())
         return StepLosses(score=score, box=box, total=score + BOX_WEIGHT * box)
 
-    def _global_step(self, pictures: Any, boxes: Any, labels: Any, rate: Any, count: Any) -> Any:
-        losses = self.strategy.run(self._replica_step, args=(pictures, boxes, labels, rate, count))
+    def _global_step(self, batch: dict[str, Any], rate: Any, count: Any) -> Any:
+        losses = self.strategy.run(self._replica_step, args=(batch, rate, count))
         # Equal on every replica already.
         return self.strategy.experimental_local_results(losses)[0]
 
-    def _replica_step(self, pictures: Any, boxes: Any, labels: Any, rate: Any, count: Any) -> Any:
+    def _replica_step(self, batch: dict[str, Any], rate: Any, count: Any) -> Any:
         replica = tf.distribute.get_replica_context()
         # keras.mixed_precision keeps the gradients of float16 layers in float16 until they reach the variables.
         scale = FLOAT16_SCALE if self.model.dtype_policy.compute_dtype == "float16" else 1.0
         with tf.GradientTape() as tape:
-            outputs = self.model(normalize(pictures), training=True)
-            sums = loss_sums(outputs, true_boxes=boxes, true_labels=labels, anchors=self._anchors)
+            outputs = self.model(normalize(batch["pictures"]), training=True)
+            sums = loss_sums(outputs, true_boxes=batch["boxes"], true_labels=batch["labels"], anchors=self._anchors)
             own = tf.stack([sums.score, sums.box, sums.normalizer])
             score, box, normalizer = tf.unstack(replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(own)))
             normalizer = tf.maximum(normalizer, 1.0)

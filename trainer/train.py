@@ -104,7 +104,8 @@ class _Run:
         self._batch = spec.batch * strategy.num_replicas_in_sync
         keras.utils.set_random_seed(spec.seed)
         anchors = priors(dataset.image_size)
-        self._learner = Learner(lambda: self._build(spec.precision), anchors, strategy)
+        spread = self._batches(0).element_spec
+        self._learner = Learner(lambda: self._build(spec.precision), anchors, strategy, spread)
         self._model = self._build("float32")
         self._detect = keras_detector(self._model, anchors)
         self._progress = Progress(identity=_identity(spec, dataset, self._batch), seed=spec.seed)
@@ -124,7 +125,7 @@ class _Run:
     def train(self) -> Trained:
         """See `trainer.train.train`."""
         self._resume()
-        batches = self._batches()
+        batches = iter(self._batches(self._progress.step))
         while not self._is_done():
             self._advance()
             self._step(batches)
@@ -159,11 +160,12 @@ class _Run:
     def _update(self, **fields: Any) -> None:
         self._progress = self._progress.model_copy(update=fields)
 
-    def _batches(self) -> Iterator[dict[str, Any]]:
-        stream = self._dataset.batches(self._progress.step)
-        if self._strategy.num_replicas_in_sync > 1:
-            stream = self._strategy.experimental_distribute_dataset(stream)
-        return iter(stream)
+    def _batches(self, first_step: int) -> Any:
+        """The stream of batches, each spread over the replicas where there are several."""
+        stream = self._dataset.batches(first_step)
+        if self._strategy.num_replicas_in_sync == 1:
+            return stream
+        return self._strategy.experimental_distribute_dataset(stream)
 
     @property
     def _schedule(self) -> Schedule:
@@ -258,7 +260,8 @@ class _Run:
             return True
         # A picture costs a step three forwards; a validation one, and about one more for NMS and the judge.
         share = VALIDATION_SHARE * schedule.steps * self._batch * 3 / (len(validation) * 2)
-        return epoch % math.ceil(schedule.epochs / min(MOST_VALIDATIONS, max(1.0, share))) == 0
+        every = math.ceil(schedule.epochs / min(MOST_VALIDATIONS, max(1.0, share)))
+        return bool(epoch % every == 0)
 
     def _validate(self) -> AveragePrecision:
         validation = self._dataset.validation
