@@ -1,0 +1,105 @@
+"""Admission: names, folders, and recognising the same request."""
+
+from pathlib import Path
+
+import pytest
+
+from producer.control import cancel, remove, retry
+from producer.state import load_job, stored_state
+from producer.submit import Request, folder_below, name_from, request_digest, submit
+from shared.errors import LintError, PlanError
+from shared.job import JobSpec, RunSpec
+from shared.manifest import JobPaths
+from shared.storage import Storage
+
+SPEC = JobSpec(shard_images=8)
+
+
+def request(folder: Path, name: str | None = "job", spec: JobSpec = SPEC, run: RunSpec | None = None) -> Request:
+    return Request(dataset=folder, name=name, spec=spec, run=run)
+
+
+def silent(_stage: str, _done: int, _total: int) -> None:
+    pass
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return Storage(str(tmp_path / "store"))
+
+
+def test_job_is_in_storage_with_its_plan_before_anything_is_queued(storage: Storage, small_voc: Path) -> None:
+    made = submit(request(small_voc), storage=storage, data_root=small_voc.parent, progress=silent)
+    assert made.outcome == "new"
+    job = load_job(storage, "job")
+    assert job == made.job
+    assert job.folder == "shapes"
+    assert len(list(storage.lines(JobPaths("job").plan))) == len(job.shards)
+    assert stored_state(storage, job, 0.1).state == "SUBMITTED"
+
+
+def test_same_request_is_recognised_and_another_never_overwrites(storage: Storage, small_voc: Path) -> None:
+    submit(request(small_voc), storage=storage, data_root=small_voc, progress=silent)
+    before = storage.read(JobPaths("job").job)
+    again = submit(request(small_voc), storage=storage, data_root=small_voc, progress=silent)
+    assert again.outcome == "known"
+    other = request(small_voc, spec=JobSpec(shard_images=8, image_size=64))
+    with pytest.raises(PlanError, match="never overwritten"):
+        submit(other, storage=storage, data_root=small_voc, progress=silent)
+    assert storage.read(JobPaths("job").job) == before
+
+
+def test_digest_follows_what_is_asked_and_not_the_names(small_voc: Path) -> None:
+    run = RunSpec(run="a", job="a")
+    digest = request_digest(request(small_voc, run=run), "f")
+    assert request_digest(request(small_voc, name="other", run=RunSpec(run="b", job="b")), "f") == digest
+    assert request_digest(request(small_voc, run=None), "f") != digest
+    assert request_digest(request(small_voc, run=run), "g") != digest
+
+
+@pytest.mark.parametrize("name", ["Job", "../job", "-job", "a b", "", "x" * 65])
+def test_name_that_is_no_folder_name_everywhere_is_refused(storage: Storage, small_voc: Path, name: str) -> None:
+    if not name:
+        assert name_from(Path("/Ünïcode Photos/")) == "n-code-photos"
+        return
+    with pytest.raises(PlanError, match="no job name"):
+        submit(request(small_voc, name=name), storage=storage, data_root=small_voc, progress=silent)
+    assert not storage.exists(JobPaths("job").job)
+
+
+def test_folder_outside_the_data_root_is_refused_with_what_to_do(small_voc: Path, tmp_path: Path) -> None:
+    with pytest.raises(PlanError, match="VOC_DATA_ROOT"):
+        folder_below(small_voc, tmp_path)
+    with pytest.raises(PlanError, match="found no folder"):
+        folder_below(tmp_path / "absent", tmp_path)
+
+
+def test_unusable_set_stops_before_anything_is_written(storage: Storage, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(LintError):
+        submit(request(tmp_path / "empty"), storage=storage, data_root=tmp_path, progress=silent)
+    assert not Path(storage.root).exists()
+
+
+def test_cancel_retry_and_rm_are_safe_to_repeat(storage: Storage, small_voc: Path) -> None:
+    submit(request(small_voc), storage=storage, data_root=small_voc, progress=silent)
+    job = load_job(storage, "job")
+    for _ in range(2):
+        cancel(storage, None, "job")
+        assert stored_state(storage, job, 0.1).state == "CANCELLED"
+    for _ in range(2):
+        retry(storage, None, "job")
+        assert stored_state(storage, job, 0.1).state == "SUBMITTED"
+    remove(storage, None, "job")
+    assert storage.list_names("jobs/job") == []
+    with pytest.raises(PlanError, match="no job 'job'"):
+        remove(storage, None, "job")
+
+
+def test_job_fails_only_above_its_share_of_failed_shards(storage: Storage, small_voc: Path) -> None:
+    submit(request(small_voc), storage=storage, data_root=small_voc, progress=silent)
+    job = load_job(storage, "job")
+    for shard in job.shards:
+        storage.write(JobPaths("job").failure(shard), b"{}")
+    assert stored_state(storage, job, 0.1).state == "FAILED"
+    assert stored_state(storage, job, 1.0).state == "RUNNING"
