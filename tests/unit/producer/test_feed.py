@@ -12,7 +12,8 @@ def test_jobs_take_turns_whatever_their_size() -> None:
 
 @given(st.lists(st.lists(st.integers(), max_size=8), max_size=5))
 def test_every_unit_comes_once(streams: list[list[int]]) -> None:
-    assert sorted(in_turn([iter(stream) for stream in streams])) == sorted(unit for stream in streams for unit in stream)
+    units = [unit for stream in streams for unit in stream]
+    assert sorted(in_turn([iter(stream) for stream in streams])) == sorted(units)
 
 
 def test_window_follows_the_slots_and_never_closes_for_a_first_worker() -> None:
