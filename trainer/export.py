@@ -6,7 +6,7 @@ variables converts "successfully" into a model without weights (D-export). Tenso
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -40,29 +40,32 @@ class TrainedModel:
     description: ModelDescription
 
 
-def export_forms(model: TrainedModel, calibration: Pictures, progress: Callable[[Form], None]) -> dict[str, bytes]:
-    """Convert a model into every form, metadata included.
+def export_forms(
+    model: TrainedModel, calibration: Pictures, progress: Callable[[Form], None], forms: Sequence[Form] = FORMS
+) -> dict[str, bytes]:
+    """Convert a model into `forms`, metadata included.
 
     Args:
         model: The trained network.
         calibration: Gives stored training pictures, each uint8 [H, W, 3], RGB; up to `CALIBRATION_IMAGES` are used.
         progress: Called with the form before it is made.
+        forms: What to make.
 
     Returns:
-        The files' bytes by form, in the order of `FORMS`.
+        The files' bytes by form, in the order of `forms`.
 
     Raises:
         ExportError: The converter made something clients do not load.
     """
-    forms: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory(prefix="voc-export-") as folder:
         save_frozen(model, Path(folder))
-        for form in FORMS:
+        for form in forms:
             progress(form)
             converted = _convert(Path(folder), form, calibration)
-            forms[form] = with_metadata(converted, replace(model.description, form=form))
-            logger.info("form_exported", extra={"form": form, "size_bytes": len(forms[form])})
-    return forms
+            files[form] = with_metadata(converted, replace(model.description, form=form))
+            logger.info("form_exported", extra={"form": form, "size_bytes": len(files[form])})
+    return files
 
 
 def save_frozen(model: TrainedModel, folder: Path) -> None:

@@ -50,36 +50,44 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What the gate judges.
+    """What the exported forms did.
 
-    `kernels` is the number of weights in kernels (what batch normalization folds into is not counted). `expected` is
-    what was trained. `reference` are Keras's detections on a few pictures and `seen` each form's on the same ones.
-    `map50` is each form's on the whole of the gate's split, in [0, 1].
+    `classes` were trained. `reference` are Keras's detections on a few pictures and `seen` each form's on the same
+    ones. `map50` is each form's on the whole of the gate's split, in [0, 1]; `max_drop` in points.
     """
 
-    models: Mapping[str, bytes]
-    kernels: int
-    expected: ModelDescription
+    classes: int
     reference: Sequence[Detections]
     seen: Mapping[str, Sequence[Detections]]
     map50: Mapping[str, float]
     max_drop: float
 
 
-def check_export(evidence: Evidence) -> list[Check]:
-    """All checks, in the order in which a person would want to read them."""
+def check_files(models: Mapping[str, bytes], kernels: int, expected: ModelDescription) -> list[Check]:
+    """What the files alone tell, before any of them is run.
+
+    Args:
+        models: The files' bytes by form.
+        kernels: Number of weights in the network's kernels (what batch normalization folds into is not counted).
+        expected: What was trained.
+    """
     checks: list[Check] = []
-    for form, model in evidence.models.items():
+    for form, model in models.items():
         tree = schema.ModelT.InitFromPackedBuf(model, 0)
         checks += [
             _variables(form, tree),
-            _size(form, len(model), evidence.kernels),
-            _input(form, tree, evidence.expected.image_size),
+            _size(form, len(model), kernels),
+            _input(form, tree, expected.image_size),
             _outputs(form, tree),
-            _described(form, model, evidence.expected),
-            _class_ids(form, evidence),
+            _described(form, model, expected),
         ]
-    lossy = (form for form in evidence.models if form != "float32")
+    return checks
+
+
+def check_detections(evidence: Evidence) -> list[Check]:
+    """What the forms saw, against what the trained network saw."""
+    checks = [_class_ids(form, evidence) for form in evidence.seen]
+    lossy = (form for form in evidence.seen if form != "float32")
     return [*checks, _parity(evidence), *(_drop(form, evidence) for form in lossy)]
 
 
@@ -119,7 +127,8 @@ def _input(form: str, tree: Any, image_size: int) -> Check:
     graph = tree.subgraphs[0]
     tensor = graph.tensors[graph.inputs[0]]
     scale, zero = _quantization(tensor)
-    is_ok = len(graph.inputs) == 1 and list(tensor.shape) == [1, image_size, image_size, 3]
+    shape = [int(side) for side in tensor.shape]
+    is_ok = len(graph.inputs) == 1 and shape == [1, image_size, image_size, 3]
     if form == "int8":
         is_ok = is_ok and tensor.type == _UINT8 and abs(scale * PIXEL_STD - 1) < 1e-3 and zero in (127, 128)
     else:
@@ -127,7 +136,7 @@ def _input(form: str, tree: Any, image_size: int) -> Check:
     return Check(
         name=f"{form}: input takes raw pixels",
         is_ok=is_ok,
-        found=f"shape {list(tensor.shape)}, type {tensor.type}, scale {scale:.6f}, zero point {zero}",
+        found=f"shape {shape}, type {tensor.type}, scale {scale:.6f}, zero point {zero}",
         advice="Clients feed bytes as they are: scale 1/127.5, zero 127 or 128. Put a 0 and a 255 into every "
         "calibration sample.",
     )
@@ -145,20 +154,21 @@ def _outputs(form: str, tree: Any) -> Check:
     graph = tree.subgraphs[0]
     codes = [code.customCode for code in tree.operatorCodes]
     ops = [op for op in graph.operators if codes[op.opcodeIndex] == POSTPROCESS_OP]
-    made = list(ops[0].outputs) if len(ops) == 1 else []
+    made = [int(index) for index in ops[0].outputs] if len(ops) == 1 else []
+    positions = [int(index) for index in graph.outputs]
     signature = tree.signatureDefs[0].outputs if tree.signatureDefs else []
-    named = {entry.name.decode(): entry.tensorIndex for entry in signature}
+    named = {entry.name.decode(): int(entry.tensorIndex) for entry in signature}
     types = {graph.tensors[index].type for index in graph.outputs}
     is_ok = (
         len(made) == 4
-        and list(graph.outputs) == made
+        and positions == made
         and [named.get(name) for name in OUTPUT_ORDER] == made
         and types == {_FLOAT32}
     )
     return Check(
         name=f"{form}: outputs are boxes, classes, scores, count",
         is_ok=is_ok,
-        found=f"{len(ops)} post-processing ops, op makes {made}, positions {list(graph.outputs)}, names {named}",
+        found=f"{len(ops)} post-processing ops, op makes {made}, positions {positions}, names {named}",
         advice="Order the subgraph's outputs as the op's; keep the op's outputs float.",
     )
 
@@ -186,7 +196,7 @@ def _class_ids(form: str, evidence: Evidence) -> Check:
     seen = _classes(evidence.seen[form], _CLEAR_SCORE / 2)
     return Check(
         name=f"{form}: class ids",
-        is_ok=clear <= seen and all(1 <= class_id <= len(evidence.expected.labels) for class_id in seen),
+        is_ok=clear <= seen and all(1 <= class_id <= evidence.classes for class_id in seen),
         found=f"Keras sees classes {sorted(clear)}, the file {sorted(seen)}",
         advice="Keep the post-processing op's outputs float and prepend exactly one background column.",
     )

@@ -27,7 +27,7 @@ class Illustrated:
     train_truth: Mapping[str, Any]
     detections: DetectionsById
     pictures: Callable[[], Iterable[StoredPicture]]
-    history: Sequence[Mapping[str, float]]
+    history: Sequence[Mapping[str, float | None]]
     score: float
     split: str
 

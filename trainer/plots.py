@@ -20,7 +20,7 @@ _DPI: Final = 110
 _COLOURS: Final = [tuple(channel / 255 for channel in colour[::-1]) for colour in PALETTE]
 
 
-def training_curves(history: Sequence[Mapping[str, float]]) -> bytes:
+def training_curves(history: Sequence[Mapping[str, float | None]]) -> bytes:
     """Every column of the history but `epoch` over the epochs: losses on the left, precision on the right."""
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     axes = figure.subplots(1, 2)

@@ -63,7 +63,7 @@ class ReleaseRequest:
     priors: NDArray[np.float32]
     pictures: Pictures
     truth: Truth
-    history: Sequence[Mapping[str, float]] = ()
+    history: Sequence[Mapping[str, float | None]] = ()
     timings: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -79,7 +79,7 @@ def release(request: ReleaseRequest, *, storage: Storage, guard: Guard) -> dict[
         The content of `metrics.json`.
 
     Raises:
-        ExportError: The gate refused the model; by then everything is written.
+        ExportError: The gate refused the model. Where the files could be run, everything is written by then.
     """
     released = _Release(request, guard)
     metrics = released.make(storage)
@@ -120,6 +120,7 @@ class _Release:
         """All files, in memory; the metrics."""
         with self.timed("export"):
             models = self._export()
+        self._check_files(models)
         with self.timed("measure"):
             detectors = {form: Detector(model) for form, model in models.items()}
             seen = self._detect(detectors, self._measured_split)
@@ -129,7 +130,7 @@ class _Release:
             latency = self._latency(models)
         metrics = self._metrics(models, seen, latency)
         with self.timed("gate"):
-            self.checks = gate.check_export(self._evidence(models, gate_seen))
+            self.checks += gate.check_detections(self._evidence(gate_seen))
             layers = layer_errors(models["float32"], models["int8"], self._some(self._gate_split, _TRACED_PICTURES))
         with self.timed("report"):
             score = best_score(
@@ -220,14 +221,18 @@ class _Release:
         }
         return {form: {threads: times[form] for threads, times in by_threads.items()} for form in models}
 
-    def _evidence(self, models: Mapping[str, bytes], seen: Mapping[str, DetectionsById]) -> gate.Evidence:
+    def _check_files(self, models: Mapping[str, bytes]) -> None:
+        """Stop at a file that is not worth running; it would only fail later and less clearly."""
+        variables = self._model.keras_model.variables
+        kernels = sum(int(np.prod(variable.shape)) for variable in variables if len(variable.shape) > 1)
+        self.checks = gate.check_files(models, kernels, self._model.description)
+        gate.require(self.checks)
+
+    def _evidence(self, seen: Mapping[str, DetectionsById]) -> gate.Evidence:
         pictures = list(islice(self._request.pictures(self._gate_split), _PARITY_PICTURES))
         ids = [picture.image_id for picture in pictures]
-        variables = self._model.keras_model.variables
         return gate.Evidence(
-            models=models,
-            kernels=sum(int(np.prod(variable.shape)) for variable in variables if len(variable.shape) > 1),
-            expected=self._model.description,
+            classes=len(self._model.description.labels),
             reference=measure.keras_detections(self._model.keras_model, self._model.priors, pictures),
             seen={form: [found[image_id] for image_id in ids] for form, found in seen.items()},
             map50={form: self._figures(found, self._gate_split)["map50"] for form, found in seen.items()},

@@ -1,0 +1,189 @@
+"""The gate: a sound export passes; each silently wrong one of TRAINER.md is caught, and named."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import flatbuffers
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from ai_edge_litert import schema_py_generated as schema
+from numpy.typing import NDArray
+
+from shared.errors import ExportError
+from tests.unit.trainer.exported import SIZE, Exported
+from trainer.description import description_archive, read_description
+from trainer.detections import Detections
+from trainer.export import export_forms
+from trainer.gate import Check, Evidence, check_detections, check_files, require
+from trainer.measure import keras_detections
+from trainer.predict import Detector
+
+
+def kernels(exported: Exported) -> int:
+    variables = exported.model.keras_model.variables
+    return sum(int(np.prod(variable.shape)) for variable in variables if len(variable.shape) > 1)
+
+
+def failures(checks: Sequence[Check]) -> set[str]:
+    return {check.name for check in checks if not check.is_ok}
+
+
+def file_failures(exported: Exported, form: str, content: bytes) -> set[str]:
+    return failures(check_files({form: content}, kernels(exported), exported.model.description))
+
+
+def rewritten(content: bytes, change: Callable[[Any], None]) -> bytes:
+    """A `.tflite` with its flatbuffer changed and its description as before."""
+    tree = schema.ModelT.InitFromPackedBuf(content, 0)
+    change(tree)
+    builder = flatbuffers.Builder(1024)
+    builder.Finish(tree.Pack(builder), b"TFL3")
+    model = bytes(builder.Output())
+    return model + description_archive(len(model), read_description(content))
+
+
+def live_network() -> Any:
+    """A network big enough for its loss to show: 38,592 weights in kernels."""
+    layers = [keras.layers.Conv2D(64, 3, activation="relu6", name=f"conv{index}") for index in range(2)]
+    return keras.Sequential([keras.Input((SIZE, SIZE, 3)), *layers])
+
+
+def live_forward(network: Any) -> Any:
+    image = tf.TensorSpec((1, SIZE, SIZE, 3), tf.float32)
+    forward = tf.function(lambda image: network(image, training=False), input_signature=[image])
+    return forward.get_concrete_function()
+
+
+@pytest.fixture(scope="module")
+def evidence(exported: Exported) -> Evidence:
+    reference = keras_detections(exported.model.keras_model, exported.model.priors, exported.pictures)
+    seen = {form: seen_by(content, exported) for form, content in exported.forms.items()}
+    return Evidence(
+        classes=3,
+        reference=reference,
+        seen=seen,
+        map50={"float32": 0.8, "float16": 0.8, "dynamic": 0.797, "int8": 0.795},
+        max_drop=1.0,
+    )
+
+
+def seen_by(content: bytes, exported: Exported) -> list[Detections]:
+    detector = Detector(content)
+    return [detector.detect_stored(picture.rgb) for picture in exported.pictures]
+
+
+def test_sound_export_passes(exported: Exported, evidence: Evidence) -> None:
+    checks = check_files(exported.forms, kernels(exported), exported.model.description) + check_detections(evidence)
+    require(checks)
+    assert len(checks) == 28
+
+
+def test_live_variables_are_caught(exported: Exported) -> None:
+    network = live_network()
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([live_forward(network)], network)
+    failed = file_failures(exported, "float32", bytes(converter.convert()))
+    assert "float32: weights are constants" in failed
+
+
+def test_network_that_is_gone_is_caught(exported: Exported) -> None:
+    # TRAINER.md: 2,772 bytes after convert_variables_to_constants_v2, success reported.
+    image = tf.TensorSpec((1, SIZE, SIZE, 3), tf.float32)
+    empty = tf.function(lambda image: tf.reduce_mean(image, axis=-1), input_signature=[image])
+    content = bytes(tf.lite.TFLiteConverter.from_concrete_functions([empty.get_concrete_function()], empty).convert())
+    assert len(content) < 4096
+    assert "float32: weights are in the file" in file_failures(exported, "float32", content)
+
+
+def test_file_smaller_than_its_weights_is_caught(exported: Exported) -> None:
+    checks = check_files({"float32": exported.forms["int8"]}, kernels(exported), exported.model.description)
+    assert "float32: weights are in the file" in failures(checks)
+
+
+def test_input_scale_of_calibration_on_photos_alone_is_caught(exported: Exported) -> None:
+    def change(tree: Any) -> None:
+        tensor = tree.subgraphs[0].tensors[tree.subgraphs[0].inputs[0]]
+        tensor.quantization.scale, tensor.quantization.zeroPoint = np.array([0.006275], np.float32), np.array([96])
+
+    failed = file_failures(exported, "int8", rewritten(exported.forms["int8"], change))
+    assert failed == {"int8: input takes raw pixels"}
+
+
+@pytest.mark.parametrize("order", [[1, 0, 2, 3], [0, 2, 1, 3], [3, 0, 1, 2]])
+def test_swapped_outputs_are_caught(exported: Exported, order: list[int]) -> None:
+    def change(tree: Any) -> None:
+        tree.subgraphs[0].outputs = tree.subgraphs[0].outputs[order]
+
+    failed = file_failures(exported, "float32", rewritten(exported.forms["float32"], change))
+    assert failed == {"float32: outputs are boxes, classes, scores, count"}
+
+
+def test_swapped_output_names_are_caught(exported: Exported) -> None:
+    def change(tree: Any) -> None:
+        first, second = tree.signatureDefs[0].outputs[:2]
+        first.name, second.name = second.name, first.name
+
+    failed = file_failures(exported, "float32", rewritten(exported.forms["float32"], change))
+    assert failed == {"float32: outputs are boxes, classes, scores, count"}
+
+
+def test_wrong_labels_are_caught(exported: Exported) -> None:
+    expected = replace(exported.model.description, labels=("box", "Ähre", "cross"))
+    failed = failures(check_files(exported.forms, kernels(exported), expected))
+    assert failed == {f"{form}: labels and metadata" for form in exported.forms}
+
+
+def test_missing_metadata_is_caught(exported: Exported) -> None:
+    content = exported.forms["int8"]
+    failed = file_failures(exported, "int8", content[: content.index(b"PK\x03\x04")])
+    assert failed == {"int8: labels and metadata"}
+
+
+class _Rolled:
+    """The network with its class columns moved by one: what an off-by-one in the background column does."""
+
+    def __init__(self, network: Any) -> None:
+        self._network = network
+        self.trainable_variables, self.non_trainable_variables = (
+            network.trainable_variables,
+            network.non_trainable_variables,
+        )
+
+    def stateless_call(self, *arguments: Any, training: bool) -> Any:
+        outputs, state = self._network.stateless_call(*arguments, training=training)
+        return {**outputs, "scores": tf.roll(outputs["scores"], 1, axis=-1)}, state
+
+
+def test_class_ids_off_by_one_are_caught(exported: Exported, evidence: Evidence) -> None:
+    def calibration() -> Iterator[NDArray[np.uint8]]:
+        return (picture.rgb for picture in exported.pictures)
+
+    shifted = replace(exported.model, keras_model=_Rolled(exported.model.keras_model))
+    forms = export_forms(shifted, calibration, lambda _: None, ["float32"])
+    seen = {**evidence.seen, "float32": seen_by(forms["float32"], exported)}
+    assert "float32: same detections as Keras" in failures(check_detections(replace(evidence, seen=seen)))
+
+
+def test_class_that_a_form_never_sees_is_caught(evidence: Evidence) -> None:
+    # A class tensor quantized by .00363 cannot say "2": every detection is of the first class.
+    blind = [replace(seen, class_ids=np.ones_like(seen.class_ids)) for seen in evidence.seen["int8"]]
+    failed = failures(check_detections(replace(evidence, seen={**evidence.seen, "int8": blind})))
+    assert failed == {"int8: class ids"}
+
+
+def test_constant_scores_are_caught(evidence: Evidence) -> None:
+    flat = [replace(seen, scores=np.full_like(seen.scores, 0.5)) for seen in evidence.seen["float32"]]
+    failed = failures(check_detections(replace(evidence, seen={**evidence.seen, "float32": flat})))
+    assert failed == {"float32: same detections as Keras"}
+
+
+def test_loss_beyond_the_limit_is_refused_with_what_to_try(evidence: Evidence) -> None:
+    checks = check_detections(replace(evidence, map50={**evidence.map50, "int8": 0.785}))
+    with pytest.raises(ExportError, match=r"(?s)int8: accuracy kept: mAP50 78\.50 .* loss of 1\.50 .* --quantize qat"):
+        require(checks)
+
+
+def test_loss_at_the_limit_passes(evidence: Evidence) -> None:
+    require(check_detections(replace(evidence, max_drop=0.5 + 1e-9)))
