@@ -38,7 +38,7 @@ app = typer.Typer(
 screen_console = Console(stderr=True)
 out = Console()
 
-EXIT_ERROR, EXIT_USAGE, EXIT_FAILED, EXIT_CANCELLED = 1, 2, 3, 4
+EXIT_ERROR, EXIT_USAGE, EXIT_FAILED, EXIT_CANCELLED, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
 
 JobName = Annotated[str, typer.Argument(help="The job's name.")]
 StoreOption = Annotated[str | None, typer.Option("--store", help="Folder or fsspec URL of the store [env: VOC_STORE].")]
@@ -373,9 +373,10 @@ def main() -> None:
             where = ".".join(map(str, fault["loc"])) or "options"
             screen_console.print(f"[red]error:[/red] {where}: {fault['msg']} (found {fault['input']!r})")
         sys.exit(EXIT_USAGE)
-    except KeyboardInterrupt:
-        screen_console.print("stopped; the same command goes on where it was")
-        sys.exit(130)
+    except SystemExit as end:
+        if end.code == EXIT_INTERRUPTED:  # typer makes this of a KeyboardInterrupt
+            screen_console.print("stopped; the same command goes on where it was")
+        raise
 
 
 if __name__ == "__main__":

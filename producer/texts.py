@@ -76,7 +76,7 @@ def print_result(status: JobStatus, storage: Storage, console: Console) -> None:
     for title, key in (
         ("metrics", run.metrics),
         ("model", f"{run.root}/model_int8.tflite"),
-        ("detections on test pictures", f"{run.root}/plots/detections_int8.png"),
+        ("detections on test pictures", f"{run.root}/plots/detections.jpg"),
         ("report", f"{run.root}/report.html"),
     ):
         console.print(f"{title}: {storage.url(key)}", highlight=False, soft_wrap=True)

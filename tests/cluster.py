@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from producer.embedded import BROKER_OPTIONS, _server
+from producer.embedded import BROKER_OPTIONS, server_binary
 from producer.state import JobStatus, job_status, load_job
 from shared.ledger import Ledger, connect
 from shared.manifest import JobPaths, Manifest, ShardReceipt, read_receipt
@@ -34,7 +34,7 @@ class Broker:
     def start(self) -> None:
         """Start, and wait until it answers."""
         command = [
-            _server(),
+            server_binary(),
             *BROKER_OPTIONS,
             "--dir",
             str(self.folder),

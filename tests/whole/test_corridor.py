@@ -1,0 +1,109 @@
+"""From a folder of photos to a .tflite by the one command, with everything embedded; and stopped half way."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+
+from shared.manifest import Manifest
+from tests.cluster import REPOSITORY, wait_until
+
+pytestmark = pytest.mark.whole
+FORMS = {"float32", "float16", "dynamic", "int8"}
+
+
+def command(voc: Path, store: Path, *options: str) -> list[str]:
+    asked = [
+        "--job",
+        "whole",
+        "--store",
+        str(store),
+        "--local",
+        "--image-size",
+        "96",
+        "--model",
+        "nano",
+        "--max-drop",
+        "100",
+    ]
+    return [sys.executable, "-m", "producer", "submit", str(voc), *asked, *options]
+
+
+def environment(scratch: Path) -> dict[str, str]:
+    """An environment in which the broker's private folder and all else temporary is below `scratch`."""
+    scratch.mkdir()
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "TMPDIR": str(scratch), "VOC_BROKER_URL": ""}
+
+
+@pytest.fixture
+def scratch() -> Path:
+    """A folder with a short name, for the broker's socket."""
+    return Path(tempfile.mkdtemp(prefix="w-")) / "t"
+
+
+def processes_of(store: Path) -> list[psutil.Process]:
+    """The processes that work on `store`, found by their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("VOC_STORE") == str(store):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_one_command_makes_a_measured_int8_detector_and_knows_it_the_next_time(
+    small_voc: Path, tmp_path: Path, scratch: Path
+) -> None:
+    store, run = tmp_path / "store", tmp_path / "store/runs/whole"
+    where = environment(scratch)
+    first = subprocess.run(
+        command(small_voc, store, "--epochs", "2", "--json"), env=where, capture_output=True, text=True, check=False
+    )
+    assert first.returncode == 0, first.stderr
+    assert json.loads(first.stdout)["state"] == "DONE"
+    metrics = json.loads((run / "metrics.json").read_text())
+    assert set(metrics) == FORMS
+    for form, row in metrics.items():
+        model = run / f"model_{form}.tflite"
+        assert row["bytes"] == model.stat().st_size > 0
+        assert 0 <= row["map"] <= row["map50"] <= 1
+        assert row["median_ms"] > 0
+        assert set(row["per_class"]) == {"circle", "cross", "triangle"}
+    manifest = Manifest.model_validate_json((store / "jobs/whole/manifest.json").read_text())
+    assert sum(manifest.examples(split) for split in manifest.splits) == 40
+    assert processes_of(store) == []
+    assert list(scratch.iterdir()) == []
+    written = {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()}
+    again = subprocess.run(
+        command(small_voc, store, "--epochs", "2"), env=where, capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 0, again.stderr
+    assert "known already" in again.stderr
+    assert {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()} == written
+
+
+@pytest.mark.parametrize("moment", ["shards", "training"])
+def test_interrupt_leaves_no_process_no_socket_and_no_partial_file(
+    small_voc: Path, tmp_path: Path, scratch: Path, moment: str
+) -> None:
+    store = tmp_path / "store"
+    sign = store / ("jobs/whole/plan.jsonl" if moment == "shards" else "runs/whole/request.json")
+    asked = command(small_voc, store, "--epochs", "200")
+    process = subprocess.Popen(asked, env=environment(scratch), stderr=subprocess.PIPE, text=True)
+    wait_until(sign.exists, 60, f"{sign} is there")
+    wait_until(lambda: processes_of(store), 30, "workers are there")
+    process.send_signal(signal.SIGINT)
+    _, text = process.communicate(timeout=60)
+    assert process.returncode == 130, text
+    assert "the same command goes on where it was" in text
+    assert processes_of(store) == []
+    assert list(scratch.iterdir()) == []
+    assert [path for path in store.rglob("*") if ".tmp-" in path.name] == []
