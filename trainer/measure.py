@@ -58,7 +58,7 @@ def figures(truth: Mapping[str, Any], detections: DetectionsById, image_size: in
         detections: By image id, boxes in the same pixels.
         image_size: Side of the stored pictures.
     """
-    found = [_as_fractions(seen, image_size) for seen in detections.values()]
+    found = [as_fractions(seen, image_size) for seen in detections.values()]
     precision = evaluate.average_precision(dict(truth), found, list(detections))
     return {
         "map50": precision.map50,
@@ -83,7 +83,7 @@ def keras_detections(model: Any, priors: NDArray[np.float32], pictures: Sequence
     ]
 
 
-def _as_fractions(seen: Detections, image_size: int) -> evaluate.Detections:
+def as_fractions(seen: Detections, image_size: int) -> evaluate.Detections:
     return evaluate.Detections(
         boxes=seen.boxes[:, [1, 0, 3, 2]] / np.float32(image_size), classes=seen.class_ids - 1, scores=seen.scores
     )
