@@ -110,21 +110,17 @@ def _postprocess_function(num_classes: int) -> Any:
     def postprocess(self: Any, scores: Any, priors: Any) -> tuple[Any, Any, Any, Any]:
         centre = self[..., :2] / CENTER_SCALE * priors[:, 2:] + priors[:, :2]
         half = tf.exp(self[..., 2:] / SIZE_SCALE) * priors[:, 2:] / 2
-        boxes = tf.concat([centre - half, centre + half], axis=-1)[:, :, None, :]
-        found = tf.image.combined_non_max_suppression(
-            boxes,
-            scores[..., 1:],
-            MOST_DETECTIONS,
-            MOST_DETECTIONS,
-            iou_threshold=NMS_IOU,
-            score_threshold=LEAST_SCORE,
-            clip_boxes=False,
+        boxes = tf.concat([centre - half, centre + half], axis=-1)[0]
+        best, classes = tf.reduce_max(scores[0, :, 1:], axis=-1), tf.argmax(scores[0, :, 1:], axis=-1)
+        rows, count = tf.image.non_max_suppression_padded(
+            boxes, best, MOST_DETECTIONS, NMS_IOU, LEAST_SCORE, pad_to_max_output_size=True
         )
+        there = tf.cast(tf.range(MOST_DETECTIONS) < count, tf.float32)
         return (
-            found.nmsed_boxes,
-            found.nmsed_classes,
-            found.nmsed_scores,
-            tf.cast(found.valid_detections, tf.float32),
+            tf.gather(boxes, rows)[None] * there[None, :, None],
+            tf.cast(tf.gather(classes, rows), tf.float32)[None] * there[None],
+            tf.gather(best, rows)[None] * there[None],
+            tf.cast(count, tf.float32)[None],
         )
 
     return tf.function(postprocess, experimental_implements=_implements(num_classes), autograph=False)
@@ -135,8 +131,9 @@ def _implements(num_classes: int) -> str:
     options = {
         "max_detections": f"i: {MOST_DETECTIONS}",
         "max_classes_per_detection": "i: 1",
-        "detections_per_class": f"i: {MOST_DETECTIONS}",
-        "use_regular_nms": "b: true",
+        # The regular kind, a suppression for each class, forgets class T with T threads (tensorflow#56058), and gives
+        # one box under several classes, which MediaPipe merges into one detection (D-nms).
+        "use_regular_nms": "b: false",
         "nms_score_threshold": f"f: {LEAST_SCORE}",
         "nms_iou_threshold": f"f: {NMS_IOU}",
         "num_classes": f"i: {num_classes}",

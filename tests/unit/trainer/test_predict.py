@@ -66,9 +66,14 @@ def test_boxes_are_in_original_pixels_and_inside_the_picture(detector: Detector)
     assert set(found.class_ids) <= {1, 2, 3}
 
 
-def test_two_threads_see_the_same(exported: Exported) -> None:
-    results = [Detector(exported.forms["int8"], threads).detect_stored(exported.pictures[0].rgb) for threads in (1, 2)]
-    np.testing.assert_array_equal(results[0].boxes, results[1].boxes)
+def test_any_number_of_threads_sees_the_same(exported: Exported) -> None:
+    # With regular NMS, LiteRT's op forgets class 2 under 2 threads (tensorflow#56058).
+    one, two, three, four = (Detector(exported.forms["int8"], threads) for threads in (1, 2, 3, 4))
+    for picture in exported.pictures:
+        expected = one.detect_stored(picture.rgb)
+        for detector in (two, three, four):
+            np.testing.assert_array_equal(detector.detect_stored(picture.rgb).class_ids, expected.class_ids)
+            np.testing.assert_allclose(detector.detect_stored(picture.rgb).boxes, expected.boxes, atol=1e-4)
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000), st.sampled_from(["stretch", "letterbox"]))
