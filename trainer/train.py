@@ -6,9 +6,7 @@ Stands between the batches and the export on the route.
 import hashlib
 import logging
 import math
-import statistics
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,23 +21,23 @@ from shared.guard import Guard
 from shared.job import RunSpec, canonical_json
 from shared.manifest import RunPaths
 from shared.storage import Storage
+from trainer.budget import VALIDATION_SHARE, TimeBudget
 from trainer.checkpoint import Arrays, Progress, load_checkpoint, save_checkpoint
 from trainer.dataset import Examples
 from trainer.epoch import EpochSums, input_hint, results_csv
 from trainer.evaluate import AveragePrecision, average_precision, detect_all, keras_detector
 from trainer.learner import Learner, load_average
 from trainer.model import build_model, priors
-from trainer.schedule import Schedule, fit_to_time, plan_schedule
+from trainer.schedule import Schedule, plan_schedule
 
 logger = logging.getLogger(__name__)
 
-# Steps looked at before a time budget is turned into a number of steps; the first five trace and warm caches.
-MEASURED_STEPS: Final = 25
-SETTLING_STEPS: Final = 5
-
-# Of the time budget that validation may take.
-VALIDATION_SHARE: Final = 0.08
+# However cheap: more curves nobody reads.
 MOST_VALIDATIONS: Final = 25
+
+# Bound of the loop without a GPU where neither epochs nor minutes are asked: half an hour is what a person waits for,
+# and BCCD's curve is nearly flat by then.
+DEFAULT_MINUTES: Final = 30.0
 
 # Between checkpoints; one of `small` takes 0.1 s.
 CHECKPOINT_EVERY_S: Final = 60.0
@@ -111,8 +109,9 @@ class _Run:
         self._progress = Progress(identity=_identity(spec, dataset, self._batch), seed=spec.seed)
         self._best: NDArray[np.float32] | None = None
         self._epoch = EpochSums()
-        self._step_times_s: deque[float] = deque(maxlen=MEASURED_STEPS - SETTLING_STEPS)
-        self._started_s = self._saved_s = time.monotonic()
+        is_bounded = spec.epochs is not None or tf.config.list_physical_devices("GPU")
+        self._budget = TimeBudget(spec.max_minutes or (None if is_bounded else DEFAULT_MINUTES))
+        self._saved_s = time.monotonic()
 
     def _build(self, precision: str) -> keras.Model:
         before = keras.config.dtype_policy()
@@ -131,6 +130,7 @@ class _Run:
             self._step(batches)
             self._freeze_schedule()
             if self._is_epoch_end():
+                self._keep_to_time()
                 self._end_epoch()
             if time.monotonic() - self._saved_s > CHECKPOINT_EVERY_S:
                 self._save()
@@ -146,14 +146,14 @@ class _Run:
         self._best = arrays.pop("best", None)
         self._epoch = EpochSums.from_array(arrays.pop("epoch"))
         self._learner.restore(arrays)
-        self._started_s -= self._progress.spent_s
+        self._budget.resume(self._progress.spent_s)
         logger.info("training_resumed", extra={"run": self._spec.run, "step": self._progress.step})
 
     def _save(self) -> None:
         arrays: Arrays = {**self._learner.state(), "epoch": self._epoch.to_array()}
         if self._best is not None:
             arrays["best"] = self._best
-        self._update(spent_s=time.monotonic() - self._started_s)
+        self._update(spent_s=self._budget.spent_s)
         save_checkpoint(self._storage, self._spec.run, self._progress, arrays)
         self._saved_s = time.monotonic()
 
@@ -188,12 +188,11 @@ class _Run:
             "steps": schedule.steps,
             "loss": round(self._epoch.mean_loss, 4),
             "busy": round(self._epoch.busy, 3),
+            "eta_s": round(self._budget.rest_s(schedule, step)),
         }
         measured = [row.val_map50 for row in self._progress.rows if row.val_map50 is not None]
         if measured:
             shown["val_map50"] = round(measured[-1], 4)
-        if self._step_times_s:
-            shown["eta_s"] = round(statistics.median(self._step_times_s) * (schedule.steps - step))
         try:
             self._guard.advance(**shown)
         except StopRequested:
@@ -209,7 +208,7 @@ class _Run:
         if not math.isfinite(losses.total):
             raise TrainingError(f"the loss of step {step} is {losses.total}; its pictures: {self._names(batch)}")
         ended_s = time.monotonic()
-        self._step_times_s.append(ended_s - asked_s)
+        self._budget.note_step(ended_s - asked_s)
         self._epoch.add(losses, waited_s=began_s - asked_s, worked_s=ended_s - began_s)
         self._update(step=step + 1)
 
@@ -219,17 +218,18 @@ class _Run:
 
     def _freeze_schedule(self) -> None:
         """Once the speed is known, decide the number of steps for good."""
-        if self._progress.schedule is not None:
+        schedule, step = self._schedule, self._progress.step
+        if self._progress.schedule is not None or not self._budget.is_measured(schedule, step):
             return
-        schedule, minutes = self._schedule, self._spec.max_minutes
-        if minutes is not None:
-            if self._progress.step < min(MEASURED_STEPS, schedule.steps):
-                return
-            left_s = minutes * 60 * (1 - VALIDATION_SHARE) - (time.monotonic() - self._started_s)
-            step_s = statistics.median(self._step_times_s)
-            schedule = fit_to_time(schedule, step_s=step_s, done=self._progress.step, left_s=left_s)
-        self._update(schedule=schedule)
-        logger.info("schedule_frozen", extra={"run": self._spec.run, **schedule.model_dump()})
+        self._update(schedule=self._budget.fit(schedule, step))
+        logger.info("schedule_frozen", extra={"run": self._spec.run, **self._schedule.model_dump()})
+
+    def _keep_to_time(self) -> None:
+        """Shorten the frozen schedule if the machine became much slower; the cosine still ends at its end."""
+        frozen, step = self._progress.schedule, self._progress.step
+        if frozen is not None and self._budget.is_late(frozen, step):
+            self._update(schedule=self._budget.fit(frozen, step))
+            logger.warning("schedule_shortened", extra={"run": self._spec.run, **self._schedule.model_dump()})
 
     def _is_epoch_end(self) -> bool:
         step, schedule = self._progress.step, self._schedule

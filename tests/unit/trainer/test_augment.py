@@ -1,0 +1,159 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.trainer.pictures import drawn_examples
+from trainer.augment import (
+    UNCHANGED,
+    Recipe,
+    augment_batch,
+    change_colors,
+    move_boxes,
+    random_colors,
+    random_flip,
+    random_move,
+    warp,
+)
+from trainer.batches import batches_from_memory
+from trainer.dataset import draw_rows
+
+SIDE = 64
+EVERYTHING = Recipe(flip_vertical=0.5, quarter_turn=0.5, rotate_deg=15, mosaic=0.5)
+
+
+def seeded(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def moved(box: list[float], matrix: np.ndarray, recipe: Recipe = UNCHANGED) -> np.ndarray:
+    boxes, _ = move_boxes(
+        np.array([box], np.float32), np.array([0], np.int32), matrix, (0, 0, SIDE, SIDE), SIDE, recipe
+    )
+    return boxes
+
+
+def test_unchanged_leaves_pictures_and_boxes_as_they_are() -> None:
+    examples = drawn_examples(3)
+    pictures, boxes, labels = augment_batch(examples, np.array([2, 0]), recipe=UNCHANGED, rng=seeded(0))
+    np.testing.assert_array_equal(pictures, examples.pictures[[2, 0]])
+    np.testing.assert_allclose(boxes[0, : len(examples.boxes[2])], examples.boxes[2], atol=1e-6)
+    assert (labels[0] >= 0).sum() == len(examples.labels[2])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "expected"),
+    [
+        (replace(UNCHANGED, flip_horizontal=1), [0.1, 0.5, 0.4, 0.8]),
+        (replace(UNCHANGED, flip_vertical=1), [0.6, 0.2, 0.9, 0.5]),
+        (replace(UNCHANGED, quarter_turn=1), [0.2, 0.1, 0.5, 0.4]),
+    ],
+)
+def test_flips_move_a_box_exactly(recipe: Recipe, expected: list[float]) -> None:
+    matrix = random_flip(recipe, seeded(0), SIDE)
+    np.testing.assert_allclose(moved([0.1, 0.2, 0.4, 0.5], matrix), [expected], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["flip_horizontal", "flip_vertical", "quarter_turn"])
+def test_a_flip_twice_is_no_flip(name: str) -> None:
+    recipe = replace(UNCHANGED, **{name: 1.0})
+    picture = drawn_examples(1).pictures[0]
+    matrix = random_flip(recipe, seeded(0), SIDE)
+    once, twice = np.empty_like(picture), np.empty_like(picture)
+    warp(picture, matrix, once)
+    warp(once, matrix, twice)
+    np.testing.assert_array_equal(twice, picture)
+    assert (once != picture).any()
+    np.testing.assert_allclose(
+        moved(moved([0.1, 0.2, 0.4, 0.5], matrix)[0].tolist(), matrix), [[0.1, 0.2, 0.4, 0.5]], atol=1e-6
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000))
+def test_moved_boxes_stay_ordered_and_inside_the_picture(seed: int) -> None:
+    examples = drawn_examples(4, seed=seed % 7)
+    _, boxes, labels = augment_batch(examples, np.arange(4), recipe=EVERYTHING, rng=seeded(seed))
+    real = boxes[labels >= 0]
+    assert real.min(initial=0) >= 0
+    assert real.max(initial=1) <= 1
+    sides = (real[:, 2:] - real[:, :2]) * SIDE
+    assert (sides >= EVERYTHING.min_side_px - 1e-3).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000))
+def test_a_moved_box_is_where_the_moved_object_is(seed: int) -> None:
+    """A white rectangle on black: what is white afterwards fills the moved box."""
+    picture = np.zeros((SIDE, SIDE, 3), np.uint8)
+    picture[16:40, 12:48] = 255
+    recipe = replace(UNCHANGED, flip_horizontal=0.5, flip_vertical=0.5, quarter_turn=0.5, zoom=0.5, translate=0.2)
+    matrix = random_move(recipe, seeded(seed), SIDE)
+    out = np.empty_like(picture)
+    warp(picture, matrix, out)
+    boxes = moved([16 / SIDE, 12 / SIDE, 40 / SIDE, 48 / SIDE], matrix, recipe)
+    if len(boxes) == 0:
+        return
+    ymin, xmin, ymax, xmax = boxes[0] * SIDE
+    rows, columns = np.flatnonzero((out[..., 0] > 127).any(axis=1)), np.flatnonzero((out[..., 0] > 127).any(axis=0))
+    assert abs(rows[0] - ymin) <= 1.01
+    assert abs(rows[-1] + 1 - ymax) <= 1.01
+    assert abs(columns[0] - xmin) <= 1.01
+    assert abs(columns[-1] + 1 - xmax) <= 1.01
+
+
+def test_a_rotated_box_is_fitted_around_its_corners() -> None:
+    turn = np.deg2rad(45)
+    center = SIDE / 2
+    linear = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+    matrix = np.concatenate([linear, (np.full(2, center) - linear @ np.full(2, center))[:, None]], axis=1)
+    half = 0.25 * np.sqrt(2)
+    np.testing.assert_allclose(
+        moved([0.25, 0.25, 0.75, 0.75], matrix), [[0.5 - half, 0.5 - half, 0.5 + half, 0.5 + half]], atol=1e-6
+    )
+
+
+def test_a_box_hardly_in_the_picture_is_dropped_and_others_are_clipped() -> None:
+    shift = np.array([[1.0, 0, -0.5 * SIDE], [0, 1.0, 0]])
+    assert len(moved([0.1, 0.1, 0.3, 0.55], shift, Recipe())) == 0
+    np.testing.assert_allclose(moved([0.1, 0.3, 0.3, 0.9], shift, Recipe()), [[0.1, 0, 0.3, 0.4]], atol=1e-6)
+
+
+def test_colors_keep_the_shape_and_unchanged_colors_are_the_identity() -> None:
+    picture = drawn_examples(1).pictures[0]
+    same = picture.copy()
+    change_colors(same, random_colors(UNCHANGED, seeded(0)))
+    np.testing.assert_allclose(same.astype(int), picture.astype(int), atol=1)
+    changed = picture.copy()
+    change_colors(changed, random_colors(Recipe(), seeded(1)))
+    assert changed.dtype == np.uint8
+    assert (changed != picture).any()
+
+
+def test_gray_stays_gray_under_hue_and_saturation() -> None:
+    gray = np.full((4, 4, 3), 90, np.uint8)
+    change_colors(gray, random_colors(replace(UNCHANGED, saturation=0.5, hue_deg=30), seeded(3)))
+    np.testing.assert_allclose(gray, 90, atol=1)
+
+
+def test_a_mosaic_holds_parts_of_several_pictures_and_only_their_boxes() -> None:
+    examples = drawn_examples(8)
+    pictures, boxes, labels = augment_batch(examples, np.arange(8), recipe=Recipe(mosaic=1), rng=seeded(0))
+    assert pictures.shape == (8, SIDE, SIDE, 3)
+    assert (labels >= 0).sum(axis=1).max() > 3
+    assert boxes[labels < 0].max(initial=0) == 0
+
+
+def test_eager_and_in_dataset_map_give_the_same() -> None:
+    examples = drawn_examples(6)
+    batch = next(iter(batches_from_memory(examples, batch=4, recipe=EVERYTHING, seed=5, first_step=3)))
+    rows = draw_rows(3, batch=4, count=6, seed=5)
+    pictures, boxes, labels = augment_batch(examples, rows, recipe=EVERYTHING, rng=np.random.default_rng((5, 1, 3)))
+    np.testing.assert_array_equal(batch["pictures"], pictures)
+    np.testing.assert_array_equal(batch["boxes"], boxes)
+    np.testing.assert_array_equal(batch["labels"], labels)
+    np.testing.assert_array_equal(batch["rows"], rows)
+    assert batch["pictures"].dtype == tf.uint8

@@ -1,0 +1,187 @@
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from shared.errors import StopRequested, TrainingError
+from shared.guard import Unguarded
+from shared.job import RunSpec
+from shared.storage import Storage
+from tests.unit.trainer.pictures import coco_truth, drawn_examples
+from trainer.augment import Recipe
+from trainer.batches import batches_from_memory
+from trainer.dataset import Examples
+from trainer.learner import Learner
+from trainer.model import build_model, priors
+from trainer.norm import BatchNorm
+from trainer.strategy import make_strategy
+from trainer.train import Trained, TrainingSet, train
+
+SIDE = 64
+
+
+def training_set(examples: Examples, *, batch: int, seed: int = 0, validation: Examples | None = None) -> TrainingSet:
+    return TrainingSet(
+        labels=("square", "disc"),
+        image_size=SIDE,
+        pictures=len(examples),
+        fingerprint="drawn",
+        batches=lambda step: batches_from_memory(examples, batch=batch, recipe=Recipe(), seed=seed, first_step=step),
+        names=lambda rows: [examples.filenames[row] for row in rows],
+        validation=validation,
+        truth=coco_truth(validation) if validation else {},
+    )
+
+
+def trained(
+    store: Path, *, replicas: int = 1, batch: int = 4, guard: Any = None, epochs: int = 2, **more: Any
+) -> Trained:
+    store.mkdir(exist_ok=True)
+    spec = RunSpec(run="r", job="j", model="nano", epochs=epochs, batch=batch // replicas, **more)
+    return train(
+        spec,
+        training_set(drawn_examples(12), batch=batch, validation=drawn_examples(5, seed=1)),
+        strategy=make_strategy(replicas),
+        storage=Storage(str(store)),
+        guard=guard or Unguarded(),
+    )
+
+
+def weights(of: Trained) -> np.ndarray[Any, Any]:
+    return np.concatenate([np.ravel(value) for value in of.model.get_weights()])
+
+
+class StopsAfter:
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def advance(self, **progress: float | int | str) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise StopRequested("asked to stop")
+
+    def before_publish(self) -> None:
+        pass
+
+
+def small_network() -> keras.Model:
+    """Two normalized convolutions and outputs of the detector's form on 64 px."""
+    pictures = keras.Input((SIDE, SIDE, 3))
+    x = pictures
+    for _ in range(3):
+        x = keras.layers.Conv2D(8, 3, strides=2, padding="same", use_bias=False)(x)
+        x = keras.layers.ReLU(6.0)(BatchNorm()(x))
+    levels = [x, keras.layers.MaxPooling2D(2)(x), keras.layers.MaxPooling2D(4)(x)]
+    outputs = {
+        name: keras.layers.Concatenate(axis=1)(
+            [keras.layers.Reshape((-1, size))(keras.layers.Conv2D(size, 1)(level)) for level in levels]
+        )
+        for name, size in (("boxes", 4), ("scores", 2))
+    }
+    return keras.Model(pictures, outputs)
+
+
+def learned(
+    build: Callable[[], keras.Model], replicas: int, monkeypatch: pytest.MonkeyPatch
+) -> list[dict[str, np.ndarray[Any, Any]]]:
+    """States after each of four steps of 8 pictures."""
+    # Ring collectives keep the group's size under a key that counts on within a process.
+    monkeypatch.setattr(tf.distribute.MirroredStrategy, "_collective_key_base", 1000 * replicas)
+    keras.utils.set_random_seed(0)
+    strategy = make_strategy(replicas)
+    stream: Any = batches_from_memory(drawn_examples(12), batch=8, recipe=Recipe(), seed=0)
+    if replicas > 1:
+        stream = strategy.experimental_distribute_dataset(stream)
+    learner = Learner(build, priors(SIDE), strategy, stream.element_spec)
+    states = []
+    for number, batch in zip(range(4), stream, strict=False):
+        learner.step(batch, rate=1e-3, number=number)
+        states.append(learner.state())
+    return states
+
+
+def assert_equal_learning(build: Callable[[], keras.Model], replicas: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, several = (learned(build, count, monkeypatch) for count in (1, replicas))
+    for name in one[0]:
+        scale = np.abs(one[0][name]).max()
+        np.testing.assert_allclose(several[0][name], one[0][name], atol=1e-4 * scale, err_msg=name)
+    # Adam divides a gradient by its own size: where one is all rounding error, steps of +-rate differ in sign.
+    drift = np.linalg.norm(several[-1]["weights"] - one[-1]["weights"]) / np.linalg.norm(one[-1]["weights"])
+    assert drift < 3e-3
+
+
+@pytest.mark.parametrize("replicas", [2, 4])
+def test_replicas_learn_what_one_device_learns(replicas: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_equal_learning(small_network, replicas, monkeypatch)
+
+
+@pytest.mark.slow
+def test_replicas_of_the_whole_detector_learn_what_one_device_learns(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_equal_learning(lambda: build_model(2, SIDE, "nano"), 2, monkeypatch)
+
+
+def test_a_resumed_run_ends_like_an_unbroken_one(tmp_path: Path) -> None:
+    unbroken = trained(tmp_path / "unbroken", epochs=3)
+    for steps in (2, 3):
+        with pytest.raises(StopRequested):
+            trained(tmp_path / "broken", epochs=3, guard=StopsAfter(steps))
+    resumed = trained(tmp_path / "broken", epochs=3)
+    np.testing.assert_allclose(weights(resumed), weights(unbroken), atol=1e-6)
+    assert [row.epoch for row in resumed.progress.rows] == [row.epoch for row in unbroken.progress.rows]
+    assert resumed.progress.rows[-1].loss == pytest.approx(unbroken.progress.rows[-1].loss, rel=1e-4)
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
+    first = trained(tmp_path)
+    again = trained(tmp_path, guard=StopsAfter(0))
+    np.testing.assert_array_equal(weights(again), weights(first))
+
+
+def test_a_checkpoint_of_another_request_is_refused(tmp_path: Path) -> None:
+    trained(tmp_path, epochs=1)
+    with pytest.raises(TrainingError, match="another request"):
+        trained(tmp_path, epochs=1, learning_rate=0.5)
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_names_of_its_pictures(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"drawn_\d{3}\.png"):
+        trained(tmp_path, epochs=50, learning_rate=1.0, guard=Poison())
+
+
+class Poison(StopsAfter):
+    def __init__(self) -> None:
+        self.left = math.inf  # type: ignore[assignment]
+
+
+def test_a_set_smaller_than_a_batch_and_without_boxes_trains(tmp_path: Path) -> None:
+    examples = drawn_examples(3)
+    empty = Examples(
+        pictures=examples.pictures,
+        boxes=(np.zeros((0, 4), np.float32),) * 3,
+        labels=(np.zeros(0, np.int32),) * 3,
+        source_ids=examples.source_ids,
+        filenames=examples.filenames,
+    )
+    spec = RunSpec(run="r", job="j", model="nano", epochs=2, batch=8)
+    done = train(
+        spec,
+        training_set(empty, batch=8),
+        strategy=make_strategy(1),
+        storage=Storage(str(tmp_path)),
+        guard=Unguarded(),
+    )
+    assert done.progress.step == 2
+    assert done.progress.best_map is None
+    assert np.isfinite(weights(done)).all()
+
+
+def test_time_bounds_the_steps_and_the_rate_still_ends_low(tmp_path: Path) -> None:
+    done = trained(tmp_path, epochs=100_000, max_minutes=0.1)
+    assert done.progress.schedule is not None
+    assert done.progress.step == done.progress.schedule.steps < 10_000
+    assert done.progress.rows[-1].learning_rate < 0.02 * done.progress.schedule.peak_rate
