@@ -175,6 +175,11 @@ def wait_until(condition: Callable[[], object], timeout_s: float, what: str) -> 
     return time.monotonic() - start
 
 
+def wait_for_progress(cluster: Cluster, done: int, job: str = "job") -> float:
+    """Wait until more than `done` shards of `job` are done; the seconds it took."""
+    return wait_until(lambda: cluster.status(job).done > done, 30, f"more than {done} shards of {job} are done")
+
+
 def children(pid: int) -> list[int]:
     """The process ids of the direct children of `pid`."""
     with suppress(psutil.NoSuchProcess):

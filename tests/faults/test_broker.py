@@ -10,7 +10,7 @@ from producer.feed import send_shard
 from producer.state import JobStatus, load_job
 from shared.broker import Broker as Sender
 from shared.job import ShardTask
-from tests.cluster import Cluster, assert_common_outcome, wait_until
+from tests.cluster import Cluster, assert_common_outcome, wait_for_progress, wait_until
 
 pytestmark = pytest.mark.faults
 Tell = Callable[[str, JobStatus], None]
@@ -25,13 +25,13 @@ def test_redis_killed_five_times_on_its_file(cluster: Cluster, small_voc: Path, 
     cluster.producer("submit", str(small_voc), "--job", "job", *MANY)
     gaps = []
     for kill in range(5):
-        wait_until(lambda kill=kill: cluster.status("job").done > 2 * kill, 30, "work goes on")
+        wait_for_progress(cluster, 2 * kill)
         cluster.broker.kill()
         time.sleep(0.5)
         cluster.broker.start()
         before = cluster.status("job").done
         if cluster.state("job") != "DONE":
-            gaps.append(wait_until(lambda before=before: cluster.status("job").done > before, 15, "consuming again"))
+            gaps.append(wait_for_progress(cluster, before))
     status = cluster.wait_for("job")
     assert_common_outcome(cluster, "job")
     assert max(gaps) < 10
@@ -47,7 +47,7 @@ def test_redis_wiped_three_times(cluster: Cluster, small_voc: Path, tell: Tell, 
     cluster.producer("cancel", "cancelled")
     cluster.producer("submit", str(small_voc), "--job", "job", *MANY)
     for wipe in range(3):
-        wait_until(lambda wipe=wipe: cluster.status("job").done > 3 * wipe, 30, "work goes on")
+        wait_for_progress(cluster, 3 * wipe)
         if how == "flushall":
             cluster.broker.ledger().client.flushall()
         else:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from producer.state import JobStatus, job_names
-from tests.cluster import Cluster, assert_common_outcome, wait_until
+from tests.cluster import Cluster, assert_common_outcome, wait_for_progress, wait_until
 
 pytestmark = pytest.mark.faults
 Tell = Callable[[str, JobStatus], None]
@@ -37,7 +37,7 @@ def test_reconciler_killed_twice_and_at_the_manifest(cluster: Cluster, small_voc
     cluster.worker()
     cluster.producer("submit", str(small_voc), *OPTIONS)
     for kill in range(2):
-        wait_until(lambda kill=kill: cluster.status("job").done > kill, 30, "work goes on")
+        wait_for_progress(cluster, kill)
         service.kill()
         service = cluster.serve(VOC_FAULT=f"job:after_manifest@{marker}")
     wait_until(marker.exists, 60, "the reconciler dies after the manifest")

@@ -33,11 +33,10 @@ def test_killed_worker_is_replaced_within_its_lease(cluster: Cluster, small_voc:
     cluster.serve()
     submit(cluster, small_voc)
     victim = cluster.worker(name="victim", VOC_FAULT="poison:loop:shapes")  # works for ever on its first picture
-    held = lambda: cluster.status("job").holders  # noqa: E731
-    wait_until(held, 30, "a shard is held")
-    shard = held()[0]["shard"]
+    wait_until(lambda: cluster.status("job").holders, 30, "a shard is held")
+    shard = cluster.status("job").holders[0]["shard"]
     cluster.worker(name="heir")
-    wait_until(lambda: cluster.broker.ledger().workers().__len__() == 2, 30, "the heir is there")
+    wait_until(lambda: len(cluster.broker.ledger().workers()) == 2, 30, "the heir is there")
     killed_at = time.monotonic()
     for pid in children(victim.pid) if who == "child" else []:
         os.kill(pid, signal.SIGKILL)
