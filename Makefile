@@ -37,6 +37,12 @@ test: install
 faults: install
 	@$(BIN)/pytest tests/faults -m faults -s
 
+chaos: install
+	@VOC_CHAOS_S=600 $(BIN)/pytest tests/faults/test_chaos.py -m faults -s
+
+audit: install
+	@$(BIN)/python -m pip_audit --requirement requirements/desk.txt --disable-pip --require-hashes
+
 lint: install
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .

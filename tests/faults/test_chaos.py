@@ -1,0 +1,150 @@
+"""Row 20 of FAULTS: everything at once, by the dice of a seed; the common outcome for every job.
+
+`VOC_CHAOS_S` is how long (90 s; `make chaos` 600 s), `VOC_CHAOS_SEED` the seed (by default of the day's time, printed).
+"""
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from redis.exceptions import RedisError
+
+from producer.feed import send_shard
+from producer.state import JobStatus
+from shared.broker import Broker as Sender
+from shared.errors import BrokerError
+from shared.job import ShardTask
+from tests.cluster import Cluster, assert_common_outcome, children, kill_tree, wait_until
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
+DURATION_S = float(os.environ.get("VOC_CHAOS_S", "90"))
+SEED = int(os.environ.get("VOC_CHAOS_SEED", str(int(time.time()) % 100_000)))
+WORKERS = 2
+# Pauses between two deeds: long enough that some work is done, short enough that deeds overlap.
+PAUSES_S = (0.2, 3.0)
+
+
+class Chaos:
+    """Deeds against a running cluster; each leaves it able to recover."""
+
+    def __init__(self, cluster: Cluster, folder: Path, dice: random.Random) -> None:
+        self.cluster, self.folder, self.dice = cluster, folder, dice
+        self.counts: Counter[str] = Counter()
+        self.jobs: list[str] = []
+        self.service = cluster.serve()
+        self.workers = [cluster.worker(slots=2) for _ in range(WORKERS)]
+
+    def deeds(self) -> list[Callable[[], None]]:
+        """What may happen."""
+        return [
+            self.kill_child,
+            self.kill_child,
+            self.kill_worker,
+            self.stop_worker,
+            self.freeze_worker,
+            self.kill_service,
+            self.kill_redis,
+            self.wipe_redis,
+            self.lose_volume,
+            self.cut_connections,
+            self.double_messages,
+            self.submit,
+        ]
+
+    def do_one(self) -> None:
+        """Throw the dice once."""
+        deed = self.dice.choice(self.deeds())
+        self.counts[deed.__name__] += 1
+        with suppress(RedisError, BrokerError, psutil.NoSuchProcess, ProcessLookupError):
+            deed()
+        self.restart_the_dead()
+        time.sleep(self.dice.uniform(*PAUSES_S))
+
+    def restart_the_dead(self) -> None:
+        """What a container engine does."""
+        if self.service.poll() is not None:
+            self.service = self.cluster.serve()
+        self.workers = [worker if worker.poll() is None else self.cluster.worker(slots=2) for worker in self.workers]
+
+    def kill_child(self) -> None:
+        below = children(self.dice.choice(self.workers).pid)
+        if below:
+            os.kill(self.dice.choice(below), signal.SIGKILL)
+
+    def kill_worker(self) -> None:
+        kill_tree(self.dice.choice(self.workers).pid)
+        time.sleep(0.2)
+
+    def stop_worker(self) -> None:
+        worker = self.dice.choice(self.workers)
+        worker.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            worker.wait(10)
+
+    def freeze_worker(self) -> None:
+        worker = self.dice.choice(self.workers)
+        pids = [*children(worker.pid), worker.pid]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(self.dice.uniform(1, 6))
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def kill_service(self) -> None:
+        self.service.kill()
+        self.service.wait()
+
+    def kill_redis(self) -> None:
+        self.cluster.broker.kill()
+        time.sleep(self.dice.uniform(0, 2))
+        self.cluster.broker.start()
+
+    def lose_volume(self) -> None:
+        self.cluster.broker.kill(with_volume=True)
+        self.cluster.broker.start()
+
+    def wipe_redis(self) -> None:
+        self.cluster.broker.ledger().client.flushall()
+
+    def cut_connections(self) -> None:
+        self.cluster.broker.ledger().client.execute_command("CLIENT", "KILL", "TYPE", "normal")
+
+    def double_messages(self) -> None:
+        job = self.dice.choice(self.jobs)
+        lines = list(self.cluster.storage().lines(f"jobs/{job}/plan.jsonl"))
+        for line in self.dice.sample(lines, min(5, len(lines))):
+            send_shard(
+                Sender(self.cluster.broker.url), self.cluster.broker.ledger(), ShardTask.model_validate_json(line)
+            )
+
+    def submit(self) -> None:
+        job = f"job-{len(self.jobs)}"
+        shards = self.dice.choice(["1", "2", "5"])
+        self.cluster.producer("submit", str(self.folder), "--job", job, "--no-train", "--shard-images", shards)
+        self.jobs.append(job)
+
+
+def test_chaos_loses_and_doubles_nothing(
+    cluster: Cluster, small_voc: Path, tell: Callable[[str, JobStatus], None]
+) -> None:
+    print(f"\nchaos for {DURATION_S:.0f} s, seed {SEED}")
+    # A shard may meet more deaths here than in years of use: what is tested is the outcome, not the limit.
+    cluster.settings |= {"VOC_ATTEMPTS": "100", "VOC_SOFT_STOP_S": "3"}
+    chaos = Chaos(cluster, small_voc, random.Random(SEED))
+    chaos.submit()
+    ends_at = time.monotonic() + DURATION_S
+    while time.monotonic() < ends_at:
+        chaos.do_one()
+    for job in chaos.jobs:
+        wait_until(lambda job=job: cluster.state(job) == "DONE", 180, f"{job} is DONE")  # type: ignore[misc]
+        assert_common_outcome(cluster, job)
+        tell(f"seed {SEED}, {dict(sorted(chaos.counts.items()))}" if job == chaos.jobs[-1] else "", cluster.status(job))
