@@ -60,3 +60,11 @@ def small_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("small") / "small"
     small_photos(folder, 48)
     return folder
+
+
+@pytest.fixture(scope="session")
+def medium_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """256 photos of 12 megapixels: 16 shards of 16."""
+    folder = tmp_path_factory.mktemp("medium") / "large"
+    large_photos(folder, 256)
+    return folder

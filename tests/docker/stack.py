@@ -85,7 +85,8 @@ class Stack:
     def logs(self, *services: str) -> list[dict[str, Any]]:
         """The JSON lines that the services have logged, in order of time."""
         text = self.compose("logs", "--no-color", "--no-log-prefix", *services)
-        lines = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        # Compose clears the line before some, even without a terminal.
+        lines = [json.loads(line[line.index("{") :]) for line in text.splitlines() if "{" in line]
         return sorted(lines, key=lambda line: str(line["time"]))
 
     def receipts(self, job: str) -> list[dict[str, Any]]:

@@ -1,0 +1,57 @@
+"""Two hosts, played by two Compose projects that share nothing but a folder and a published TLS port."""
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.docker.stack import Stack, assert_common_outcome, docker
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
+
+FILES = ("docker-compose.yml", "docker-compose.hosts.yml")
+
+
+def _certificate(folder: Path, address: str) -> None:
+    """A self-signed certificate, made with the command that docker-compose.hosts.yml gives."""
+    folder.mkdir()
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", f"/CN={address}"]
+    own = ["-addext", f"subjectAltName=IP:{address}", "-keyout", "redis.key", "-out", "redis.crt"]
+    subprocess.run([*words, *own], cwd=folder, check=True, capture_output=True)
+
+
+def _host(stack: Stack, name: str, address: str) -> Stack:
+    own = {
+        "VOC_BROKER_HOST": address,
+        "VOC_BROKER_BIND": address,
+        "VOC_SECRETS_FOLDER": str(stack.folder / "secrets" / name),
+    }
+    return Stack(
+        name=f"{stack.name}-{name}", folder=stack.folder, environment={**stack.environment, **own}, files=FILES
+    )
+
+
+def test_a_second_host_works_for_the_first_over_tls(stack: Stack, small_set: Path) -> None:
+    address = json.loads(docker("network", "inspect", "bridge"))[0]["IPAM"]["Config"][0]["Gateway"]
+    first, second = _host(stack, "first", address), _host(stack, "second", address)
+    shutil.copytree(small_set, stack.photos / "small")
+    (stack.folder / "secrets").mkdir()
+    _certificate(stack.folder / "secrets/first", address)
+    try:
+        first.compose("--profile", "broker", "up", "-d", "--no-build", "redis", "producer")
+        (stack.folder / "secrets/second").mkdir()
+        for name in ("broker_password", "redis.crt"):
+            shutil.copyfile(stack.folder / "secrets/first" / name, stack.folder / "secrets/second" / name)
+        second.up("--scale", "worker=2", "worker")
+        text = first.compose(
+            "--profile", "broker", "run", "--rm", "-T", "producer", "submit", "/data/small", "--no-train", "--wait"
+        )
+        assert "2 worker processes" in text
+        assert_common_outcome(stack, "small")
+        assert first.compose("ps", "-q", "worker") == ""
+        assert second.compose("ps", "-q", "producer") == ""
+    finally:
+        second.down()
+        first.down()

@@ -1,0 +1,37 @@
+"""From photos to a model in containers: a trainer killed mid-epoch, and the demo from an empty folder."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.docker.stack import Stack, docker, wait_for
+from tests.docker.test_breaking import KILL
+
+pytestmark = [pytest.mark.docker, pytest.mark.timeout(1800)]
+
+
+def test_a_trainer_killed_mid_epoch_resumes_and_leaves_one_run(
+    stack: Stack, small_set: Path, trainer_built: None
+) -> None:
+    shutil.copytree(small_set, stack.photos / "small")
+    stack.up("--scale", "worker=1")
+    stack.submit("/data/small", "--model", "nano", "--epochs", "12")
+    run = stack.store / "runs/small"
+    wait_for(lambda: any(run.glob("checkpoints/*")), within_s=400, what="a checkpoint")
+    trainer = stack.containers("trainer")[0]
+    docker("exec", trainer, "sh", "-c", KILL)
+    wait_for((run / "run.json").exists, within_s=900, what="the finished run")
+    events = [line["event"] for line in stack.logs("trainer")]
+    assert events.count("training_resumed") == 1
+    assert events.count("run_finished") == 1
+    assert [path.name for path in (stack.store / "runs").iterdir()] == ["small"]
+
+
+def test_the_demo_makes_its_own_photos_and_ends_with_a_model_on_the_host(stack: Stack, trainer_built: None) -> None:
+    brief = Stack(name=stack.name, folder=stack.folder, environment={**stack.environment, "VOC_DEMO_MINUTES": "0.5"})
+    brief.compose("--profile", "demo", "run", "--rm", "-T", "demo", timeout_s=1500)
+    run = stack.store / "runs/demo"
+    assert (run / "model_int8.tflite").read_bytes()[4:8] == b"TFL3"
+    assert set(json.loads((run / "metrics.json").read_text())) >= {"float32", "float16", "dynamic", "int8"}
