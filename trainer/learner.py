@@ -14,6 +14,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from trainer.loss import BOX_WEIGHT, loss_sums
+from trainer.model import is_published
 
 # AdamW (Loshchilov & Hutter, Decoupled Weight Decay Regularization). A shorter memory of squares than the usual .999:
 # runs are a few thousand steps.
@@ -72,36 +73,43 @@ class Learner:
         self._decayed = np.concatenate(
             [np.full(int(np.prod(v.shape)), float(len(v.shape) > 1), np.float32) for v in self._weights]
         )
+        self._is_float16 = self.model.dtype_policy.compute_dtype == "float16"
+        self._published = np.concatenate(
+            [
+                np.full(int(np.prod(variable.shape)), float(is_published(variable.path)), np.float32)
+                for variable in self.model.trainable_variables
+            ]
+        )
         number = tf.TensorSpec((), tf.float32)
-        self._run = tf.function(self._global_step, input_signature=(batch_spec, number, number))
+        self._run = tf.function(self._global_step, input_signature=(batch_spec, number, number, number))
 
     def _vector(self, start: NDArray[np.float32]) -> tf.Variable:
         return tf.Variable(start, trainable=False)
 
-    def step(self, batch: dict[str, Any], *, rate: float, number: int) -> StepLosses:
+    def step(self, batch: dict[str, Any], *, rate: float, number: int, published_share: float = 1.0) -> StepLosses:
         """Learn one global batch.
 
         Args:
             batch: As `dataset` describes it; per replica where there are several.
             rate: Learning rate.
             number: Of the step, from 0.
+            published_share: Share of the rate for the weights before the pyramid; below 1 in transfer learning.
 
         Returns:
             The losses before the update.
         """
-        losses = self._run(batch, tf.constant(rate), tf.constant(float(number + 1)))
+        losses = self._run(batch, tf.constant(rate), tf.constant(published_share), tf.constant(float(number + 1)))
         score, box = (float(number) for number in losses.numpy())
         return StepLosses(score=score, box=box, total=score + BOX_WEIGHT * box)
 
-    def _global_step(self, batch: dict[str, Any], rate: Any, count: Any) -> Any:
-        losses = self.strategy.run(self._replica_step, args=(batch, rate, count))
+    def _global_step(self, batch: dict[str, Any], rate: Any, share: Any, count: Any) -> Any:
+        losses = self.strategy.run(self._replica_step, args=(batch, rate, share, count))
         # Equal on every replica already.
         return self.strategy.experimental_local_results(losses)[0]
 
-    def _replica_step(self, batch: dict[str, Any], rate: Any, count: Any) -> Any:
+    def _replica_step(self, batch: dict[str, Any], rate: Any, share: Any, count: Any) -> Any:
         replica = tf.distribute.get_replica_context()
-        # keras.mixed_precision keeps the gradients of float16 layers in float16 until they reach the variables.
-        scale = FLOAT16_SCALE if self.model.dtype_policy.compute_dtype == "float16" else 1.0
+        scale = FLOAT16_SCALE if self._is_float16 else 1.0
         with tf.GradientTape() as tape:
             outputs = self.model(normalize(batch["pictures"]), training=True)
             sums = loss_sums(outputs, true_boxes=batch["boxes"], true_labels=batch["labels"], anchors=self._anchors)
@@ -111,12 +119,17 @@ class Learner:
             loss = scale * (sums.score + BOX_WEIGHT * sums.box) / normalizer
         gradients = tape.gradient(loss, self._weights, unconnected_gradients="zero")
         gradient = replica.all_reduce(tf.distribute.ReduceOp.SUM, _flat(gradients) / scale)
-        self._update(gradient, rate, count)
+        # 1 but for published weights, `share` for those.
+        self._update(gradient, rate * (1 + self._published * (share - 1)), count)
         return tf.stack([score, box]) / normalizer
 
     def _update(self, gradient: Any, rate: Any, count: Any) -> None:
         """AdamW on the flat vector, then the average of weights and statistics."""
-        gradient *= CLIP_NORM / tf.maximum(tf.norm(gradient), CLIP_NORM)
+        norm = tf.norm(gradient)
+        gradient *= CLIP_NORM / tf.maximum(norm, CLIP_NORM)
+        if self._is_float16:
+            # Overflow of the scaled loss: this step is worth nothing, the next one is.
+            gradient = tf.where(tf.math.is_finite(norm), gradient, 0.0)
         first = self._first.assign(BETA_1 * self._first + (1 - BETA_1) * gradient)
         second = self._second.assign(BETA_2 * self._second + (1 - BETA_2) * tf.square(gradient))
         direction = (first / (1 - BETA_1**count)) / (tf.sqrt(second / (1 - BETA_2**count)) + ADAM_EPSILON)

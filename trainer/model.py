@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from trainer.backbone import published_levels
 from trainer.norm import BatchNorm
 
 STRIDES: Final = (8, 16, 32)
@@ -29,6 +30,10 @@ SIZE_SCALE: Final = 5.0
 START_SCORE: Final = 0.01
 
 Size = Literal["nano", "small", "medium"]
+Backbone = Literal["conv", "mobilenet_v2", "mobilenet_v3_small"]
+
+# Names that begin our own layers after the backbone; with a published backbone all others are its.
+_AFTER_BACKBONE: Final = ("lateral", "fpn", "pan", "boxes_", "scores_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,22 +56,33 @@ WIDTHS: Final[dict[Size, Widths]] = {
 }
 
 
-def build_model(num_classes: int, image_size: int, model: Size = "small") -> keras.Model:
+def build_model(
+    num_classes: int, image_size: int, model: Size = "small", *, backbone: Backbone = "conv", weights: str = "none"
+) -> keras.Model:
     """The network, with fresh weights.
 
     Args:
         num_classes: Classes without background; class 0 is label id 1.
         image_size: Side of the pictures in pixels, a multiple of 32.
         model: Its size.
+        backbone: Ours, or a published one.
+        weights: Of a published backbone: `none`, `imagenet` or a file.
 
     Returns:
         A model from float32 pictures [B, H, W, 3], RGB in [-1, 1], to {"boxes": float32 [B, A, 4], encoded
         (ty, tx, th, tw) against `priors`, "scores": float32 [B, A, C] logits}; A runs over the levels of `STRIDES`,
         each row by row.
+
+    Raises:
+        TrainingError: The weights of a published backbone cannot be had.
     """
     widths = WIDTHS[model]
     pictures = keras.Input((image_size, image_size, 3), name="image")
-    levels = _pyramid(_backbone(pictures, widths), widths)
+    if backbone == "conv":
+        features = _backbone(pictures, widths)
+    else:
+        features = published_levels(pictures, name=backbone, size=model, weights=weights, strides=STRIDES)
+    levels = _pyramid(features, widths)
     boxes = [_head(level, widths.head, 4, f"boxes_{stride}") for level, stride in zip(levels, STRIDES, strict=True)]
     scores = [
         _head(level, widths.head, num_classes, f"scores_{stride}", start=-float(np.log(1 / START_SCORE - 1)))
@@ -96,6 +112,11 @@ def priors(image_size: int) -> NDArray[np.float32]:
         side = np.full(cells * cells, PRIOR_STRIDES * stride / image_size, np.float32)
         levels.append(np.stack([y.ravel(), x.ravel(), side, side], axis=1))
     return np.concatenate(levels).astype(np.float32)
+
+
+def is_published(path: str) -> bool:
+    """Whether a variable of a network with a published backbone belongs to that backbone, by its path."""
+    return not path.startswith(_AFTER_BACKBONE)
 
 
 def decode_boxes(encoded: Any, anchors: Any) -> tf.Tensor:

@@ -30,6 +30,7 @@ from trainer.rerun import export_run
 from trainer.settings import TrainerSettings
 from trainer.strategy import make_strategy
 from trainer.train import Trained, TrainingSet, train
+from trainer.watching import show_batches
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +99,7 @@ def _train_and_release(
     read_s = time.monotonic()
     batch = request.batch * strategy.num_replicas_in_sync
     dataset = load_training_set(request, manifest, storage=storage, batch=batch, cache_mb=settings.cache_mb)
+    show_batches(storage, request.run, dataset.batches(0), manifest.labels)
     trained_s = time.monotonic()
     trained = train(request, dataset, strategy=strategy, storage=storage, guard=guard)
     released_s = time.monotonic()

@@ -15,6 +15,10 @@ LAST_RATE: Final = 0.01
 
 WARMUP_STEPS: Final = 100
 
+# Transfer learning: published weights stay frozen for this share of the steps, then learn at this share of the rate.
+FROZEN_SHARE: Final = 0.15
+PUBLISHED_RATE: Final = 0.3
+
 # Small sets need steps, not epochs: as many as an epoch count gives, within these.
 DEFAULT_EPOCHS: Final = 300
 LEAST_STEPS: Final = 3_000
@@ -40,6 +44,10 @@ class Schedule(Frozen):
             return self.peak_rate * (step + 1) / warmup
         share = min(1.0, (step - warmup) / max(1, self.steps - warmup))
         return self.peak_rate * (LAST_RATE + (1 - LAST_RATE) * (1 + math.cos(math.pi * share)) / 2)
+
+    def published_share(self, step: int) -> float:
+        """Share of the learning rate that weights of a published backbone get at `step`: frozen, then unfrozen."""
+        return 0.0 if step < FROZEN_SHARE * self.steps else PUBLISHED_RATE
 
 
 def plan_schedule(*, pictures: int, global_batch: int, epochs: int | None, rate: float | None) -> Schedule:

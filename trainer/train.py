@@ -29,15 +29,12 @@ from trainer.evaluate import AveragePrecision, average_precision, detect_all, ke
 from trainer.learner import Learner, load_average
 from trainer.model import build_model, priors
 from trainer.schedule import Schedule, plan_schedule
+from trainer.watching import Scalars
 
 logger = logging.getLogger(__name__)
 
 # However cheap: more curves nobody reads.
 MOST_VALIDATIONS: Final = 25
-
-# Bound of the loop without a GPU where neither epochs nor minutes are asked: half an hour is what a person waits for,
-# and BCCD's curve is nearly flat by then.
-DEFAULT_MINUTES: Final = 30.0
 
 # Between checkpoints; one of `small` takes 0.1 s.
 CHECKPOINT_EVERY_S: Final = 60.0
@@ -109,15 +106,21 @@ class _Run:
         self._progress = Progress(identity=_identity(spec, dataset, self._batch), seed=spec.seed)
         self._best: NDArray[np.float32] | None = None
         self._epoch = EpochSums()
-        is_bounded = spec.epochs is not None or tf.config.list_physical_devices("GPU")
-        self._budget = TimeBudget(spec.max_minutes or (None if is_bounded else DEFAULT_MINUTES))
+        self._budget = TimeBudget(spec.max_minutes)
+        self._scalars = Scalars(storage, spec.run)
         self._saved_s = time.monotonic()
 
     def _build(self, precision: str) -> keras.Model:
         before = keras.config.dtype_policy()
         keras.config.set_dtype_policy(precision)
         try:
-            return build_model(len(self._dataset.labels), self._dataset.image_size, self._spec.model)
+            return build_model(
+                len(self._dataset.labels),
+                self._dataset.image_size,
+                self._spec.model,
+                backbone=self._spec.backbone,
+                weights=self._spec.weights,
+            )
         finally:
             keras.config.set_dtype_policy(before)
 
@@ -204,7 +207,9 @@ class _Run:
         asked_s = time.monotonic()
         batch = next(batches)
         began_s = time.monotonic()
-        losses = self._learner.step(batch, rate=self._schedule.rate(step), number=step)
+        schedule = self._schedule
+        share = schedule.published_share(step) if self._spec.weights != "none" else 1.0
+        losses = self._learner.step(batch, rate=schedule.rate(step), number=step, published_share=share)
         if not math.isfinite(losses.total):
             raise TrainingError(f"the loss of step {step} is {losses.total}; its pictures: {self._names(batch)}")
         ended_s = time.monotonic()
@@ -249,6 +254,7 @@ class _Run:
                 self._update(best_map=precision.map, best_epoch=epoch)
         self._update(rows=(*self._progress.rows, row))
         self._storage.write(f"{RunPaths(self._spec.run).root}/results.csv", results_csv(self._progress.rows))
+        self._scalars.add(row)
         logger.info("epoch", extra={"run": self._spec.run, **row.model_dump(), "hint": input_hint(row.busy)})
 
     def _is_validation(self, epoch: int) -> bool:
