@@ -10,6 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from producer.boxsizes import BoxSizes
+from producer.findings import Findings
 from producer.lists import SplitLists
 from producer.pairs import Pairing, pair_files
 from producer.reading import Pair, PairsRead, Progress, equal_pictures, names_in_xml, read_pairs
@@ -41,7 +42,7 @@ class LintedFolder:
     counts: dict[str, int]
     class_counts: dict[str, int]
     boxes: BoxSizes
-    findings: Sequence[Finding]
+    findings: Findings
     split_rule: str
 
     def require_usable(self, *, strict: bool = False) -> None:
@@ -53,7 +54,7 @@ class LintedFolder:
         Raises:
             LintError: Names the first findings, and counts them all.
         """
-        stopping = [finding for finding in self.findings if strict or finding.rank == "error"]
+        stopping = self.findings if strict else self.findings.of_rank("error")
         if stopping:
             shown = [f"{finding.file}: {finding.kind}: {finding.found}" for finding in stopping[:10]]
             more = [f"… and {len(stopping) - 10} more"] if len(stopping) > 10 else []
@@ -88,9 +89,11 @@ def lint_folder(
     duplicates = equal_pictures(folder, pairs, read.pictures)
     assignment = assign_splits(images, lists=lists, duplicates=duplicates, shares=spec.split, seed=spec.seed)
     labels = label_map(read.class_counts if spec.classes is None else spec.classes)
-    findings = [*walk.findings, *pairing.findings, *_orphans(pairing, spec), *read.findings, *assignment.findings]
-    findings += _about_classes(labels, read, spec) + _about_use(read, assignment, labels, spec)
-    findings.sort(key=lambda finding: (finding.file, finding.object_index or 0, finding.kind))
+    findings = read.findings
+    for others in (walk.findings, pairing.findings, _orphans(pairing, spec), assignment.findings):
+        findings.extend(others)
+    findings.extend(_about_classes(labels, read, spec) + _about_use(read, assignment, labels, spec))
+    findings.sort()
     return LintedFolder(
         folder=folder,
         spec=spec,
@@ -138,17 +141,13 @@ def _with_background(pairing: Pairing, spec: JobSpec) -> list[Pair]:
     return sorted([*pairing.pairs, *((image, None) for image in pairing.images)])
 
 
-def _orphans(pairing: Pairing, spec: JobSpec) -> list[Finding]:
+def _orphans(pairing: Pairing, spec: JobSpec) -> Iterator[Finding]:
     kept = "left out" if spec.background == "none" else "kept as a background example"
-    return [
-        Finding(file=image, rank="info", kind="image_without_annotation", found="no XML belongs to it", done=kept)
-        for image in pairing.images
-    ] + [
-        Finding(
-            file=path, rank="info", kind="annotation_without_image", found="no picture belongs to it", done="left out"
-        )
-        for path in pairing.annotations
-    ]
+    no_xml, no_picture = "no XML belongs to it", "no picture belongs to it"
+    for image in pairing.images:
+        yield Finding(file=image, rank="info", kind="image_without_annotation", found=no_xml, done=kept)
+    for path in pairing.annotations:
+        yield Finding(file=path, rank="info", kind="annotation_without_image", found=no_picture, done="left out")
 
 
 def _about_classes(labels: LabelMap, read: PairsRead, spec: JobSpec) -> list[Finding]:
@@ -192,7 +191,7 @@ def _about_use(read: PairsRead, assignment: SplitAssignment, labels: LabelMap, s
 
 
 def _count(
-    walk: Walk, pairing: Pairing, read: PairsRead, assignment: SplitAssignment, findings: Sequence[Finding]
+    walk: Walk, pairing: Pairing, read: PairsRead, assignment: SplitAssignment, findings: Findings
 ) -> dict[str, int]:
     counts = Counter(walk.counts)
     counts.update(dict.fromkeys(_ALWAYS_COUNTED, 0))
@@ -204,7 +203,7 @@ def _count(
     pictures = Counter(assignment.splits)
     counts.update({split: pictures[split] for split in SPLITS})
     counts["left_out"] = pictures[None]
-    counts.update(finding.kind for finding in findings)
+    counts.update(findings.kinds())
     counts["orphan_images"], counts["orphan_annotations"] = len(pairing.images), len(pairing.annotations)
     counts.update({f"class:{name}": count for name, count in read.class_counts.items()})
     return dict(sorted(counts.items()))

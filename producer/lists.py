@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from producer.findings import Findings
 from producer.pairs import image_stem
 from shared.job import SPLITS, Split
 from shared.manifest import Finding, Rank
@@ -29,7 +30,7 @@ class SplitLists:
         return f"{self.root}/ImageSets/Main/{name}.txt".lstrip("/")
 
 
-def read_lists(images: Sequence[str], lists: Sequence[SplitLists], findings: list[Finding]) -> list[Split | None]:
+def read_lists(images: Sequence[str], lists: Sequence[SplitLists], findings: Findings) -> list[Split | None]:
     """The split of each picture by the lists of the innermost folder that has any.
 
     Args:
@@ -91,7 +92,7 @@ def _by_stem(images: Sequence[str], indices: Iterable[int]) -> dict[str, list[in
 
 
 def _resolve(
-    images: Sequence[str], entry: SplitLists, name: str, by_stem: Mapping[str, list[int]], findings: list[Finding]
+    images: Sequence[str], entry: SplitLists, name: str, by_stem: Mapping[str, list[int]], findings: Findings
 ) -> list[int]:
     """The picture that each line of a list means; a line that means none, or several, becomes a finding."""
     found: list[int] = []
@@ -114,7 +115,7 @@ def _resolve(
     return found
 
 
-def _once(listed: Iterable[int], path: str, images: Sequence[str], findings: list[Finding]) -> list[int]:
+def _once(listed: Iterable[int], path: str, images: Sequence[str], findings: Findings) -> list[int]:
     """The pictures in order, repetitions reported."""
     seen: dict[int, None] = {}
     for index in listed:

@@ -7,8 +7,10 @@ guessed: they are quarantined and all candidates named.
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from types import MappingProxyType
 from typing import Final
 
 from producer.scan import IMAGE_EXTENSIONS, ScannedFolder
@@ -93,67 +95,61 @@ def _sibling_key(folder: str) -> str:
     return "/".join(part for part in folder.split("/") if part.casefold() not in SIBLING_FOLDERS)
 
 
-def _match(images: list[str], annotations: list[str], result: Pairing) -> tuple[list[str], list[str]]:
-    """Pair by stem among these files only.
+def _match(
+    images: Sequence[str],
+    annotations: Sequence[str],
+    result: Pairing,
+    elsewhere: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> tuple[list[str], list[str]]:
+    """Pair by stem among these files only, unless the stem is `elsewhere` too (stem → files).
 
     Returns:
         The pictures and the XML files that are neither paired nor ambiguous here.
     """
     if not images or not annotations:
-        return images, annotations
-    image_of, images_sharing = _index(images)
-    annotation_of, annotations_sharing = _index(annotations)
-    common = image_of.keys() & annotation_of.keys()
-    if not common:
-        return images, annotations
-    for stem in sorted(common & (images_sharing.keys() | annotations_sharing.keys())):
-        candidates = images_sharing.get(stem, [image_of[stem]]), annotations_sharing.get(stem, [annotation_of[stem]])
-        _quarantine(result, *candidates)
-    for stem, annotation in annotation_of.items():
-        if stem in common and stem not in images_sharing and stem not in annotations_sharing:
-            result.pairs.append((image_of[stem], annotation))
-    return [path for path in images if _stem(path) not in common], [
-        path for path in annotations if _stem(path) not in common
-    ]
-
-
-def _index(paths: list[str]) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Stem → its first path, and the stems of several paths → all of them."""
-    first: dict[str, str] = {}
-    sharing: dict[str, list[str]] = {}
-    for path in paths:
-        stem = _stem(path)
-        if stem in first:
-            sharing.setdefault(stem, [first[stem]]).append(path)
+        return list(images), list(annotations)
+    left: tuple[list[str], list[str]] = ([], [])
+    for stem, same_images, same_annotations in _by_common_stem(images, annotations):
+        if not same_images or not same_annotations:
+            left[0].extend(same_images)
+            left[1].extend(same_annotations)
+        elif len(same_images) == len(same_annotations) == 1 and stem not in elsewhere:
+            result.pairs.append((same_images[0], same_annotations[0]))
         else:
-            first[stem] = path
-    return first, sharing
+            _quarantine(result, same_images, same_annotations, also=elsewhere.get(stem, ()))
+    return left
+
+
+def _by_common_stem(
+    images: Sequence[str], annotations: Sequence[str]
+) -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
+    """Each stem with its pictures and its XML files, in order: a merge join, which needs no table of all stems."""
+    left, right = (groupby(sorted(paths, key=_stem), _stem) for paths in (images, annotations))
+    end = ("", iter(()))
+    (one, pictures), (other, files) = next(left, end), next(right, end)
+    # A stem is never empty: names that begin with a dot are left out by the walk.
+    while one or other:
+        if one and (not other or one < other):
+            yield one, list(pictures), ()
+            one, pictures = next(left, end)
+        elif other and (not one or other < one):
+            yield other, (), list(files)
+            other, files = next(right, end)
+        else:
+            yield one, list(pictures), list(files)
+            (one, pictures), (other, files) = next(left, end), next(right, end)
 
 
 def _match_in_tree(result: Pairing) -> None:
     """Pair the orphans whose stem is unique in the whole tree, pairs included."""
-    wanted = {_stem(path) for path in result.annotations}
-    wanted &= {_stem(path) for path in result.images}
-    if not wanted:
-        return
     paired: dict[str, list[str]] = defaultdict(list)
-    for pair in result.pairs:
-        if _stem(pair[0]) in wanted:
-            paired[_stem(pair[0])].extend(pair)
-    images, same_images = _part(result.images, paired)
-    annotations, same_annotations = _part(result.annotations, paired)
-    for stem in sorted(paired):
-        _quarantine(result, same_images[stem], same_annotations[stem], also=paired[stem])
-    result.images, result.annotations = _match(images, annotations, result)
-
-
-def _part(paths: list[str], stems: Container[str]) -> tuple[list[str], dict[str, list[str]]]:
-    """Those whose stem is not among `stems`, and the others by their stem."""
-    rest: list[str] = []
-    chosen: dict[str, list[str]] = defaultdict(list)
-    for path in paths:
-        (chosen[_stem(path)] if _stem(path) in stems else rest).append(path)
-    return rest, chosen
+    if result.pairs:
+        fewer = result.images if len(result.images) < len(result.annotations) else result.annotations
+        orphans = set(map(_stem, fewer))
+        for pair in result.pairs:
+            if _stem(pair[0]) in orphans:
+                paired[_stem(pair[0])].extend(pair)
+    result.images, result.annotations = _match(result.images, result.annotations, result, paired)
 
 
 def _match_by_name(result: Pairing, names_in_xml: NamesInXml) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from producer.boxsizes import BoxSizes
+from producer.findings import Findings
 from shared.annotation import EMPTY, MAX_XML_BYTES, Annotation, read_annotation
 from shared.errors import AnnotationError
 from shared.job import JobSpec
@@ -49,7 +50,7 @@ class PairsRead:
     counts: Counter[str] = field(default_factory=Counter)
     class_counts: Counter[str] = field(default_factory=Counter)
     boxes: BoxSizes = field(default_factory=BoxSizes)
-    findings: list[Finding] = field(default_factory=list)
+    findings: Findings = field(default_factory=Findings)
 
     def merge(self, other: "PairsRead") -> None:
         """Append what was read of the pairs that follow."""

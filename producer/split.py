@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from producer.findings import Findings
 from producer.lists import SplitLists, read_lists
 from shared.job import SPLITS, Split
 from shared.manifest import Finding
@@ -32,7 +33,7 @@ class SplitAssignment:
 
     splits: Sequence[Split | None]
     rule: str
-    findings: list[Finding]
+    findings: Findings
 
 
 def assign_splits(
@@ -55,7 +56,7 @@ def assign_splits(
     Returns:
         The splits, and findings of rank `error` where lists contradict each other.
     """
-    findings: list[Finding] = []
+    findings = Findings()
     if lists:
         splits = read_lists(images, lists, findings)
         rule = "lists"
@@ -94,7 +95,7 @@ def _by_group(
     duplicates: Sequence[Sequence[int]],
     shares: tuple[int, int, int],
     seed: int,
-    findings: list[Finding],
+    findings: Findings,
 ) -> list[Split | None]:
     """The seeded rule: pictures of one source stem or of the same bytes go together."""
     named = {source_stem(images[index]): images[index] for group in duplicates for index in reversed(group)}

@@ -19,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from producer.boxsizes import BoxSizes
+from producer.findings import Findings
 from producer.lint import LintedFolder
 from producer.pairs import Pairing, pair_files
 from producer.plan import PlanLines, plan_linted
@@ -103,7 +104,7 @@ def plan_a_million() -> dict[str, float]:
         counts={},
         class_counts={},
         boxes=BoxSizes(),
-        findings=(),
+        findings=Findings(),
         split_rule="seeded",
     )
     planned = plan_linted(linted, job="bench")
