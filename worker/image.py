@@ -1,7 +1,7 @@
 """Image bytes → the stored picture: upright, of the model's size, a JPEG; and the same move for its boxes.
 
-The dearest stage of the route. JPEGs are decoded at 1/2, 1/4 or 1/8 where that still leaves the target size, the
-rest is done by averaging (INTER_AREA); pixels are turned after they were made small.
+The dearest stage of the route. JPEGs are decoded at 1/2, 1/4 or 1/8 where that still leaves the target size; pixels
+are turned after they were made small.
 """
 
 import math
@@ -24,6 +24,10 @@ Pixels = NDArray[np.uint8]
 
 # The gray of letterbox bars, as the YOLO family pads: near the mean of photographs, so the edge is no object.
 PADDING_GRAY: Final = 114
+
+# Up to this factor a bilinear sample sees every source pixel. Against full decode + INTER_AREA it is nearer than
+# INTER_AREA after a scaled decode, which blurs twice (1080p -> 320: 51.5 dB against 48.5), at a fifth of the cost.
+MAX_INTERPOLATED: Final = 2.0
 
 _SCALED: Final = (
     (8, cv2.IMREAD_REDUCED_COLOR_8),
@@ -100,7 +104,7 @@ def store_image(content: bytes, header: ImageHeader, spec: JobSpec) -> bytes:
         return content
     placement = place(*upright_size(header.orientation, (header.width, header.height)), spec)
     inner = upright_size(header.orientation, (placement.width, placement.height))
-    pixels = turn_pixels(_resize(decode(content, header, inner), *inner), header.orientation)
+    pixels = turn_pixels(resize(decode(content, header, inner), *inner), header.orientation)
     _, encoded = cv2.imencode(".jpg", _pad(pixels, placement), [cv2.IMWRITE_JPEG_QUALITY, spec.jpeg_quality])
     return encoded.tobytes()
 
@@ -108,10 +112,11 @@ def store_image(content: bytes, header: ImageHeader, spec: JobSpec) -> bytes:
 def _pad(pixels: Pixels, placement: Placement) -> Pixels:
     if placement.width == placement.height == placement.size:
         return pixels
-    square = np.full((placement.size, placement.size, 3), PADDING_GRAY, np.uint8)
-    bottom, right = placement.top + placement.height, placement.left + placement.width
-    square[placement.top : bottom, placement.left : right] = pixels
-    return square
+    bottom, right = placement.size - placement.height - placement.top, placement.size - placement.width - placement.left
+    gray = (PADDING_GRAY,) * 3
+    return cv2.copyMakeBorder(  # type: ignore[return-value]
+        pixels, placement.top, bottom, placement.left, right, cv2.BORDER_CONSTANT, value=gray
+    )
 
 
 def check_image(content: bytes, header: ImageHeader) -> None:
@@ -204,17 +209,21 @@ def _to_bgr(pixels: Pixels, is_premultiplied: bool) -> Pixels:  # noqa: FBT001  
     return composed
 
 
-def _resize(pixels: Pixels, width: int, height: int) -> Pixels:
-    """Average where it shrinks, interpolate where it grows; one axis may do either."""
+def resize(pixels: Pixels, width: int, height: int) -> Pixels:
+    """Average where it shrinks much, interpolate where it shrinks by at most two or grows; each axis may do either.
+
+    Args:
+        pixels: uint8 [H, W, 3].
+        width: Of the result, in pixels.
+        height: Of the result, in pixels.
+    """
     rows, columns = pixels.shape[:2]
     if (columns, rows) == (width, height):
         return pixels
-    if (width < columns and height > rows) or (width > columns and height < rows):
-        # INTER_AREA falls back to interpolation, which aliases, as soon as one axis grows: shrink first.
+    if max(columns / width, rows / height) > MAX_INTERPOLATED:
+        # INTER_AREA falls back to interpolation, which aliases, as soon as one axis grows: first only what shrinks.
         narrow = (min(width, columns), min(height, rows))
         pixels = cv2.resize(pixels, narrow, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
-        rows, columns = pixels.shape[:2]
-    shrinks = width <= columns and height <= rows
-    return cv2.resize(  # type: ignore[return-value]
-        pixels, (width, height), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-    )
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    return cv2.resize(pixels, (width, height), interpolation=cv2.INTER_LINEAR)  # type: ignore[return-value]

@@ -31,7 +31,7 @@ GROWTH_LIMIT_MB: Final = 20
 CASE_LIMIT_S: Final = 5.0
 HANG_LIMIT_S: Final = 600
 # Damaged headers claim any size; the cap keeps the run about reading, not about filling memory.
-MAX_PIXELS: Final = 20_000_000
+MAX_PIXELS: Final = 4_000_000
 
 TOKENS: Final = (
     *(b"<", b">", b"&", b"]]>", b"<!--", b"<object>", b"</object>", b"<bndbox>", b"nan", b"1e999", b"-"),
