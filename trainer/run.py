@@ -55,6 +55,8 @@ def run(request: RunSpec, *, storage: Storage, settings: TrainerSettings, guard:
     """
     started_s = time.monotonic()
     guard.advance(phase="check")
+    if request.quantize != "ptq":
+        raise TrainingError(f"--quantize {request.quantize} is not built yet; int8 is made after training (ptq)")
     manifest = read_manifest(storage, request.job)
     check_shards(storage, manifest)
     use_threads(settings.threads)
