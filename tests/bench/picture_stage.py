@@ -19,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from shared.job import JobSpec
