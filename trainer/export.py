@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from trainer.description import PIXEL_MEAN, PIXEL_STD, ModelDescription
 from trainer.evaluate import LEAST_SCORE, MOST_DETECTIONS, NMS_IOU
-from trainer.metadata import POSTPROCESS_OP, with_metadata
+from trainer.metadata import with_metadata
 from trainer.model import CENTER_SCALE, SIZE_SCALE
+from trainer.outputs import POSTPROCESS_OP
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 from shared.errors import ExportError
 from trainer.description import PIXEL_STD, ModelDescription, read_description
 from trainer.detections import Detections, iou_matrix
-from trainer.metadata import POSTPROCESS_OP
+from trainer.outputs import OUTPUT_ORDER, postprocess_outputs, sources_of_outputs
 
-OUTPUT_ORDER: Final = ("boxes", "classes", "scores", "count")
+_OUTPUTS_CHECK: Final = "outputs are boxes, classes, scores, count"
+_OUTPUTS_ADVICE: Final = "Order the subgraph's outputs as the op's; keep the op's outputs float."
 
 # Bytes a weight takes at least, by form.
 _WEIGHT_BYTES: Final = {"float32": 4, "float16": 2, "dynamic": 1, "int8": 1}
@@ -151,25 +152,21 @@ def _quantization(tensor: Any) -> tuple[float, int]:
 
 def _outputs(form: str, tree: Any) -> Check:
     """Positions, signature names and types of the outputs, against the order of the op that makes them."""
-    graph = tree.subgraphs[0]
-    codes = [code.customCode for code in tree.operatorCodes]
-    ops = [op for op in graph.operators if codes[op.opcodeIndex] == POSTPROCESS_OP]
-    made = [int(index) for index in ops[0].outputs] if len(ops) == 1 else []
-    positions = [int(index) for index in graph.outputs]
+    try:
+        made = postprocess_outputs(tree)
+    except ExportError as error:
+        return Check(name=f"{form}: {_OUTPUTS_CHECK}", is_ok=False, found=str(error), advice=_OUTPUTS_ADVICE)
+    sources = sources_of_outputs(tree)
     signature = tree.signatureDefs[0].outputs if tree.signatureDefs else []
-    named = {entry.name.decode(): int(entry.tensorIndex) for entry in signature}
-    types = {graph.tensors[index].type for index in graph.outputs}
-    is_ok = (
-        len(made) == 4
-        and positions == made
-        and [named.get(name) for name in OUTPUT_ORDER] == made
-        and types == {_FLOAT32}
-    )
+    named = {entry.name.decode(): sources.get(int(entry.tensorIndex)) for entry in signature}
+    positions = list(sources.values())
+    types = {tree.subgraphs[0].tensors[index].type for index in sources}
+    is_ok = positions == made and [named.get(name) for name in OUTPUT_ORDER] == made and types == {_FLOAT32}
     return Check(
-        name=f"{form}: outputs are boxes, classes, scores, count",
+        name=f"{form}: {_OUTPUTS_CHECK}",
         is_ok=is_ok,
-        found=f"{len(ops)} post-processing ops, op makes {made}, positions {positions}, names {named}",
-        advice="Order the subgraph's outputs as the op's; keep the op's outputs float.",
+        found=f"the op makes {made}, positions {positions}, names {named}",
+        advice=_OUTPUTS_ADVICE,
     )
 
 

@@ -12,7 +12,6 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from shared.errors import ExportError
 from trainer.description import (
     CALIBRATION_FILE,
     DESCRIPTION_FILE,
@@ -22,8 +21,8 @@ from trainer.description import (
     ModelDescription,
     description_archive,
 )
+from trainer.outputs import settle_outputs
 
-POSTPROCESS_OP: Final = b"TFLite_Detection_PostProcess"
 # The names MediaPipe Tasks looks for (object_detector_graph.cc), in the order of the custom op's outputs.
 OUTPUT_NAMES: Final = ("location", "category", "score", "number of detections")
 
@@ -41,23 +40,11 @@ def with_metadata(model: bytes, description: ModelDescription) -> bytes:
         ExportError: The model has not exactly one post-processing op in one subgraph.
     """
     tree = schema.ModelT.InitFromPackedBuf(model, 0)
-    if len(tree.subgraphs) != 1:
-        raise ExportError(f"the converter made {len(tree.subgraphs)} subgraphs; clients load one")
-    _order_outputs(tree)
+    settle_outputs(tree)
     _attach(tree, metadata_flatbuffer(description))
     builder = _AlignedBuilder(len(model) + 65536)
     builder.Finish(tree.Pack(builder), b"TFL3")
     return bytes(builder.Output()) + description_archive(len(builder.Output()), description)
-
-
-def _order_outputs(tree: Any) -> None:
-    """Boxes, classes, scores, count: clients that index by position rely on it, and converters change it."""
-    graph = tree.subgraphs[0]
-    codes = [code.customCode for code in tree.operatorCodes]
-    ops = [op for op in graph.operators if codes[op.opcodeIndex] == POSTPROCESS_OP]
-    if len(ops) != 1:
-        raise ExportError(f"the model holds {len(ops)} {POSTPROCESS_OP.decode()} ops, expected one")
-    graph.outputs = ops[0].outputs
 
 
 def _attach(tree: Any, content: bytes) -> None:

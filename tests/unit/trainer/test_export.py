@@ -74,6 +74,14 @@ def test_only_the_post_processing_is_float_in_int8(exported: Exported) -> None:
             assert {types[index] for index in op["outputs"]} == {np.int8}, op["op_name"]
 
 
+def test_places_past_the_count_are_zero(exported: Exported) -> None:
+    for content in exported.forms.values():
+        outputs = Detector(content).run(exported.pictures[0].rgb)
+        count = int(outputs["count"][0])
+        assert 0 < count < outputs["scores"].shape[1]
+        assert not any(outputs[name][0, count:].any() for name in ("boxes", "classes", "scores"))
+
+
 def test_calibration_samples_hold_both_ends_and_are_bounded() -> None:
     gray = np.full((SIZE, SIZE, 3), 100, np.uint8)
     samples = list(representative(gray for _ in range(CALIBRATION_IMAGES + 5)))
