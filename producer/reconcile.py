@@ -204,7 +204,9 @@ class Reconciler:
     def _send(self, views: dict[str, UnderWay]) -> None:
         slots = sum(facts["slots"] for facts in self._ledger.workers().values() if facts["kind"] == "worker")
         free = window(slots, sum(len(view.queued) for view in views.values()))
-        pending = [zip(repeat(name), self._jobs[name].pending(view)) for name, view in views.items()]
+        # Who has least under way comes first: where one message is free a round, its turn must not always be the same.
+        hungry = sorted(views.items(), key=lambda item: len(item[1].queued) + len(item[1].leased))
+        pending = [zip(repeat(name), self._jobs[name].pending(view)) for name, view in hungry]
         for name, shard in islice(in_turn(pending), max(0, free)):
             send_shard(self._broker, self._ledger, self._jobs[name].task(shard))
 
