@@ -26,8 +26,11 @@ PRIOR_STRIDES: Final = 4.0
 CENTER_SCALE: Final = 10.0
 SIZE_SCALE: Final = 5.0
 
-# Probability that every class starts with: most cells hold nothing (Lin et al., Focal Loss, section 4.1).
-START_SCORE: Final = 0.01
+# Cells of a level that a picture's objects of all classes own when training starts; their share of all cells is the
+# score that classes start from (YOLOv8 expects as many). From 0.01 everywhere (as the focal loss paper starts) the
+# gradient of 1,600 empty cells outweighed that of a rare class's few: AdamW drove its weights below zero until no
+# feature fired where it is, and its score stayed at the bias (D-start).
+START_CELLS: Final = 5.0
 
 Size = Literal["nano", "small", "medium"]
 Backbone = Literal["conv", "mobilenet_v2", "mobilenet_v3_small"]
@@ -85,7 +88,9 @@ def build_model(
     levels = _pyramid(features, widths)
     boxes = [_head(level, widths.head, 4, f"boxes_{stride}") for level, stride in zip(levels, STRIDES, strict=True)]
     scores = [
-        _head(level, widths.head, num_classes, f"scores_{stride}", start=-float(np.log(1 / START_SCORE - 1)))
+        _head(
+            level, widths.head, num_classes, f"scores_{stride}", start=_start_logit(image_size // stride, num_classes)
+        )
         for level, stride in zip(levels, STRIDES, strict=True)
     ]
     outputs = {
@@ -163,6 +168,11 @@ def _pyramid(levels: list[Any], widths: Widths) -> list[Any]:
         x = _conv(x, channels, name=f"pan{i}")
         merged.append(x)
     return merged
+
+
+def _start_logit(side_cells: int, num_classes: int) -> float:
+    """What every class's score starts at on a level of `side_cells` x `side_cells`."""
+    return float(np.log(min(0.1, START_CELLS / num_classes / side_cells**2)))
 
 
 def _head(level: Any, channels: int, outputs: int, name: str, start: float = 0.0) -> Any:
