@@ -3,7 +3,6 @@
 import json
 import signal
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,12 +17,26 @@ from producer.launch import Launch, go_on, launch, lint_pixels
 from producer.lint import lint_folder
 from producer.lint_csv import lint_rows
 from producer.lint_report import lint_report
+from producer.options import (
+    BackgroundOption,
+    JsonOption,
+    RenameOption,
+    ResizeOption,
+    SizeOption,
+    SplitOption,
+    StoreOption,
+    UnknownOption,
+    WaitOption,
+    renamed,
+    shares,
+    words,
+)
 from producer.settings import ProducerSettings
 from producer.state import JobStatus, job_names, job_status, load_job
 from producer.submit import Request
 from producer.watch import Screen
 from shared import faults, logs
-from shared.errors import PipelineError, PlanError
+from shared.errors import PipelineError
 from shared.job import JobSpec, RunSpec
 from shared.ledger import Ledger, connect
 from shared.storage import Storage
@@ -41,8 +54,6 @@ out = Console()
 EXIT_ERROR, EXIT_USAGE, EXIT_FAILED, EXIT_CANCELLED, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
 
 JobName = Annotated[str, typer.Argument(help="The job's name.")]
-StoreOption = Annotated[str | None, typer.Option("--store", help="Folder or fsspec URL of the store [env: VOC_STORE].")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
 
 @app.command(name="submit")
@@ -52,18 +63,14 @@ def submit_command(  # the command line's options, each passed on by name
     store: StoreOption = None,
     local: Annotated[bool, typer.Option("--local", help="Run everything here: broker, workers, trainer.")] = False,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes with --local.")] = 2,
-    image_size: Annotated[int, typer.Option(help="Side of the model's input in pixels, a multiple of 32.")] = 320,
-    resize: Annotated[
-        Literal["stretch", "letterbox"], typer.Option(help="stretch (as MediaPipe does) or letterbox.")
-    ] = "stretch",
-    split: Annotated[str, typer.Option(help="Shares of train/val/test where the folder has no lists.")] = "80/10/10",
+    image_size: SizeOption = 320,
+    resize: ResizeOption = "stretch",
+    split: SplitOption = "80/10/10",
     seed: Annotated[int, typer.Option(help="Seed of the split and of training.")] = 0,
     classes: Annotated[str | None, typer.Option(help="Only these classes, comma separated.")] = None,
     ignore_classes: Annotated[str, typer.Option(help="Leave these classes out, comma separated.")] = "",
-    rename: Annotated[list[str] | None, typer.Option(help="old=new; may be given several times.")] = None,
-    unknown: Annotated[
-        Literal["error", "skip"], typer.Option(help="A class outside --classes: error or skip.")
-    ] = "error",
+    rename: RenameOption = None,
+    unknown: UnknownOption = "error",
     difficult: Annotated[
         Literal["keep", "ignore", "drop"], typer.Option(help="Objects marked difficult: keep, ignore or drop.")
     ] = "keep",
@@ -73,9 +80,7 @@ def submit_command(  # the command line's options, each passed on by name
     exif: Annotated[
         Literal["upright", "raw"], typer.Option(help="Where EXIF cannot be decided: boxes are upright or raw.")
     ] = "upright",
-    background: Annotated[
-        Literal["none", "orphans"], typer.Option(help="Images without XML: none or orphans (kept as background).")
-    ] = "none",
+    background: BackgroundOption = "none",
     shard_images: Annotated[int, typer.Option(help="At most this many pictures a shard.")] = 256,
     train: Annotated[bool, typer.Option("--train/--no-train", help="Train and export a detector.")] = True,
     model: Annotated[Literal["nano", "small", "medium"], typer.Option(help="nano, small or medium.")] = "small",
@@ -85,7 +90,7 @@ def submit_command(  # the command line's options, each passed on by name
     final: Annotated[bool, typer.Option("--final", help="Train on train + val.")] = False,
     max_drop: Annotated[float, typer.Option(help="Points of mAP50 that int8 may lose against float.")] = 1.0,
     strict: Annotated[bool, typer.Option("--strict", help="Stop on any finding of lint.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end, with progress.")] = False,
+    wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Make a job of a folder of photos.
@@ -97,12 +102,12 @@ def submit_command(  # the command line's options, each passed on by name
     spec = JobSpec(
         image_size=image_size,
         resize=resize,
-        split=_shares(split),
+        split=shares(split),
         seed=seed,
         shard_images=shard_images,
-        classes=tuple(_words(classes)) if classes is not None else None,
-        ignore_classes=tuple(_words(ignore_classes)),
-        rename=dict(_pair(text) for text in rename or ()),
+        classes=tuple(words(classes)) if classes is not None else None,
+        ignore_classes=tuple(words(ignore_classes)),
+        rename=renamed(rename),
         unknown=unknown,
         difficult=difficult,
         voc_coords=voc_coords,
@@ -128,14 +133,14 @@ def submit_command(  # the command line's options, each passed on by name
 @app.command()
 def lint(
     dataset: Annotated[Path, typer.Argument(help="Folder with images and Pascal-VOC XML.")],
-    image_size: Annotated[int, typer.Option(help="The model's input, for the histogram of box sizes.")] = 320,
-    resize: Annotated[Literal["stretch", "letterbox"], typer.Option(help="As for submit.")] = "stretch",
-    split: Annotated[str, typer.Option(help="As for submit.")] = "80/10/10",
+    image_size: SizeOption = 320,
+    resize: ResizeOption = "stretch",
+    split: SplitOption = "80/10/10",
     classes: Annotated[str | None, typer.Option(help="As for submit.")] = None,
     ignore_classes: Annotated[str, typer.Option(help="As for submit.")] = "",
-    rename: Annotated[list[str] | None, typer.Option(help="As for submit.")] = None,
-    unknown: Annotated[Literal["error", "skip"], typer.Option(help="As for submit.")] = "error",
-    background: Annotated[Literal["none", "orphans"], typer.Option(help="As for submit.")] = "none",
+    rename: RenameOption = None,
+    unknown: UnknownOption = "error",
+    background: BackgroundOption = "none",
     pixels: Annotated[bool, typer.Option("--pixels", help="Let workers open every picture too.")] = False,
     csv: Annotated[Path | None, typer.Option(help="Write every finding into this file.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on any finding.")] = False,
@@ -151,10 +156,10 @@ def lint(
     spec = JobSpec(
         image_size=image_size,
         resize=resize,
-        split=_shares(split),
-        classes=tuple(_words(classes)) if classes is not None else None,
-        ignore_classes=tuple(_words(ignore_classes)),
-        rename=dict(_pair(text) for text in rename or ()),
+        split=shares(split),
+        classes=tuple(words(classes)) if classes is not None else None,
+        ignore_classes=tuple(words(ignore_classes)),
+        rename=renamed(rename),
         unknown=unknown,
         background=background,
         dry=True,
@@ -199,7 +204,7 @@ def resume(
     job: JobName,
     store: StoreOption = None,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes, where no broker is configured.")] = 2,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end, with progress.")] = False,
+    wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Go on with a job that is found in the store, whatever became of Redis and of who submitted it.
@@ -339,24 +344,6 @@ def _statuses(settings: ProducerSettings, names: list[str] | None) -> list[JobSt
     storage, ledger = Storage(settings.store), _ledger(settings)
     jobs = [load_job(storage, name) for name in names or job_names(storage)]
     return [job_status(storage, ledger, job, settings.failed_share) for job in jobs]
-
-
-def _shares(text: str) -> tuple[int, int, int]:
-    shares = text.split("/")
-    if len(shares) != 3 or not all(share.isdecimal() for share in shares):
-        raise PlanError(f"--split {text!r}: expected three shares in percent, such as 80/10/10")
-    return int(shares[0]), int(shares[1]), int(shares[2])
-
-
-def _words(text: str) -> Iterator[str]:
-    return (word.strip() for word in text.split(",") if word.strip())
-
-
-def _pair(text: str) -> tuple[str, str]:
-    old, separator, new = text.partition("=")
-    if not (old and separator and new):
-        raise PlanError(f"--rename {text!r}: expected old=new")
-    return old, new
 
 
 def main() -> None:

@@ -5,20 +5,18 @@ from collections.abc import Callable
 
 from producer.reconcile import Reconciler
 from producer.settings import ProducerSettings
-from producer.state import TERMINAL, JobStatus, job_status, load_job
+from producer.state import TERMINAL, JobStatus, job_status
 from producer.watch import Screen
-from shared.ledger import UNREACHABLE, Ledger
-from shared.storage import Storage
+from shared.job import Job
+from shared.ledger import UNREACHABLE
 
 # How often the screen is brought up to date.
 LOOK_S = 0.5
 
 
 def drive(
-    job: str,
+    job: Job,
     *,
-    storage: Storage,
-    ledger: Ledger,
     reconciler: Reconciler,
     settings: ProducerSettings,
     screen: Screen,
@@ -28,9 +26,7 @@ def drive(
 
     Args:
         job: The job to wait for; others in the store go on too.
-        storage: The store.
-        ledger: The live view.
-        reconciler: Ticked every `settings.tick_s`; harmless beside the one of `producer serve`.
+        reconciler: Ticked every `settings.tick_s`; harmless beside the one of `producer serve`. Stopped at the end.
         settings: The producer's.
         screen: Where progress is shown.
         keep: Called every round, e.g. to start again processes that have died.
@@ -38,19 +34,22 @@ def drive(
     Returns:
         The job's last status.
     """
-    asked = load_job(storage, job)
+    storage, ledger = reconciler.storage, reconciler.ledger
     ticked_at = float("-inf")
-    while True:
-        keep()
-        if time.monotonic() - ticked_at >= settings.tick_s:
-            reconciler.tick()
-            ticked_at = time.monotonic()
-        try:
-            status = job_status(storage, ledger, asked, settings.failed_share)
-            screen.job(status, ledger.workers())
-        except UNREACHABLE:
-            status = job_status(storage, None, asked, settings.failed_share)
-            screen.stage("shards", status.done, status.shards, "Redis cannot be reached; waiting")
-        if status.state in TERMINAL:
-            return status
-        time.sleep(LOOK_S)
+    try:
+        while True:
+            keep()
+            if time.monotonic() - ticked_at >= settings.tick_s:
+                reconciler.tick()
+                ticked_at = time.monotonic()
+            try:
+                status = job_status(storage, ledger, job, settings.failed_share)
+                screen.job(status, ledger.workers())
+            except UNREACHABLE:
+                status = job_status(storage, None, job, settings.failed_share)
+                screen.stage("shards", status.done, status.shards, "Redis cannot be reached; waiting")
+            if status.state in TERMINAL:
+                return status
+            time.sleep(LOOK_S)
+    finally:
+        reconciler.stop()

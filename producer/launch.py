@@ -76,18 +76,7 @@ def run_here(job: Job, data_root: Path, how: Launch, storage: Storage) -> JobSta
         ledger, broker = Ledger(connect(url)), Broker(url)
         fresh = where.broker_url is None
         reconciler = Reconciler(storage=storage, ledger=ledger, broker=broker, settings=quick, fresh=fresh)
-        try:
-            return drive(
-                job.job,
-                storage=storage,
-                ledger=ledger,
-                reconciler=reconciler,
-                settings=quick,
-                screen=screen,
-                keep=crew.keep,
-            )
-        finally:
-            reconciler.stop()
+        return drive(job, reconciler=reconciler, settings=quick, screen=screen, keep=crew.keep)
 
 
 def _tell_and_wait(job: Job, how: Launch, storage: Storage) -> JobStatus:
@@ -100,18 +89,7 @@ def _tell_and_wait(job: Job, how: Launch, storage: Storage) -> JobStatus:
         return job_status(storage, None, job, settings.failed_share)
     reconciler = Reconciler(storage=storage, ledger=ledger, broker=Broker(settings.broker()), settings=settings)
     with Screen(how.console) as screen:
-        try:
-            return drive(
-                job.job,
-                storage=storage,
-                ledger=ledger,
-                reconciler=reconciler,
-                settings=settings,
-                screen=screen,
-                keep=lambda: None,
-            )
-        finally:
-            reconciler.stop()
+        return drive(job, reconciler=reconciler, settings=settings, screen=screen, keep=lambda: None)
 
 
 def go_on(name: str, how: Launch) -> JobStatus:

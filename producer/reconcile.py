@@ -39,7 +39,7 @@ class Reconciler:
         self, *, storage: Storage, ledger: Ledger, broker: Broker, settings: ProducerSettings, fresh: bool = False
     ) -> None:
         """`fresh`: the caller has just started this Redis, so that nobody can hold a lease that it has forgotten."""
-        self._storage, self._ledger, self._broker, self._settings = storage, ledger, broker, settings
+        self.storage, self.ledger, self._broker, self._settings = storage, ledger, broker, settings
         self._token = uuid.uuid4().hex
         self._jobs: dict[str, TrackedJob] = {}
         self._runs = RunKeeper(storage, ledger, broker, settings)
@@ -53,7 +53,7 @@ class Reconciler:
     def tick(self) -> bool:
         """One round; False while Redis cannot be reached or another reconciler leads."""
         try:
-            if not self._ledger.lead(self._token, LEADER_EXPIRY_S):
+            if not self.ledger.lead(self._token, LEADER_EXPIRY_S):
                 self._listed_at = float("-inf")
                 return False
             if self._is_settling():
@@ -71,7 +71,7 @@ class Reconciler:
     def stop(self) -> None:
         """Let another reconciler lead at once."""
         try:
-            self._ledger.stop_leading(self._token)
+            self.ledger.stop_leading(self._token)
         except UNREACHABLE:
             logger.info("leadership_left_to_expire")
 
@@ -79,10 +79,10 @@ class Reconciler:
 
     def _is_settling(self) -> bool:
         """Whether Redis is another than before, or empty, and holders may not have re-asserted their leases yet."""
-        run_id, generation = self._ledger.identity()
+        run_id, generation = self.ledger.identity()
         is_wiped = generation is None
         if is_wiped and self._run_id is None and not self._has_unfinished():
-            self._ledger.set_generation(self._token)  # a first start: nobody can hold anything
+            self.ledger.set_generation(self._token)  # a first start: nobody can hold anything
         elif is_wiped or self._run_id not in (None, run_id):
             logger.warning("redis_lost", extra={"wiped": is_wiped})
             # Holders renew every third of a lease: after that all that live are known again. After a wipe a holder
@@ -90,29 +90,29 @@ class Reconciler:
             wait_s = self._settings.lease_s if is_wiped else self._settings.lease_s / 3 + 1
             self._wait_until = time.monotonic() + wait_s
             self._listed_at = float("-inf")
-            self._ledger.set_generation(self._token)
+            self.ledger.set_generation(self._token)
         self._run_id = run_id
         return time.monotonic() < self._wait_until
 
     def _has_unfinished(self) -> bool:
         """Whether storage has a job that a worker or trainer may be working on."""
-        for name in job_names(self._storage):
-            stored = stored_state(self._storage, load_job(self._storage, name), self._settings.failed_share)
+        for name in job_names(self.storage):
+            stored = stored_state(self.storage, load_job(self.storage, name), self._settings.failed_share)
             if stored.state not in TERMINAL:
                 return True
         return False
 
     def _begin_generation(self) -> None:
-        self._run_id = self._ledger.identity()[0]
-        self._ledger.set_generation(self._token)
+        self._run_id = self.ledger.identity()[0]
+        self.ledger.set_generation(self._token)
 
     # --- what storage says -------------------------------------------------------------------------------------
 
     def _look_at_storage(self) -> None:
         """List everything at the start, after a loss and now and then; in between just what somebody touched."""
-        touched = self._ledger.touched()
+        touched = self.ledger.touched()
         if time.monotonic() - self._listed_at > self._settings.listing_s:
-            touched |= set(job_names(self._storage)) | self._jobs.keys()
+            touched |= set(job_names(self.storage)) | self._jobs.keys()
             self._runs.look_at_storage()
             self._listed_at = time.monotonic()
         for name in sorted(touched):
@@ -123,29 +123,29 @@ class Reconciler:
                 logger.error("job_unreadable", extra={"job": name, "reason": str(error)})
 
     def _look_at_job(self, name: str) -> None:
-        if not self._storage.exists(JobPaths(name).job):
+        if not self.storage.exists(JobPaths(name).job):
             self._jobs.pop(name, None)
-            self._ledger.forget_scope(job_scope(name))
+            self.ledger.forget_scope(job_scope(name))
             return
-        job = load_job(self._storage, name)
-        stored = stored_state(self._storage, job, self._settings.failed_share)
+        job = load_job(self.storage, name)
+        stored = stored_state(self.storage, job, self._settings.failed_share)
         scope = job_scope(name)
-        self._ledger.write_state(scope, state=stored.state, cancelled=int(stored.state == "CANCELLED"))
+        self.ledger.write_state(scope, state=stored.state, cancelled=int(stored.state == "CANCELLED"))
         if stored.state in TERMINAL or stored.state in ("FINALIZED", "TRAINING"):
             self._jobs.pop(name, None)
             if stored.state in ("FINALIZED", "TRAINING"):
                 self._runs.ask(job)
             return
-        tracked = self._jobs.setdefault(name, TrackedJob(self._storage, job))
+        tracked = self._jobs.setdefault(name, TrackedJob(self.storage, job))
         ordinals = tracked.see_storage(stored.done, set(stored.failed))
-        if self._ledger.done_count(scope) < len(ordinals):
+        if self.ledger.done_count(scope) < len(ordinals):
             self._rebuild(scope, name, stored.done, ordinals)
 
     def _rebuild(self, scope: str, job: str, done: frozenset[str], ordinals: list[int]) -> None:
         """Fill the ledger's view of a job from its receipts."""
-        self._ledger.mark_done(scope, ordinals)
-        receipts = [receipt for shard in done if (receipt := read_receipt(self._storage, job, shard))]
-        self._ledger.write_state(
+        self.ledger.mark_done(scope, ordinals)
+        receipts = [receipt for shard in done if (receipt := read_receipt(self.storage, job, shard))]
+        self.ledger.write_state(
             scope,
             written=sum(receipt.written for receipt in receipts),
             quarantined=sum(receipt.quarantined for receipt in receipts),
@@ -158,14 +158,14 @@ class Reconciler:
         views: dict[str, UnderWay] = {}
         waiting: set[str] | None = None
         for name, tracked in list(self._jobs.items()):
-            view = self._ledger.under_way(job_scope(name))
-            tracked.see_ledger(self._ledger.done_bits(job_scope(name)))
+            view = self.ledger.under_way(job_scope(name))
+            tracked.see_ledger(self.ledger.done_bits(job_scope(name)))
             overdue = [unit for unit, at in view.queued.items() if time.time() - at > self._settings.lost_after_s]
             if overdue:
-                waiting = self._ledger.queued_ids(SHARD_QUEUE) if waiting is None else waiting
+                waiting = self.ledger.queued_ids(SHARD_QUEUE) if waiting is None else waiting
                 view = self._drop_lost(tracked, view, overdue, waiting)
             for unit in view.expired:
-                self._ledger.forget_leased(job_scope(name), unit)
+                self.ledger.forget_leased(job_scope(name), unit)
                 logger.warning("lease_expired", extra={"job": name, "shard": unit, **_who(view.leased[unit])})
             views[name] = self._give_up(tracked, view)
             self._note_rate(name, view)
@@ -178,7 +178,7 @@ class Reconciler:
         name = tracked.job.job
         lost = {unit for unit in overdue if shard_message_id(name, unit) not in waiting}
         for unit in lost:
-            self._ledger.forget_queued(job_scope(name), unit)
+            self.ledger.forget_queued(job_scope(name), unit)
             if not tracked.is_done(unit):
                 logger.warning("hint_lost", extra={"job": name, "shard": unit})
         queued = {unit: at for unit, at in view.queued.items() if unit not in lost}
@@ -195,24 +195,24 @@ class Reconciler:
                 continue
             reason = view.errors.get(unit, "every process that worked on it died or hung")
             failure = canonical_json({"shard": unit, "attempts": attempts, "reason": reason})
-            self._storage.write(JobPaths(name).failure(unit), failure.encode())
-            self._ledger.forget_queued(job_scope(name), unit)
+            self.storage.write(JobPaths(name).failure(unit), failure.encode())
+            self.ledger.forget_queued(job_scope(name), unit)
             tracked.failed.add(unit)
             logger.error("shard_given_up", extra={"job": name, "shard": unit, "attempts": attempts, "reason": reason})
         return view
 
     def _send(self, views: dict[str, UnderWay]) -> None:
-        slots = sum(facts["slots"] for facts in self._ledger.workers().values() if facts["kind"] == "worker")
+        slots = sum(facts["slots"] for facts in self.ledger.workers().values() if facts["kind"] == "worker")
         free = window(slots, sum(len(view.queued) for view in views.values()))
         # Who has least under way comes first: where one message is free a round, its turn must not always be the same.
         hungry = sorted(views.items(), key=lambda item: len(item[1].queued) + len(item[1].leased))
         pending = [zip(repeat(name), self._jobs[name].pending(view)) for name, view in hungry]
         for name, shard in islice(in_turn(pending), max(0, free)):
-            send_shard(self._broker, self._ledger, self._jobs[name].task(shard))
+            send_shard(self._broker, self.ledger, self._jobs[name].task(shard))
 
     def _note_rate(self, name: str, view: UnderWay) -> None:
         """Keep a smoothed rate of pictures a second in the ledger, for `status` and `watch`."""
-        state = self._ledger.read_state(job_scope(name))
+        state = self.ledger.read_state(job_scope(name))
         done = int(state.get("written", 0)) + int(state.get("quarantined", 0))
         done += sum(int(holder.get("images", 0)) for unit, holder in view.leased.items() if unit not in view.expired)
         now = time.monotonic()
@@ -220,7 +220,7 @@ class Reconciler:
         if now - then >= self._settings.tick_s:
             newest = max(0, done - before) / (now - then)
             rate = newest if rate == 0 else RATE_WEIGHT * newest + (1 - RATE_WEIGHT) * rate
-            self._ledger.write_state(job_scope(name), images_per_s=round(rate, 1))
+            self.ledger.write_state(job_scope(name), images_per_s=round(rate, 1))
             then, before = now, done
         self._rates[name] = (then, before, rate)
 
@@ -232,14 +232,14 @@ class Reconciler:
         if not tracked.is_settled():
             return
         self._jobs.pop(job.job)
-        self._storage.remove_temporaries(JobPaths(job.job).shards)
+        self.storage.remove_temporaries(JobPaths(job.job).shards)
         if is_hopeless(job, len(tracked.failed), self._settings.failed_share):
-            self._ledger.write_state(job_scope(job.job), state="FAILED")
+            self.ledger.write_state(job_scope(job.job), state="FAILED")
             logger.error("job_failed", extra={"job": job.job, "shards_failed": len(tracked.failed)})
             return
-        dataset_files(job, receipts, self._storage)
+        dataset_files(job, receipts, self.storage)
         faults.reached("job:after_manifest")
-        self._ledger.write_state(job_scope(job.job), state="DONE" if job.run is None else "FINALIZED")
+        self.ledger.write_state(job_scope(job.job), state="DONE" if job.run is None else "FINALIZED")
         logger.info("job_finalized", extra={"job": job.job, "shards": len(receipts)})
         if job.run is not None:
             self._runs.ask(job)
@@ -249,16 +249,16 @@ class Reconciler:
         name = tracked.job.job
         receipts = []
         for shard in list(tracked.done()):
-            receipt = read_receipt(self._storage, name, shard)
+            receipt = read_receipt(self.storage, name, shard)
             try:
                 if receipt is None:
                     raise ShardError(f"{shard}: noted as done, but there is no receipt")
-                check_shard(self._storage, receipt, with_digest=receipt.attempt > 1)
+                check_shard(self.storage, receipt, with_digest=receipt.attempt > 1)
                 receipts.append(receipt)
             except ShardError as error:
                 logger.error("shard_done_again", extra={"job": name, "shard": shard, "reason": str(error)})
-                self._storage.remove(JobPaths(name).receipt(shard))
-                self._ledger.unmark_done(job_scope(name), tracked.job.ordinal(shard))
+                self.storage.remove(JobPaths(name).receipt(shard))
+                self.ledger.unmark_done(job_scope(name), tracked.job.ordinal(shard))
                 tracked.take_back(shard)
         return receipts
 

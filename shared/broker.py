@@ -1,16 +1,30 @@
-"""The Celery application factory, queue settings and task names: the only place that knows how messages travel.
+"""The Celery application, its settings and how a worker is tended: the only place that knows how messages travel.
 
 A message is a hint. Every setting that is not Celery's default has its reason here; measured on Celery 5.7.0,
 kombu 5.7.0 and Redis 7.0.
 """
 
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
-from celery import Celery
+from billiard import current_process
+from celery import Celery, signals
+from celery.worker import state as celery_state
 from kombu.exceptions import OperationalError
 
+from shared import presence
 from shared.errors import BrokerError
 from shared.job import Frozen, Name
+from shared.lease import give_back
+from shared.ledger import UNREACHABLE, Ledger
+from shared.presence import Post, Presence
+
+logger = logging.getLogger(__name__)
 
 SHARD_TASK: Final = "shard.write"
 SHARD_QUEUE: Final = "shards"
@@ -104,6 +118,71 @@ class Broker:
             self._app.send_task(task, args=[content], queue=queue, task_id=task_id, retry=False, ignore_result=True)
         except (OperationalError, OSError) as error:
             raise BrokerError(f"cannot send {task_id} to the queue {queue!r}: {error}") from error
+
+
+def parent_pid() -> int:
+    """The process id of the worker's parent process, seen from any process of its pool."""
+    return os.getpid() if current_process()._name == "MainProcess" else os.getppid()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Station:
+    """A worker or trainer, as its parent process tends it; times in seconds.
+
+    `finish_s` is what its children get to finish when asked to stop, `stop_s` when the parent ends whatever is left;
+    `scopes` lists the scopes of the ledger in which they may hold a lease.
+    """
+
+    kind: str
+    queue: str
+    ledger: Callable[[], Ledger]
+    scopes: Callable[[], list[str]]
+    heartbeat_file: Path | None
+    finish_s: float
+    stop_s: float
+
+
+def tend(station: Station) -> None:
+    """Have the parent process of this Celery worker beat, watch itself, and stop within its time.
+
+    A plain SIGTERM is Celery's warm shutdown: it takes no new message, waits for its tasks, and exits as soon as they
+    end. The soft shutdown (REMAP_SIGTERM) always sleeps its whole time-out, and tells only afterwards (DECISIONS).
+    """
+    # Having a receiver keeps Celery from setting the level and handlers of the root logger anew.
+    signals.setup_logging.connect(lambda **_: logging.getLogger("celery").setLevel("WARNING"), weak=False)
+    started: list[Presence] = []
+
+    def announce(sender: Any, **_: Any) -> None:
+        presence.forget_stop(os.getpid())
+        name, slots = presence.worker_name(os.getpid()), sender.controller.concurrency
+        post = Post(
+            name=name, kind=station.kind, queue=station.queue, slots=slots, heartbeat_file=station.heartbeat_file
+        )
+        started.append(Presence(station.ledger(), post, is_idle=lambda: not celery_state.active_requests))
+        started[0].start()
+
+    def stop(**_: Any) -> None:
+        presence.ask_children_to_stop(os.getpid(), within_s=station.finish_s)
+        threading.Thread(target=_end_in_time, args=(station,), daemon=True).start()
+
+    def leave(**_: Any) -> None:
+        for one in started:
+            one.stop()
+        presence.forget_stop(os.getpid())
+
+    signals.worker_ready.connect(announce, weak=False)
+    signals.worker_shutting_down.connect(stop, weak=False)
+    signals.worker_shutdown.connect(leave, weak=False)
+
+
+def _end_in_time(station: Station) -> None:
+    """Give back what frozen children hold and end this process, when its time is over."""
+    threading.Event().wait(station.stop_s)
+    try:
+        give_back(station.ledger(), station.scopes(), presence.worker_name(os.getpid()))
+    except UNREACHABLE:
+        logger.warning("leases_left_to_expire")
+    os._exit(1)
 
 
 def _with_tls_check(broker_url: str) -> str:

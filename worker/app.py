@@ -3,25 +3,18 @@
 An entry point: importing it reads the settings and sets up logging.
 """
 
-import logging
 import os
-import threading
 from functools import cache
 from typing import Any
 
-from billiard import current_process
-from celery import signals
-from celery.worker import state as celery_state
-
 from shared import faults, logs, presence
-from shared.broker import SHARD_QUEUE, SHARD_TASK, celery_app
-from shared.lease import LeaseTerms, give_back
-from shared.ledger import UNREACHABLE, Ledger, connect, job_scope
-from shared.presence import Post, Presence
+from shared.broker import SHARD_QUEUE, SHARD_TASK, Station, celery_app, parent_pid, tend
+from shared.lease import LeaseTerms
+from shared.ledger import Ledger, connect, job_scope
 from shared.storage import Storage
 from worker.isolate import Limits
 from worker.settings import WorkerSettings
-from worker.task import Bench, do_task, parent_pid_of
+from worker.task import Bench, do_task
 
 settings = WorkerSettings()
 logs.set_up(settings.log_format, settings.log_level)
@@ -39,7 +32,7 @@ def bench() -> Bench:
 @cache
 def _bench_of(_pid: int) -> Bench:
     """Made once a process, so that a child forked later never uses its parent's connections."""
-    parent = parent_pid_of(current_process()._name)
+    parent = parent_pid()
     return Bench(
         storage=Storage(settings.store),
         data_root=settings.data_root,
@@ -59,47 +52,15 @@ def write_shard_task(message: Any) -> None:
     do_task(message, bench())
 
 
-@signals.setup_logging.connect
-def _keep_our_logging(**_: Any) -> None:
-    """Having a receiver keeps Celery from setting the level and handlers of the root logger anew."""
-    logging.getLogger("celery").setLevel("WARNING")
-
-
-@signals.worker_ready.connect
-def _announce(sender: Any, **_: Any) -> None:
-    presence.forget_stop(os.getpid())
-    post = Post(
-        name=bench().worker,
+tend(
+    Station(
         kind="worker",
         queue=SHARD_QUEUE,
-        slots=sender.controller.concurrency,
+        ledger=lambda: bench().ledger,
+        scopes=lambda: [job_scope(job) for job in bench().storage.list_names("jobs")],
         heartbeat_file=settings.heartbeat_file,
+        # A child gives back at its next picture after this; the rest is for one slow picture.
+        finish_s=settings.soft_stop_s * 0.75,
+        stop_s=settings.soft_stop_s,
     )
-    app.presence = Presence(bench().ledger, post, is_idle=lambda: not celery_state.active_requests)
-    app.presence.start()
-
-
-# A plain SIGTERM is Celery's warm shutdown: it takes no new message, waits for its tasks, and exits as soon as they
-# end. The soft shutdown (REMAP_SIGTERM) always sleeps its whole time-out, and tells only afterwards (DECISIONS).
-@signals.worker_shutting_down.connect
-def _stop(**_: Any) -> None:
-    presence.ask_children_to_stop(os.getpid(), within_s=settings.soft_stop_s * 0.75)
-    threading.Thread(target=_end_in_time, daemon=True).start()
-
-
-def _end_in_time() -> None:
-    """Give back what frozen children hold and end this process, when the soft time is over."""
-    threading.Event().wait(settings.soft_stop_s)
-    try:
-        ledger: Ledger = bench().ledger
-        jobs = Storage(settings.store).list_names("jobs")
-        give_back(ledger, [job_scope(job) for job in jobs], bench().worker)
-    except UNREACHABLE:
-        pass
-    os._exit(1)
-
-
-@signals.worker_shutdown.connect
-def _leave(**_: Any) -> None:
-    app.presence.stop()
-    presence.forget_stop(os.getpid())
+)

@@ -5,7 +5,6 @@ what is raised into a release with its reason. It never retries; only the reconc
 """
 
 import logging
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -146,8 +145,3 @@ def _attempt(task: ShardTask, job: Job, lease: Lease, attempt: int, bench: Bench
         return write()
     with isolated(job, bench.data_root, bench.limits, bench.fault) as prepare:
         return write(prepare=prepare)
-
-
-def parent_pid_of(process_name: str) -> int:
-    """The process id of the pool's parent, seen from any of its processes."""
-    return os.getpid() if process_name == "MainProcess" else os.getppid()
