@@ -12,6 +12,7 @@ from shared.broker import SHARD_QUEUE, SHARD_TASK, Station, celery_app, parent_p
 from shared.lease import LeaseTerms
 from shared.ledger import Ledger, connect, job_scope
 from shared.storage import Storage
+from worker.image import use_one_thread
 from worker.isolate import Limits
 from worker.settings import WorkerSettings
 from worker.task import Bench, do_task
@@ -32,6 +33,7 @@ def bench() -> Bench:
 @cache
 def _bench_of(_pid: int) -> Bench:
     """Made once a process, so that a child forked later never uses its parent's connections."""
+    use_one_thread()
     parent = parent_pid()
     return Bench(
         storage=Storage(settings.store),

@@ -37,6 +37,11 @@ _SCALED: Final = (
 )
 
 
+def use_one_thread() -> None:
+    """Keep OpenCV to the calling thread: a worker is one process of many, and its pool of threads dies at a fork."""
+    cv2.setNumThreads(1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """Where an upright picture of (width, height) pixels comes to lie in the square of `size` pixels."""

@@ -26,6 +26,7 @@ from pydantic import TypeAdapter
 
 from shared import faults
 from shared.job import Job, PathPair
+from worker.image import use_one_thread
 from worker.prepare import PreparedExample, Quarantine, prepare_example, quarantine, recipe_of
 
 logger = logging.getLogger(__name__)
@@ -127,6 +128,7 @@ def _write_line(pipe: IO[bytes] | None, text: str) -> None:
 def _serve(data_root: Path, memory_mb: int, fault: str) -> None:
     """The child's side: prepare what is asked until the pipe ends."""
     faults.arm(fault)
+    use_one_thread()
     resource.setrlimit(resource.RLIMIT_AS, (memory_mb * 2**20, memory_mb * 2**20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     job = Job.model_validate_json(sys.stdin.buffer.readline())
