@@ -164,6 +164,16 @@ class Learner:
         return average
 
 
+def in_precision(precision: str, build: Callable[[], keras.Model]) -> keras.Model:
+    """A network whose layers compute in `precision`, the name of a Keras dtype policy."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(precision)
+    try:
+        return build()
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
 def normalize(pictures: Any) -> Any:
     """uint8 [B, H, W, 3] -> float32 in [-1, 1]."""
     return tf.cast(pictures, tf.float32) * (1 / 127.5) - 1.0

@@ -5,9 +5,11 @@ Running it again goes on where the last attempt stopped: training from its check
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import cv2
+import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
@@ -23,7 +25,7 @@ from trainer.augment import Recipe
 from trainer.batches import batches_from_memory, batches_from_shards
 from trainer.dataset import Examples, check_shards, fits_in_memory, read_examples, shard_urls
 from trainer.evaluate import truth_from_store
-from trainer.model import priors
+from trainer.model import build_model, priors
 from trainer.pictures import pictures_of, truth_of
 from trainer.release import ReleaseRequest, release
 from trainer.rerun import export_run
@@ -103,7 +105,9 @@ def _train_and_release(
     dataset = load_training_set(request, manifest, storage=storage, batch=batch, cache_mb=settings.cache_mb)
     show_batches(storage, request.run, dataset.batches(0), manifest.labels)
     trained_s = time.monotonic()
-    trained = train(request, dataset, strategy=strategy, storage=storage, guard=guard)
+    trained = train(
+        request, dataset, strategy=strategy, storage=storage, guard=guard, build=_network_of(request, manifest)
+    )
     released_s = time.monotonic()
     seconds = {"read": round(trained_s - read_s, 1), "train": round(released_s - trained_s, 1)}
     metrics = release(
@@ -122,6 +126,16 @@ def _train_and_release(
     )
     seconds["release"] = round(time.monotonic() - released_s, 1)
     return metrics, {"seconds": seconds, "training": _training_facts(trained, strategy.num_replicas_in_sync)}
+
+
+def _network_of(request: RunSpec, manifest: Manifest) -> Callable[[], keras.Model]:
+    return lambda: build_model(
+        len(manifest.labels),
+        manifest.image_size,
+        request.model,
+        backbone=request.backbone,
+        weights=request.weights,
+    )
 
 
 def load_training_set(

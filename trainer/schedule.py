@@ -71,5 +71,9 @@ def plan_schedule(*, pictures: int, global_batch: int, epochs: int | None, rate:
 
 
 def fit_to_time(schedule: Schedule, *, step_s: float, done: int, left_s: float) -> Schedule:
-    """`schedule` shortened to what `left_s` seconds allow at `step_s` seconds a step, with `done` steps done."""
-    return schedule.model_copy(update={"steps": max(done + 1, min(schedule.steps, done + int(left_s / step_s)))})
+    """`schedule` shortened to what `left_s` seconds allow at `step_s` seconds a step, with `done` steps done.
+
+    Never longer: a late run would else be given one more step for ever.
+    """
+    affordable = max(done + 1, done + int(left_s / step_s))
+    return schedule.model_copy(update={"steps": min(schedule.steps, affordable)})

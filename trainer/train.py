@@ -26,8 +26,8 @@ from trainer.checkpoint import Arrays, Progress, load_checkpoint, save_checkpoin
 from trainer.dataset import Examples
 from trainer.epoch import EpochSums, input_hint, results_csv
 from trainer.evaluate import AveragePrecision, average_precision, detect_all, keras_detector
-from trainer.learner import Learner, load_average
-from trainer.model import build_model, priors
+from trainer.learner import Learner, in_precision, load_average
+from trainer.model import priors
 from trainer.schedule import Schedule, plan_schedule
 from trainer.watching import Scalars
 
@@ -67,7 +67,13 @@ class Trained:
 
 
 def train(
-    spec: RunSpec, dataset: TrainingSet, *, strategy: tf.distribute.Strategy, storage: Storage, guard: Guard
+    spec: RunSpec,
+    dataset: TrainingSet,
+    *,
+    strategy: tf.distribute.Strategy,
+    storage: Storage,
+    guard: Guard,
+    build: Callable[[], keras.Model],
 ) -> Trained:
     """Train a detector to the end of its schedule, from its newest checkpoint if it has one.
 
@@ -77,6 +83,7 @@ def train(
         strategy: Over which replicas.
         storage: Where its checkpoints are kept.
         guard: Asked before every step.
+        build: Makes the network, with fresh or published weights.
 
     Returns:
         The trained network: the weights of the best validation, or the last ones where there is none.
@@ -85,14 +92,20 @@ def train(
         TrainingError: The loss is not finite; the batch's files are named.
         StopRequested: Asked to stop; the checkpoint is saved.
     """
-    return _Run(spec, dataset, strategy, storage, guard).train()
+    return _Run(spec, dataset, strategy, storage, guard, build).train()
 
 
 class _Run:
     """A run under way: the learner, where it stands, and the network that its averaged weights are judged in."""
 
     def __init__(
-        self, spec: RunSpec, dataset: TrainingSet, strategy: tf.distribute.Strategy, storage: Storage, guard: Guard
+        self,
+        spec: RunSpec,
+        dataset: TrainingSet,
+        strategy: tf.distribute.Strategy,
+        storage: Storage,
+        guard: Guard,
+        build: Callable[[], keras.Model],
     ) -> None:
         self._spec, self._dataset, self._storage, self._guard = spec, dataset, storage, guard
         self._strategy = strategy
@@ -100,8 +113,8 @@ class _Run:
         keras.utils.set_random_seed(spec.seed)
         anchors = priors(dataset.image_size)
         spread = self._batches(0).element_spec
-        self._learner = Learner(lambda: self._build(spec.precision), anchors, strategy, spread)
-        self._model = self._build("float32")
+        self._learner = Learner(lambda: in_precision(spec.precision, build), anchors, strategy, spread)
+        self._model = build()
         self._detect = keras_detector(self._model, anchors)
         self._progress = Progress(identity=_identity(spec, dataset, self._batch), seed=spec.seed)
         self._best: NDArray[np.float32] | None = None
@@ -109,20 +122,6 @@ class _Run:
         self._budget = TimeBudget(spec.max_minutes)
         self._scalars = Scalars(storage, spec.run)
         self._saved_s = time.monotonic()
-
-    def _build(self, precision: str) -> keras.Model:
-        before = keras.config.dtype_policy()
-        keras.config.set_dtype_policy(precision)
-        try:
-            return build_model(
-                len(self._dataset.labels),
-                self._dataset.image_size,
-                self._spec.model,
-                backbone=self._spec.backbone,
-                weights=self._spec.weights,
-            )
-        finally:
-            keras.config.set_dtype_policy(before)
 
     def train(self) -> Trained:
         """See `trainer.train.train`."""

@@ -1,4 +1,3 @@
-import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,6 +37,23 @@ def training_set(examples: Examples, *, batch: int, seed: int = 0, validation: E
     )
 
 
+def small_network() -> keras.Model:
+    """Two normalized convolutions and outputs of the detector's form on 64 px."""
+    pictures = keras.Input((SIDE, SIDE, 3))
+    x = pictures
+    for _ in range(3):
+        x = keras.layers.Conv2D(8, 3, strides=2, padding="same", use_bias=False)(x)
+        x = keras.layers.ReLU(6.0)(BatchNorm()(x))
+    levels = [x, keras.layers.MaxPooling2D(2)(x), keras.layers.MaxPooling2D(4)(x)]
+    outputs = {
+        name: keras.layers.Concatenate(axis=1)(
+            [keras.layers.Reshape((-1, size))(keras.layers.Conv2D(size, 1)(level)) for level in levels]
+        )
+        for name, size in (("boxes", 4), ("scores", 2))
+    }
+    return keras.Model(pictures, outputs)
+
+
 def trained(
     store: Path, *, replicas: int = 1, batch: int = 4, guard: Any = None, epochs: int = 2, **more: Any
 ) -> Trained:
@@ -49,6 +65,7 @@ def trained(
         strategy=make_strategy(replicas),
         storage=Storage(str(store)),
         guard=guard or Unguarded(),
+        build=small_network,
     )
 
 
@@ -67,23 +84,6 @@ class StopsAfter:
 
     def before_publish(self) -> None:
         pass
-
-
-def small_network() -> keras.Model:
-    """Two normalized convolutions and outputs of the detector's form on 64 px."""
-    pictures = keras.Input((SIDE, SIDE, 3))
-    x = pictures
-    for _ in range(3):
-        x = keras.layers.Conv2D(8, 3, strides=2, padding="same", use_bias=False)(x)
-        x = keras.layers.ReLU(6.0)(BatchNorm()(x))
-    levels = [x, keras.layers.MaxPooling2D(2)(x), keras.layers.MaxPooling2D(4)(x)]
-    outputs = {
-        name: keras.layers.Concatenate(axis=1)(
-            [keras.layers.Reshape((-1, size))(keras.layers.Conv2D(size, 1)(level)) for level in levels]
-        )
-        for name, size in (("boxes", 4), ("scores", 2))
-    }
-    return keras.Model(pictures, outputs)
 
 
 def learned(
@@ -149,13 +149,16 @@ def test_a_checkpoint_of_another_request_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_is_not_finite_stops_with_the_names_of_its_pictures(tmp_path: Path) -> None:
+    wild = RunSpec(run="r", job="j", model="nano", epochs=50, batch=4).model_copy(update={"learning_rate": 1e30})
     with pytest.raises(TrainingError, match=r"drawn_\d{3}\.png"):
-        trained(tmp_path, epochs=50, learning_rate=1.0, guard=Poison())
-
-
-class Poison(StopsAfter):
-    def __init__(self) -> None:
-        self.left = math.inf  # type: ignore[assignment]
+        train(
+            wild,
+            training_set(drawn_examples(12), batch=4),
+            strategy=make_strategy(1),
+            storage=Storage(str(tmp_path)),
+            guard=Unguarded(),
+            build=small_network,
+        )
 
 
 def test_a_set_smaller_than_a_batch_and_without_boxes_trains(tmp_path: Path) -> None:
@@ -174,6 +177,7 @@ def test_a_set_smaller_than_a_batch_and_without_boxes_trains(tmp_path: Path) -> 
         strategy=make_strategy(1),
         storage=Storage(str(tmp_path)),
         guard=Unguarded(),
+        build=small_network,
     )
     assert done.progress.step == 2
     assert done.progress.best_map is None
@@ -181,7 +185,20 @@ def test_a_set_smaller_than_a_batch_and_without_boxes_trains(tmp_path: Path) -> 
 
 
 def test_time_bounds_the_steps_and_the_rate_still_ends_low(tmp_path: Path) -> None:
-    done = trained(tmp_path, epochs=100_000, max_minutes=0.1)
+    done = trained(tmp_path, epochs=100_000, max_minutes=0.05)
     assert done.progress.schedule is not None
     assert done.progress.step == done.progress.schedule.steps < 10_000
     assert done.progress.rows[-1].learning_rate < 0.02 * done.progress.schedule.peak_rate
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_trains_to_finite_float32_weights(tmp_path: Path, precision: str) -> None:
+    done = trained(tmp_path, epochs=1, precision=precision)
+    assert np.isfinite(weights(done)).all()
+    assert weights(done).dtype == np.float32
+
+
+def test_training_stops_when_the_asked_precision_is_reached(tmp_path: Path) -> None:
+    done = trained(tmp_path, epochs=50, stop_at_map=1e-6)
+    assert done.progress.step < 150
+    assert (done.progress.rows[-1].val_map50 or 0) >= 1e-6
