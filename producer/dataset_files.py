@@ -4,6 +4,7 @@ Called by the reconciler when every shard is done or failed. The manifest is wri
 Whatever grows with the number of pictures is streamed, one shard at a time.
 """
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -49,6 +50,21 @@ def dataset_files(job: Job, receipts: Iterable[ShardReceipt], storage: Storage) 
         storage.write(paths.dataset_info, canonical_json(dataset_info(job, manifest)).encode())
     storage.write(paths.manifest, manifest.to_json().encode())
     return manifest
+
+
+def check_annotations(storage: Storage, receipt: ShardReceipt) -> None:
+    """Hold a shard's annotations against its receipt; a dry shard has none.
+
+    Raises:
+        ShardError: They are absent or differ.
+    """
+    if receipt.annotations_sha256 is None:
+        return
+    key = JobPaths(receipt.job).shard_annotations(receipt.shard)
+    content = storage.read_or_none(key)
+    if content is None or hashlib.sha256(content).hexdigest() != receipt.annotations_sha256:
+        found = "no file" if content is None else "other content"
+        raise ShardError(f"{storage.url(key)}: expected the annotations of the receipt, found {found}")
 
 
 def _manifest(job: Job, receipts: Sequence[ShardReceipt]) -> Manifest:

@@ -10,7 +10,7 @@ import uuid
 from itertools import islice, repeat
 from typing import Final
 
-from producer.dataset_files import dataset_files
+from producer.dataset_files import check_annotations, dataset_files
 from producer.feed import in_turn, send_shard, shard_message_id, window
 from producer.runs import RunKeeper
 from producer.settings import ProducerSettings
@@ -254,6 +254,7 @@ class Reconciler:
                 if receipt is None:
                     raise ShardError(f"{shard}: noted as done, but there is no receipt")
                 check_shard(self.storage, receipt, with_digest=receipt.attempt > 1)
+                check_annotations(self.storage, receipt)
                 receipts.append(receipt)
             except ShardError as error:
                 logger.error("shard_done_again", extra={"job": name, "shard": shard, "reason": str(error)})

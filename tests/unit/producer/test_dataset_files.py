@@ -1,9 +1,10 @@
+import hashlib
 import json
 from pathlib import Path
 
 import pytest
 
-from producer.dataset_files import dataset_files
+from producer.dataset_files import check_annotations, dataset_files
 from producer.plan import PlanLines, plan_job
 from shared.errors import ShardError
 from shared.job import Job, JobSpec, ShardTask, canonical_json
@@ -51,8 +52,9 @@ class Finished:
             ],
             "annotations": [{"id": number * 1000, "image_id": number, "category_id": 1} for number in ids],
         }
+        annotations = canonical_json(sidecar).encode()
         if not self.job.spec.dry:
-            self.storage.write(PATHS.shard_annotations(task.shard), canonical_json(sidecar).encode())
+            self.storage.write(PATHS.shard_annotations(task.shard), annotations)
         again = [finding for pair in task.pairs if pair.image == "07.jpg" for finding in (ZERO_AREA, BY_PIXELS)]
         return ShardReceipt(
             job="job",
@@ -64,7 +66,7 @@ class Finished:
             attempt=1,
             size_bytes=None if self.job.spec.dry else 100,
             sha256=None if self.job.spec.dry else "0" * 64,
-            annotations_sha256=None,
+            annotations_sha256=None if self.job.spec.dry else hashlib.sha256(annotations).hexdigest(),
             written=len(ids),
             quarantined=0,
             background=0,
@@ -156,6 +158,17 @@ def test_a_shard_without_its_annotations_stops_before_the_manifest(finished: Fin
     with pytest.raises(ShardError, match=finished.receipts[0].shard):
         dataset_files(finished.job, finished.receipts, finished.storage)
     assert not finished.storage.exists(PATHS.manifest)
+
+
+def test_annotations_that_differ_from_the_receipt_are_refused(finished: Finished) -> None:
+    receipt = finished.receipts[0]
+    check_annotations(finished.storage, receipt)
+    finished.storage.write(PATHS.shard_annotations(receipt.shard), b"{}")
+    with pytest.raises(ShardError, match="found other content"):
+        check_annotations(finished.storage, receipt)
+    finished.storage.remove(PATHS.shard_annotations(receipt.shard))
+    with pytest.raises(ShardError, match="found no file"):
+        check_annotations(finished.storage, receipt)
 
 
 def test_features_are_those_of_the_record(finished: Finished) -> None:
