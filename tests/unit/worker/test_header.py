@@ -135,6 +135,15 @@ def test_what_is_no_picture_is_described(content: bytes, described: str) -> None
         read_header(content, max_pixels=CAP)
 
 
+def test_png_chunk_that_claims_more_than_the_file_holds_is_refused_before_decoding() -> None:
+    content = encode(PICTURE, "PNG")
+    at = content.index(b"IDAT")
+    claimed = content[: at - 4] + struct.pack(">I", 2**31 - 1) + content[at:]
+    with pytest.raises(ImageError, match="ends within a chunk"):
+        read_header(claimed, max_pixels=CAP)
+    assert read_header(content + b"trailing bytes", max_pixels=CAP).width == 61
+
+
 def headers_of_prefixes(content: bytes) -> list[ImageHeader]:
     headers = []
     for end in range(len(content)):
