@@ -1,24 +1,18 @@
 """`python -m producer` (or `producer`): jobs from the command line, and the service that keeps them going."""
 
-import json
 import signal
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
 
-from producer import control, service, texts
-from producer.doctor import examine
-from producer.launch import Launch, go_on, launch, lint_pixels
-from producer.lint import lint_folder
-from producer.lint_csv import lint_rows
-from producer.lint_report import lint_report
+from producer import control, look, service
+from producer.launch import go_on, launch
 from producer.options import (
     BackgroundOption,
+    JobName,
     JsonOption,
     RenameOption,
     ResizeOption,
@@ -31,14 +25,22 @@ from producer.options import (
     shares,
     words,
 )
-from producer.settings import ProducerSettings
-from producer.state import JobStatus, job_names, job_status, load_job
+from producer.session import (
+    EXIT_ERROR,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    end,
+    how_to,
+    out,
+    reachable_ledger,
+    read_settings,
+    screen_console,
+)
+from producer.state import load_job
 from producer.submit import Request
-from producer.watch import Screen
-from shared import faults, logs
+from shared import logs
 from shared.errors import PipelineError
 from shared.job import JobSpec, RunSpec
-from shared.ledger import Ledger, connect
 from shared.storage import Storage
 
 app = typer.Typer(
@@ -48,12 +50,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="From a folder of Pascal-VOC photos to an int8 TFLite detector: submit jobs, watch them, keep them going.",
 )
-screen_console = Console(stderr=True)
-out = Console()
-
-EXIT_ERROR, EXIT_USAGE, EXIT_FAILED, EXIT_CANCELLED, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
-
-JobName = Annotated[str, typer.Argument(help="The job's name.")]
+app.add_typer(look.app)
 
 
 @app.command(name="submit")
@@ -126,77 +123,8 @@ def submit_command(  # the command line's options, each passed on by name
         max_drop=max_drop,
     )
     request = Request(dataset=dataset, name=job, spec=spec, run=run if train else None, strict=strict)
-    how = _how(_settings(store), local=local, wait=wait, workers=workers)
-    _end(launch(request, how), how.settings, as_json=as_json)
-
-
-@app.command()
-def lint(
-    dataset: Annotated[Path, typer.Argument(help="Folder with images and Pascal-VOC XML.")],
-    image_size: SizeOption = 320,
-    resize: ResizeOption = "stretch",
-    split: SplitOption = "80/10/10",
-    classes: Annotated[str | None, typer.Option(help="As for submit.")] = None,
-    ignore_classes: Annotated[str, typer.Option(help="As for submit.")] = "",
-    rename: RenameOption = None,
-    unknown: UnknownOption = "error",
-    background: BackgroundOption = "none",
-    pixels: Annotated[bool, typer.Option("--pixels", help="Let workers open every picture too.")] = False,
-    csv: Annotated[Path | None, typer.Option(help="Write every finding into this file.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on any finding.")] = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Say what is in a folder and what would be mended, dropped or set aside. Writes nothing but --csv.
-
-    Example: [bold]producer lint ~/photos --csv lint.csv[/bold]
-
-    Exit code 0: it can be used; 1: a finding stops a submit (with --strict: any finding).
-    """
-    spec = JobSpec(
-        image_size=image_size,
-        resize=resize,
-        split=shares(split),
-        classes=tuple(words(classes)) if classes is not None else None,
-        ignore_classes=tuple(words(ignore_classes)),
-        rename=renamed(rename),
-        unknown=unknown,
-        background=background,
-        dry=True,
-    )
-    with Screen(screen_console) as screen:
-        linted = lint_folder(dataset, spec=spec, progress=screen.stage, data_root=None)
-    findings = list(linted.findings)
-    if pixels:
-        request = Request(dataset=dataset, name=None, spec=spec, run=None)
-        how = _how(_settings(store), local=False, wait=True, workers=2)
-        findings = lint_pixels(request, how, findings)
-    report = lint_report(linted, findings)
-    if csv is not None:
-        csv.write_text("".join(f"{row}\r\n" for row in lint_rows(findings)), encoding="utf-8", newline="")
-    if as_json:
-        typer.echo(json.dumps(report.to_dict(), indent=2))
-    else:
-        out.print(report.render())
-    if any(strict or finding.rank == "error" for finding in findings):
-        raise typer.Exit(EXIT_ERROR)
-
-
-@app.command()
-def doctor(store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """Check broker, store, data root, workers and versions, and say what to do.
-
-    Example: [bold]producer doctor[/bold]
-
-    Exit code 0: all is well; 1: something is not.
-    """
-    checks = examine(_settings(store))
-    if as_json:
-        typer.echo(json.dumps([asdict(check) for check in checks], indent=2))
-    else:
-        out.print(texts.checks_table(checks))
-    if not all(check.is_well for check in checks):
-        raise typer.Exit(EXIT_ERROR)
+    how = how_to(read_settings(store), local=local, wait=wait, workers=workers)
+    end(launch(request, how), how.settings, as_json=as_json)
 
 
 @app.command()
@@ -211,68 +139,8 @@ def resume(
 
     Example: [bold]producer resume bccd --store out --wait[/bold]
     """
-    how = _how(_settings(store), local=False, wait=wait, workers=workers)
-    _end(go_on(job, how), how.settings, as_json=as_json)
-
-
-def _how(settings: ProducerSettings, *, local: bool, wait: bool, workers: int) -> Launch:
-    is_local = local or settings.broker_url is None
-    return Launch(settings=settings, local=is_local, wait=wait, workers=workers, console=screen_console)
-
-
-def _end(status: JobStatus, settings: ProducerSettings, *, as_json: bool) -> None:
-    """Print how a job ended, and exit with the code that says so."""
-    storage = Storage(settings.store)
-    if as_json:
-        typer.echo(json.dumps(status.as_json(), indent=2))
-    elif status.state == "DONE":
-        texts.print_result(status, storage, out)
-    if status.state == "FAILED" or status.failed:
-        screen_console.print(texts.failure_text(status, storage), highlight=False, soft_wrap=True)
-        raise typer.Exit(EXIT_FAILED)
-    if status.state == "CANCELLED":
-        screen_console.print(f"{status.job} was cancelled; `producer retry {status.job}` goes on with it")
-        raise typer.Exit(EXIT_CANCELLED)
-
-
-@app.command(name="status")
-def status_command(
-    job: Annotated[str | None, typer.Argument(help="One job; default: all.")] = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Say where one job, or every job, stands.
-
-    Example: [bold]producer status bccd --json[/bold]
-    """
-    settings = _settings(store)
-    statuses = _statuses(settings, [job] if job else None)
-    if as_json:
-        rows = [status.as_json() for status in statuses]
-        typer.echo(json.dumps(rows[0] if job else rows, indent=2))
-    elif job:
-        out.print(texts.status_text(statuses[0]), highlight=False)
-    else:
-        out.print(texts.jobs_table(statuses))
-
-
-@app.command(name="list")
-def list_command(store: StoreOption = None, as_json: JsonOption = False) -> None:
-    """List all jobs of the store.
-
-    Example: [bold]producer list --store out[/bold]
-    """
-    status_command(None, store, as_json)
-
-
-@app.command()
-def watch(job: JobName, store: StoreOption = None) -> None:
-    """Show a job's progress until it ends. Only looks; Ctrl-C stops looking, not the job.
-
-    Example: [bold]producer watch bccd[/bold]
-    """
-    settings = _settings(store)
-    _end(service.watch(job, settings, screen_console), settings, as_json=False)
+    how = how_to(read_settings(store), local=False, wait=wait, workers=workers)
+    end(go_on(job, how), how.settings, as_json=as_json)
 
 
 @app.command()
@@ -281,8 +149,8 @@ def cancel(job: JobName, store: StoreOption = None) -> None:
 
     Example: [bold]producer cancel bccd[/bold]
     """
-    settings = _settings(store)
-    out.print(control.cancel(Storage(settings.store), _ledger(settings), job))
+    settings = read_settings(store)
+    out.print(control.cancel(Storage(settings.store), reachable_ledger(settings), job))
 
 
 @app.command()
@@ -291,8 +159,8 @@ def retry(job: JobName, store: StoreOption = None) -> None:
 
     Example: [bold]producer retry bccd[/bold]
     """
-    settings = _settings(store)
-    out.print(control.retry(Storage(settings.store), _ledger(settings), job))
+    settings = read_settings(store)
+    out.print(control.retry(Storage(settings.store), reachable_ledger(settings), job))
 
 
 @app.command()
@@ -305,11 +173,11 @@ def rm(
 
     Example: [bold]producer rm bccd --yes[/bold]
     """
-    settings = _settings(store)
+    settings = read_settings(store)
     load_job(Storage(settings.store), job)
     if not yes:
         typer.confirm(f"Remove jobs/{job} and its run from {settings.store}?", abort=True)
-    out.print(control.remove(Storage(settings.store), _ledger(settings), job))
+    out.print(control.remove(Storage(settings.store), reachable_ledger(settings), job))
 
 
 @app.command()
@@ -318,32 +186,9 @@ def serve(store: StoreOption = None) -> None:
 
     Example: [bold]VOC_BROKER_URL=redis://localhost producer serve[/bold]
     """
-    settings = _settings(store)
+    settings = read_settings(store)
     logs.set_up(settings.log_format, settings.log_level)
     service.serve(settings)
-
-
-def _settings(store: str | None) -> ProducerSettings:
-    settings = ProducerSettings()
-    faults.arm(settings.fault)
-    return settings.model_copy(update={"store": store}) if store else settings
-
-
-def _ledger(settings: ProducerSettings) -> Ledger | None:
-    """The ledger if a broker is configured and answers."""
-    if settings.broker_url is None:
-        return None
-    ledger = Ledger(connect(settings.broker()))
-    if ledger.is_reachable():
-        return ledger
-    screen_console.print("Redis cannot be reached: this is what storage says")
-    return None
-
-
-def _statuses(settings: ProducerSettings, names: list[str] | None) -> list[JobStatus]:
-    storage, ledger = Storage(settings.store), _ledger(settings)
-    jobs = [load_job(storage, name) for name in names or job_names(storage)]
-    return [job_status(storage, ledger, job, settings.failed_share) for job in jobs]
 
 
 def main() -> None:

@@ -7,7 +7,10 @@ import typer
 
 from shared.errors import PlanError
 
-StoreOption = Annotated[str | None, typer.Option("--store", help="Folder or fsspec URL of the store; default: VOC_STORE.")]
+JobName = Annotated[str, typer.Argument(help="The job's name.")]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", help="Store: a folder or fsspec URL [dim](VOC_STORE)[/dim].")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end, with progress.")]
 WorkersOption = Annotated[int, typer.Option(min=1, help="Worker processes, where they run here.")]
