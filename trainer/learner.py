@@ -118,7 +118,7 @@ class Learner:
             normalizer = tf.maximum(normalizer, 1.0)
             loss = scale * (sums.score + BOX_WEIGHT * sums.box) / normalizer
         gradients = tape.gradient(loss, self._weights, unconnected_gradients="zero")
-        gradient = replica.all_reduce(tf.distribute.ReduceOp.SUM, _flat(gradients) / scale)
+        gradient = replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(_flat(gradients) / scale))
         # 1 but for published weights, `share` for those.
         self._update(gradient, rate * (1 + self._published * (share - 1)), count)
         return tf.stack([score, box]) / normalizer

@@ -10,6 +10,8 @@ REPLICAS = 4
 
 _cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(_cpu, [tf.config.LogicalDeviceConfiguration()] * REPLICAS)
+# A replica waits inside its collectives: with fewer threads than replicas (as on one core) all wait for ever.
+tf.config.threading.set_inter_op_parallelism_threads(2 * REPLICAS)
 cv2.setNumThreads(1)
 
 
