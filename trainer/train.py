@@ -188,10 +188,11 @@ class _Run:
             "epochs": schedule.epochs,
             "step": step,
             "steps": schedule.steps,
-            "loss": round(self._epoch.mean_loss, 4),
             "busy": round(self._epoch.busy, 3),
             "eta_s": round(self._budget.rest_s(schedule, step)),
         }
+        if self._epoch.steps:  # the guard keeps what it was told last: the epoch before, at the start of one
+            shown["loss"] = round(self._epoch.mean_loss, 4)
         measured = [row.val_map50 for row in self._progress.rows if row.val_map50 is not None]
         if measured:
             shown["val_map50"] = round(measured[-1], 4)
