@@ -58,14 +58,24 @@ def export_forms(
     Raises:
         ExportError: The converter made something clients do not load.
     """
-    files: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory(prefix="voc-export-") as folder:
         save_frozen(model, Path(folder))
-        for form in forms:
-            progress(form)
-            converted = _convert(Path(folder), form, calibration)
-            files[form] = with_metadata(converted, replace(model.description, form=form))
-            logger.info("form_exported", extra={"form": form, "size_bytes": len(files[form])})
+        return convert_forms(Path(folder), model.description, calibration, progress, forms)
+
+
+def convert_forms(
+    saved_model: Path,
+    description: ModelDescription,
+    calibration: Pictures,
+    progress: Callable[[Form], None],
+    forms: Sequence[Form] = FORMS,
+) -> dict[str, bytes]:
+    """As `export_forms`, from what `save_frozen` saved."""
+    files: dict[str, bytes] = {}
+    for form in forms:
+        progress(form)
+        files[form] = with_metadata(_convert(saved_model, form, calibration), replace(description, form=form))
+        logger.info("form_exported", extra={"form": form, "size_bytes": len(files[form])})
     return files
 
 
@@ -118,7 +128,7 @@ def _postprocess_function(num_classes: int) -> Any:
         )
         there = tf.cast(tf.range(MOST_DETECTIONS) < count, tf.float32)
         return (
-            tf.gather(boxes, rows)[None] * there[None, :, None],
+            tf.clip_by_value(tf.gather(boxes, rows), 0.0, 1.0)[None] * there[None, :, None],
             tf.cast(tf.gather(classes, rows), tf.float32)[None] * there[None],
             tf.gather(best, rows)[None] * there[None],
             tf.cast(count, tf.float32)[None],

@@ -2,11 +2,12 @@
 
 `TFLite_Detection_PostProcess` leaves the places past its count as they were in memory (its fast suppression does, the
 regular one would not; D-nms): clients that ignore the count see ghosts, and MediaPipe's score calibration stops at
-class ids such as -2147483648. Three selections behind the op put zeros there. They are added to the converted file, not
-to the network: there the int8 converter would quantize them, and a class tensor in steps of .00363 cannot say 2.
+class ids such as -2147483648. Three selections behind the op put zeros there. Boxes are cut at the picture's edge, too:
+MediaPipe drops those that reach far beyond it. All this is added to the converted file, not to the network: there the
+int8 converter would quantize it, and a class tensor in steps of .00363 cannot say 2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -18,8 +19,19 @@ from shared.errors import ExportError
 POSTPROCESS_OP: Final = b"TFLite_Detection_PostProcess"
 OUTPUT_ORDER: Final = ("boxes", "classes", "scores", "count")
 
-_SELECT: Final = schema.BuiltinOperator.SELECT_V2
 _LESS: Final = schema.BuiltinOperator.LESS
+_SELECT: Final = schema.BuiltinOperator.SELECT_V2
+_MAXIMUM: Final = schema.BuiltinOperator.MAXIMUM
+_MINIMUM: Final = schema.BuiltinOperator.MINIMUM
+
+# Of our own operators: the type and the value of their options, and which input goes on as the output.
+_OPTIONS: Final[dict[int, tuple[int, Callable[[], Any]]]] = {
+    _LESS: (schema.BuiltinOptions.LessOptions, schema.LessOptionsT),
+    _SELECT: (schema.BuiltinOptions.SelectV2Options, schema.SelectV2OptionsT),
+    _MAXIMUM: (schema.BuiltinOptions.MaximumMinimumOptions, schema.MaximumMinimumOptionsT),
+    _MINIMUM: (schema.BuiltinOptions.MaximumMinimumOptions, schema.MaximumMinimumOptionsT),
+}
+_GOES_ON: Final = {_SELECT: 1, _MAXIMUM: 0, _MINIMUM: 0}
 
 
 def postprocess_outputs(tree: Any) -> list[int]:
@@ -38,13 +50,14 @@ def postprocess_outputs(tree: Any) -> list[int]:
 
 
 def settle_outputs(tree: Any) -> None:
-    """Order the subgraph's outputs as the op's, each but the count behind its selection; names follow.
+    """Order the subgraph's outputs as the op's, cleared and cut; names follow.
 
     Clients that index by position rely on the order, and converters change it.
     """
     made = postprocess_outputs(tree)
     graph = tree.subgraphs[0]
-    settled = [*_cleared(tree, made), made[3]]
+    boxes, classes, scores = _cleared(tree, made)
+    settled = [_cut(tree, boxes), classes, scores, made[3]]
     moved = dict(zip(made, settled, strict=True))
     graph.outputs = np.asarray(settled, np.int32)
     for entry in tree.signatureDefs[0].outputs:
@@ -52,11 +65,21 @@ def settle_outputs(tree: Any) -> None:
 
 
 def sources_of_outputs(tree: Any) -> dict[int, int]:
-    """Of each of the subgraph's outputs, the tensor that its selection selects from; itself where it has none."""
+    """Of each of the subgraph's outputs, the tensor that `settle_outputs` made it from; itself where it did not."""
     codes = [max(code.builtinCode, code.deprecatedBuiltinCode) for code in tree.operatorCodes]
     graph = tree.subgraphs[0]
-    selected = {int(op.outputs[0]): int(op.inputs[1]) for op in graph.operators if codes[op.opcodeIndex] == _SELECT}
-    return {int(index): selected.get(int(index), int(index)) for index in graph.outputs}
+    made_from = {
+        int(op.outputs[0]): int(op.inputs[_GOES_ON[codes[op.opcodeIndex]]])
+        for op in graph.operators
+        if codes[op.opcodeIndex] in _GOES_ON
+    }
+    sources = {}
+    for output in map(int, graph.outputs):
+        source = output
+        while source in made_from:
+            source = made_from[source]
+        sources[output] = source
+    return sources
 
 
 def _cleared(tree: Any, made: Sequence[int]) -> list[int]:
@@ -74,6 +97,16 @@ def _cleared(tree: Any, made: Sequence[int]) -> list[int]:
         _operate(tree, _SELECT, [is_there, index, zero], kept)
         cleared.append(kept)
     return cleared
+
+
+def _cut(tree: Any, boxes: int) -> int:
+    """The boxes, no corner below 0 or above 1."""
+    shape, bounded = _shape_of(tree, boxes), boxes
+    for kind, name, bound in ((_MAXIMUM, "boxes_from_0", 0.0), (_MINIMUM, "boxes_to_1", 1.0)):
+        limit = _constant(tree, f"{name}_limit", np.asarray(bound, np.float32))
+        source, bounded = bounded, _tensor(tree, name, shape, schema.TensorType.FLOAT32)
+        _operate(tree, kind, [source, limit], bounded)
+    return bounded
 
 
 def _constant(tree: Any, name: str, values: NDArray[np.float32]) -> int:
@@ -98,11 +131,8 @@ def _operate(tree: Any, kind: int, inputs: Sequence[int], output: int) -> None:
     operator = schema.OperatorT()
     operator.opcodeIndex = _code(tree, kind)
     operator.inputs, operator.outputs = np.asarray(inputs, np.int32), np.asarray([output], np.int32)
-    if kind == _LESS:
-        operator.builtinOptionsType, operator.builtinOptions = schema.BuiltinOptions.LessOptions, schema.LessOptionsT()
-    else:
-        operator.builtinOptionsType = schema.BuiltinOptions.SelectV2Options
-        operator.builtinOptions = schema.SelectV2OptionsT()
+    operator.builtinOptionsType, make_options = _OPTIONS[kind]
+    operator.builtinOptions = make_options()
     tree.subgraphs[0].operators.append(operator)
 
 

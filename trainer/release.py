@@ -28,7 +28,7 @@ from shared.storage import Storage
 from trainer import gate, measure
 from trainer.description import ModelDescription
 from trainer.detections import Detections
-from trainer.export import CALIBRATION_IMAGES, TrainedModel, export_forms, save_frozen
+from trainer.export import CALIBRATION_IMAGES, TrainedModel, convert_forms, save_frozen
 from trainer.illustrate import Illustrated, best_score, illustrate
 from trainer.latency import median_ms
 from trainer.layer_error import layer_errors
@@ -169,14 +169,19 @@ class _Release:
 
     def _export(self) -> Mapping[str, bytes]:
         calibration = lambda: self._some("train", CALIBRATION_IMAGES)  # noqa: E731 - converted more than once
-        forms = export_forms(self._model, calibration, lambda form: self._guard.advance(phase="export", form=form))
-        self._files |= {f"model_{form}.tflite": content for form, content in forms.items()}
         with tempfile.TemporaryDirectory(prefix="voc-release-") as folder:
             self._model.keras_model.save(Path(folder, "model.keras"))
             save_frozen(self._model, Path(folder, "saved_model"))
+            forms = convert_forms(
+                Path(folder, "saved_model"),
+                self._model.description,
+                calibration,
+                lambda form: self._guard.advance(phase="export", form=form),
+            )
             for path in sorted(Path(folder).rglob("*")):
                 if path.is_file():
                     self._files[path.relative_to(folder).as_posix()] = path.read_bytes()
+        self._files |= {f"model_{form}.tflite": content for form, content in forms.items()}
         return forms
 
     def _detect(self, detectors: Mapping[str, Detector], split: Split) -> dict[str, DetectionsById]:

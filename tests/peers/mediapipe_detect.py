@@ -18,15 +18,17 @@ def main(model: str, pictures: list[str]) -> None:
     with vision.ObjectDetector.create_from_options(options) as detector:
         for image_id, picture in enumerate(pictures):
             for seen in detector.detect(mediapipe.Image.create_from_file(picture)).detections:
-                box, category = seen.bounding_box, seen.categories[0]
-                rows.append(
+                box = seen.bounding_box
+                # Detections of one and the same box are merged into one of several categories.
+                rows += [
                     {
                         "image_id": image_id,
                         "label": category.category_name,
                         "score": category.score,
                         "bbox": [box.origin_x, box.origin_y, box.width, box.height],
                     }
-                )
+                    for category in seen.categories
+                ]
     json.dump(rows, sys.stdout)
 
 
