@@ -26,6 +26,7 @@ from trainer.predict import Detector, fit
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(1800)]
 
+SCORE_STEP = 0.005
 SCRIPT = Path(__file__).with_name("mediapipe_detect.py")
 BCCD = Path(os.environ.get("VOC_BCCD", "../shared/data/bccd"))
 
@@ -89,14 +90,22 @@ def matched(first: Detections, second: Detections, score: float, iou: float) -> 
 
 
 def assert_same(theirs: Detections, ours: Detections) -> None:
-    """The same labels, scores and, within a pixel, boxes: MediaPipe gives whole pixels. Equal scores in any order."""
+    """The same labels, scores and, within a pixel, boxes: MediaPipe gives whole pixels. Equal scores in any order.
+
+    A score may differ by one step of int8 (1/256): MediaPipe carries its own build of the kernels.
+    """
     assert theirs.scores.size == ours.scores.size
-    np.testing.assert_allclose(theirs.scores, ours.scores, atol=1e-4)
-    near = np.abs(theirs.boxes[:, None] - ours.boxes[None]).max(axis=2) <= 1.01
+    np.testing.assert_allclose(theirs.scores, ours.scores, atol=SCORE_STEP)
+    near = np.abs(_corner_and_size(theirs)[:, None] - _corner_and_size(ours)[None]).max(axis=2) <= 1.01
     near &= theirs.class_ids[:, None] == ours.class_ids[None]
-    near &= np.abs(theirs.scores[:, None] - ours.scores[None]) <= 1e-4
+    near &= np.abs(theirs.scores[:, None] - ours.scores[None]) <= SCORE_STEP
     assert near.any(axis=0).all()
     assert near.any(axis=1).all()
+
+
+def _corner_and_size(seen: Detections) -> NDArray[np.float32]:
+    """(x, y, width, height): what MediaPipe rounds; the far corner is the sum of two roundings."""
+    return np.concatenate([seen.boxes[:, :2], seen.boxes[:, 2:] - seen.boxes[:, :2]], axis=1)
 
 
 @pytest.mark.parametrize("form", FORMS)
