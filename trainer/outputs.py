@@ -1,4 +1,4 @@
-"""The four outputs of a converted `.tflite`: put in their order, and cleared where nothing was detected.
+"""The four outputs of a converted `.tflite`: in their order, logits made scores, cleared where nothing was detected.
 
 `TFLite_Detection_PostProcess` leaves the places past its count as they were in memory (its fast suppression does, the
 regular one would not; D-nms): clients that ignore the count see ghosts, and MediaPipe's score calibration stops at
@@ -20,18 +20,20 @@ POSTPROCESS_OP: Final = b"TFLite_Detection_PostProcess"
 OUTPUT_ORDER: Final = ("boxes", "classes", "scores", "count")
 
 _LESS: Final = schema.BuiltinOperator.LESS
+_LOGISTIC: Final = schema.BuiltinOperator.LOGISTIC
 _SELECT: Final = schema.BuiltinOperator.SELECT_V2
 _MAXIMUM: Final = schema.BuiltinOperator.MAXIMUM
 _MINIMUM: Final = schema.BuiltinOperator.MINIMUM
 
 # Of our own operators: the type and the value of their options, and which input goes on as the output.
 _OPTIONS: Final[dict[int, tuple[int, Callable[[], Any]]]] = {
+    _LOGISTIC: (schema.BuiltinOptions.NONE, lambda: None),
     _LESS: (schema.BuiltinOptions.LessOptions, schema.LessOptionsT),
     _SELECT: (schema.BuiltinOptions.SelectV2Options, schema.SelectV2OptionsT),
     _MAXIMUM: (schema.BuiltinOptions.MaximumMinimumOptions, schema.MaximumMinimumOptionsT),
     _MINIMUM: (schema.BuiltinOptions.MaximumMinimumOptions, schema.MaximumMinimumOptionsT),
 }
-_GOES_ON: Final = {_SELECT: 1, _MAXIMUM: 0, _MINIMUM: 0}
+_GOES_ON: Final = {_LOGISTIC: 0, _SELECT: 1, _MAXIMUM: 0, _MINIMUM: 0}
 
 
 def postprocess_outputs(tree: Any) -> list[int]:
@@ -56,7 +58,10 @@ def settle_outputs(tree: Any) -> None:
     """
     made = postprocess_outputs(tree)
     graph = tree.subgraphs[0]
-    boxes, classes, scores = _cleared(tree, made)
+    boxes, classes, logits, _ = made
+    scores = _tensor(tree, "scores", _shape_of(tree, logits), schema.TensorType.FLOAT32)
+    _operate(tree, _LOGISTIC, [logits], scores)
+    boxes, classes, scores = _cleared(tree, [boxes, classes, scores, made[3]])
     settled = [_cut(tree, boxes), classes, scores, made[3]]
     moved = dict(zip(made, settled, strict=True))
     graph.outputs = np.asarray(settled, np.int32)
