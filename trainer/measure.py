@@ -84,7 +84,7 @@ def keras_detections(model: Any, priors: NDArray[np.float32], pictures: Sequence
 
 
 def as_fractions(seen: Detections, image_size: int) -> evaluate.Detections:
-    """Detections in pixels of the stored picture as the judge's: fractions (ymin, xmin, ymax, xmax), class ids from 0."""
+    """Detections in pixels of the stored picture → the judge's: fractions (ymin, xmin, ymax, xmax), ids from 0."""
     return evaluate.Detections(
         boxes=seen.boxes[:, [1, 0, 3, 2]] / np.float32(image_size), classes=seen.class_ids - 1, scores=seen.scores
     )
