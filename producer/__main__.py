@@ -193,7 +193,9 @@ def serve(store: StoreOption = None) -> None:
 
 def main() -> None:
     """Run the command line; an expected error is one line on standard error, without a traceback."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # Both explicitly: a shell script starts its background jobs with SIGINT ignored, and Python would leave it so.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     logs.set_up("text", "ERROR")
     try:
         app()
