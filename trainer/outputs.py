@@ -19,7 +19,11 @@ from shared.errors import ExportError
 POSTPROCESS_OP: Final = b"TFLite_Detection_PostProcess"
 OUTPUT_ORDER: Final = ("boxes", "classes", "scores", "count")
 
+# Logits come out of the op raised by this (`trainer/export.py`): sigmoid(-6) = 0.0025 is below every threshold.
+LOGIT_LIFT: Final = 6.0
+
 _LESS: Final = schema.BuiltinOperator.LESS
+_SUB: Final = schema.BuiltinOperator.SUB
 _LOGISTIC: Final = schema.BuiltinOperator.LOGISTIC
 _SELECT: Final = schema.BuiltinOperator.SELECT_V2
 _MAXIMUM: Final = schema.BuiltinOperator.MAXIMUM
@@ -27,13 +31,14 @@ _MINIMUM: Final = schema.BuiltinOperator.MINIMUM
 
 # Of our own operators: the type and the value of their options, and which input goes on as the output.
 _OPTIONS: Final[dict[int, tuple[int, Callable[[], Any]]]] = {
+    _SUB: (schema.BuiltinOptions.SubOptions, schema.SubOptionsT),
     _LOGISTIC: (schema.BuiltinOptions.NONE, lambda: None),
     _LESS: (schema.BuiltinOptions.LessOptions, schema.LessOptionsT),
     _SELECT: (schema.BuiltinOptions.SelectV2Options, schema.SelectV2OptionsT),
     _MAXIMUM: (schema.BuiltinOptions.MaximumMinimumOptions, schema.MaximumMinimumOptionsT),
     _MINIMUM: (schema.BuiltinOptions.MaximumMinimumOptions, schema.MaximumMinimumOptionsT),
 }
-_GOES_ON: Final = {_LOGISTIC: 0, _SELECT: 1, _MAXIMUM: 0, _MINIMUM: 0}
+_GOES_ON: Final = {_SUB: 0, _LOGISTIC: 0, _SELECT: 1, _MAXIMUM: 0, _MINIMUM: 0}
 
 
 def postprocess_outputs(tree: Any) -> list[int]:
@@ -58,8 +63,11 @@ def settle_outputs(tree: Any) -> None:
     """
     made = postprocess_outputs(tree)
     graph = tree.subgraphs[0]
-    boxes, classes, logits, _ = made
-    scores = _tensor(tree, "scores", _shape_of(tree, logits), schema.TensorType.FLOAT32)
+    boxes, classes, lifted, _ = made
+    logits, scores = (
+        _tensor(tree, name, _shape_of(tree, lifted), schema.TensorType.FLOAT32) for name in ("logits", "scores")
+    )
+    _operate(tree, _SUB, [lifted, _constant(tree, "lift", np.asarray(LOGIT_LIFT, np.float32))], logits)
     _operate(tree, _LOGISTIC, [logits], scores)
     boxes, classes, scores = _cleared(tree, [boxes, classes, scores, made[3]])
     settled = [_cut(tree, boxes), classes, scores, made[3]]
