@@ -20,7 +20,8 @@ def admission_text(admission: Admission, storage: Storage) -> str:
     job = admission.job
     shards = len(job.shards)
     splits = ", ".join(f"{split} {plan.pairs}" for split, plan in job.splits.items())
-    objects = f"{job.counts.get('objects_kept', 0)} objects of {len(job.labels)} classes"
+    read, kept = (job.counts.get(name, 0) for name in ("objects_read", "objects_kept"))
+    objects = f"{read} objects read, {kept} kept, of {len(job.labels)} classes"
     if admission.outcome == "known":
         return f"job {job.job}: known already ({shards} shards, {splits}); only what is missing is done"
     return f"job {job.job}: {splits} images, {objects}, {shards} shards → {storage.url(JobPaths(job.job).root)}"
