@@ -18,7 +18,7 @@ from producer.state import TERMINAL, is_hopeless, job_names, load_job, stored_st
 from producer.tracked import TrackedJob
 from shared import faults
 from shared.broker import SHARD_QUEUE, Broker
-from shared.errors import BrokerError, PipelineError, ShardError
+from shared.errors import BrokerError, PipelineError, ShardError, StorageError
 from shared.job import canonical_json
 from shared.ledger import UNREACHABLE, Ledger, UnderWay, job_scope
 from shared.manifest import JobPaths, ShardReceipt, check_shard, read_receipt
@@ -66,7 +66,17 @@ class Reconciler:
             logger.warning("redis_unreachable", extra={"reason": str(error)})
         except BrokerError as error:
             logger.warning("hint_not_sent", extra={"reason": str(error)})
+        except StorageError as error:
+            # A full disk or an absent mount: what is due is still due at the next round.
+            logger.error("store_refuses", extra={"reason": str(error)})
         return False
+
+    def is_hungry(self) -> bool:
+        """Whether workers may be waiting for the next round: jobs are under way, and the queue is empty."""
+        try:
+            return bool(self._jobs) and self.ledger.queue_length(SHARD_QUEUE) == 0
+        except UNREACHABLE:
+            return False
 
     def stop(self) -> None:
         """Let another reconciler lead at once."""

@@ -238,6 +238,6 @@ def _drop(form: str, evidence: Evidence) -> Check:
         is_ok=drop <= evidence.max_drop,
         found=f"mAP50 {points[form]:.2f} against {points['float32']:.2f} of float32, "
         f"a loss of {drop:.2f} points, {evidence.max_drop:g} allowed",
-        advice="Try --quantize qat, more or more varied training pictures for calibration, or a larger --max-drop; "
+        advice="Try longer training, more or more varied training pictures for calibration, or a larger --max-drop; "
         "the report lists the layers with the largest quantization error.",
     )
