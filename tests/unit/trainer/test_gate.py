@@ -177,7 +177,7 @@ def test_constant_scores_are_caught(evidence: Evidence) -> None:
 
 def test_loss_beyond_the_limit_is_refused_with_what_to_try(evidence: Evidence) -> None:
     checks = check_detections(replace(evidence, map50={**evidence.map50, "int8": 0.785}))
-    with pytest.raises(ExportError, match=r"(?s)int8: accuracy kept: mAP50 78\.50 .* loss of 1\.50 .* Try longer training"):
+    with pytest.raises(ExportError, match=r"(?s)int8: accuracy kept: mAP50 78\.50 .* loss of 1\.50 .* longer training"):
         require(checks)
 
 
