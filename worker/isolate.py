@@ -25,6 +25,7 @@ from typing import IO, Any
 from pydantic import TypeAdapter
 
 from shared import faults
+from shared.errors import StorageError
 from shared.job import Job, PathPair
 from worker.image import use_one_thread
 from worker.prepare import PreparedExample, Quarantine, prepare_example, quarantine, recipe_of
@@ -80,6 +81,8 @@ class Isolated:
         except BrokenPipeError as error:
             raise _ChildDiedError(_death(child)) from error
         head, record = self._answer(child)
+        if head["kind"] == StorageError.__name__:
+            raise StorageError(head["value"])  # the store's or the folder's fault, not the picture's
         outcome: Outcome = _OUTCOMES[head["kind"]].validate_python(head["value"])
         return dataclasses.replace(outcome, record=record) if isinstance(outcome, PreparedExample) else outcome
 
@@ -134,14 +137,21 @@ def _serve(data_root: Path, memory_mb: int, fault: str) -> None:
     job = Job.model_validate_json(sys.stdin.buffer.readline())
     recipe = recipe_of(job, data_root)
     for line in sys.stdin.buffer:
-        outcome = prepare_example(PathPair.model_validate_json(line), recipe=recipe)
+        try:
+            outcome = prepare_example(PathPair.model_validate_json(line), recipe=recipe)
+        except StorageError as error:
+            _answer_line({"kind": StorageError.__name__, "value": str(error), "record_bytes": 0}, b"")
+            continue
         record = outcome.record if isinstance(outcome, PreparedExample) else b""
         bare = dataclasses.replace(outcome, record=b"") if isinstance(outcome, PreparedExample) else outcome
         kind = type(outcome).__name__
         value = _OUTCOMES[kind].dump_python(bare, mode="json")
-        head = {"kind": kind, "value": value, "record_bytes": len(record)}
-        sys.stdout.buffer.write(json.dumps(head).encode() + b"\n" + record)
-        sys.stdout.buffer.flush()
+        _answer_line({"kind": kind, "value": value, "record_bytes": len(record)}, record)
+
+
+def _answer_line(head: dict[str, Any], record: bytes) -> None:
+    sys.stdout.buffer.write(json.dumps(head).encode() + b"\n" + record)
+    sys.stdout.buffer.flush()
 
 
 if __name__ == "__main__":
