@@ -76,13 +76,17 @@ def test_workers_come_and_go_while_a_job_runs(stack: Stack, large_set: Path) -> 
 
 
 def _rate(stack: Stack, job: str, workers: int) -> float:
-    """Images a second from the first written shard to the last, with `workers` up and idle at the start."""
+    """Images a second with `workers` up and idle at the start, once each has written a shard, to the last shard.
+
+    Counted from the shard with which the last worker has (about) ended its first: what the others had already begun
+    by then would otherwise flatter two workers.
+    """
     stack.up("--scale", f"worker={workers}", "worker")
     stack.submit("/data/large", "--job", job, "--no-train", "--wait", "--shard-images", "32")
     lines = [line for line in stack.logs("worker") if line["event"] == "shard_written" and line.get("job") == job]
     times = [datetime.fromisoformat(line["time"]).timestamp() for line in lines]
-    images = sum(int(line["examples"]) for line in lines[1:])
-    return images / (times[-1] - times[0])
+    images = sum(int(line["examples"]) for line in lines[workers:])
+    return images / (times[-1] - times[workers - 1])
 
 
 def test_a_second_worker_on_a_second_core_is_worth_70_percent(stack: Stack, large_set: Path) -> None:
