@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import venv
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,11 @@ import pytest
 
 from shared import schema
 from shared.guard import Unguarded
-from shared.job import PathPair, ShardTask
+from shared.job import JobSpec, PathPair, ShardTask
+from shared.manifest import JobPaths
 from shared.storage import Storage
 from tests.golden.regenerate import GOLDEN, SPECS, golden_job
+from tests.peers.environment import python_with, write_job
 from tests.unit.worker.pictures import make_job
 from worker.example import parse_example
 from worker.quirks import all_quirks, synthesize_quirks
@@ -25,6 +26,8 @@ from worker.shard import write_shard
 from worker.tfrecord import read_records
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(3600)]
+
+BCCD = Path(os.environ.get("VOC_BCCD", "../shared/data/bccd")).resolve()
 
 # `object_detection/data_decoders/tf_example_decoder.py`, keys_to_features: what it reads, by the type it asks for.
 OBJECT_DETECTION_API = {
@@ -50,16 +53,8 @@ OBJECT_DETECTION_API = {
 @pytest.fixture(scope="session")
 def peer_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment with Model Garden and the TensorFlow that it needs."""
-    given = os.environ.get("VOC_PEERS_ENV")
-    if given:
-        return Path(given) / "bin" / "python"
-    folder = tmp_path_factory.mktemp("peers")
-    venv.create(folder, with_pip=True)
-    python = folder / "bin" / "python"
-    # Without its dependencies: the decoder needs TensorFlow and tf-keras, not the 60 packages of the whole garden.
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "tensorflow-cpu", "tf-keras"], check=True)
-    subprocess.run([python, "-m", "pip", "install", "--quiet", "--no-deps", "tf-models-official"], check=True)
-    return python
+    packages = ["tf-models-official"]
+    return python_with(packages, variable="VOC_PEERS_ENV", folder=tmp_path_factory.mktemp("peers"))
 
 
 def expectation(storage: Storage, key: str) -> dict[str, Any]:
@@ -118,15 +113,29 @@ def job_shard(tmp_path: Path, job: Any, task: ShardTask) -> dict[str, Any]:
     return expectation(storage, f"jobs/{job.job}/shards/{task.shard}.tfrecord")
 
 
-def test_model_garden_reads_every_shard_as_we_do(peer_python: Path, tmp_path: Path) -> None:
-    shards = [*golden_shards(tmp_path), quirk_shard(tmp_path)]
+def agreed(python: Path, shards: list[dict[str, Any]], tmp_path: Path) -> str:
+    """What Model Garden says of `shards`; fails where it disagrees with our reader."""
     expected = tmp_path / "expected.json"
     expected.write_text(json.dumps(shards), encoding="utf-8")
     script = Path(__file__).with_name("model_garden.py")
-    finished = subprocess.run([peer_python, script, expected], capture_output=True, text=True, timeout=1800)
+    finished = subprocess.run([python, script, expected], capture_output=True, text=True, timeout=1800)
     print(finished.stdout, file=sys.stderr)
     assert finished.returncode == 0, finished.stderr[-4000:]
-    assert f"{len(shards)} shards" in finished.stdout
+    return finished.stdout
+
+
+def test_model_garden_reads_every_shard_as_we_do(peer_python: Path, tmp_path: Path) -> None:
+    shards = [*golden_shards(tmp_path), quirk_shard(tmp_path)]
+    assert f"{len(shards)} shards" in agreed(peer_python, shards, tmp_path)
+
+
+@pytest.mark.skipif(not BCCD.is_dir(), reason="the sample data is not here")
+def test_model_garden_reads_every_shard_of_bccd_as_we_do(peer_python: Path, tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    job, receipts = write_job(BCCD, JobSpec(shard_images=32), storage)
+    shards = [expectation(storage, JobPaths(job.job).tfrecord(receipt.shard)) for receipt in receipts]
+    objects = sum(receipt.objects_written for receipt in receipts)
+    assert f"{len(job.shards)} shards, 364 records, {objects} objects" in agreed(peer_python, shards, tmp_path)
 
 
 def test_keys_and_types_are_those_of_the_object_detection_api() -> None:
