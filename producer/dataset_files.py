@@ -17,6 +17,7 @@ from shared.job import SPLITS, Job, Split, canonical_json
 from shared.labels import LabelMap
 from shared.manifest import Finding, JobPaths, Manifest, ManifestShard, ShardReceipt
 from shared.storage import Storage
+from shared.stored import read_stored
 
 
 def dataset_files(job: Job, receipts: Iterable[ShardReceipt], storage: Storage) -> Manifest:
@@ -108,7 +109,7 @@ def _all_findings(job: Job, receipts: Sequence[ShardReceipt], storage: Storage) 
     key = JobPaths(job.job).submit_findings
     lines = storage.lines(key) if storage.exists(key) else iter(())
     return merged_findings(
-        (Finding.model_validate_json(line) for line in lines),
+        (read_stored(Finding, line, storage.url(key)) for line in lines),
         (finding for receipt in receipts for finding in receipt.findings),
     )
 

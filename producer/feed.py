@@ -11,6 +11,7 @@ from shared.job import Job, ShardTask
 from shared.ledger import RUN_UNIT, Ledger, job_scope, run_scope
 from shared.manifest import JobPaths
 from shared.storage import Storage
+from shared.stored import read_stored
 
 T = TypeVar("T")
 
@@ -38,10 +39,12 @@ class PlanReader:
 
         Raises:
             PlanError: The line's digest is not the one that `job.json` lists.
+            FormatError: The line is of another version, or damaged.
         """
         start, end = self._offsets[ordinal], self._offsets[ordinal + 1]
         key = JobPaths(self._job.job).plan
-        task = ShardTask.model_validate_json(self._storage.read_range(key, start, end - start - 1))
+        text = self._storage.read_range(key, start, end - start - 1)
+        task = read_stored(ShardTask, text, f"{self._storage.url(key)}, line {ordinal + 1}")
         if task.digest() != self._job.task_digest(task.shard):
             raise PlanError(f"{self._storage.url(key)}, line {ordinal + 1}: its digest is not the one in job.json")
         return task

@@ -1,6 +1,7 @@
 """The commands that only look: `lint`, `doctor`, `status`, `list`, `watch`."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -32,7 +33,8 @@ from producer.settings import ProducerSettings
 from producer.state import JobStatus, job_names, job_status, load_job
 from producer.submit import Request
 from producer.watch import Screen
-from shared.job import JobSpec
+from shared.errors import FormatError
+from shared.job import Job, JobSpec
 from shared.storage import Storage
 
 app = typer.Typer(rich_markup_mode="rich")
@@ -155,5 +157,14 @@ def _root_of(dataset: Path) -> Path:
 
 def _statuses(settings: ProducerSettings, names: list[str] | None) -> list[JobStatus]:
     storage, ledger = Storage(settings.store), reachable_ledger(settings)
-    jobs = [load_job(storage, name) for name in names or job_names(storage)]
+    jobs = [load_job(storage, name) for name in names] if names else list(_readable(storage))
     return [job_status(storage, ledger, job, settings.failed_share) for job in jobs]
+
+
+def _readable(storage: Storage) -> Iterator[Job]:
+    """All jobs but those of another version, which are named on standard error."""
+    for name in job_names(storage):
+        try:
+            yield load_job(storage, name)
+        except FormatError as error:
+            screen_console.print(f"{name} is left out: {error}", highlight=False, soft_wrap=True)

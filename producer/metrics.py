@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from producer.settings import ProducerSettings
 from producer.state import JobStatus, job_names, job_status, load_job
 from shared.broker import RUN_QUEUE, SHARD_QUEUE
+from shared.errors import FormatError
 from shared.ledger import UNREACHABLE, Ledger, job_scope
 from shared.storage import Storage
 
@@ -38,10 +39,14 @@ class PipelineMetrics(Collector):
         live: list[JobStatus] = []
         for name in job_names(self._storage):
             state = self._ledger.read_state(job_scope(name)).get("state", "SUBMITTED")
-            states[state] += 1
             if state in ("SUBMITTED", "RUNNING", "FAILED"):
-                job = load_job(self._storage, name)
-                live.append(job_status(self._storage, self._ledger, job, self._failed_share))
+                try:
+                    job = load_job(self._storage, name)
+                except FormatError:
+                    state = "UNREADABLE"
+                else:
+                    live.append(job_status(self._storage, self._ledger, job, self._failed_share))
+            states[state] += 1
         yield _by("jobs", "Jobs by state", "state", states)
         yield _shards(live)
         images = {status.job: float(status.images_done) for status in live}

@@ -18,7 +18,7 @@ from producer.state import TERMINAL, is_hopeless, job_names, load_job, stored_st
 from producer.tracked import TrackedJob
 from shared import faults
 from shared.broker import SHARD_QUEUE, Broker
-from shared.errors import BrokerError, PipelineError, ShardError, StorageError
+from shared.errors import BrokerError, FormatError, PipelineError, PlanError, ShardError, StorageError, VersionError
 from shared.job import canonical_json
 from shared.ledger import UNREACHABLE, Ledger, UnderWay, job_scope
 from shared.manifest import JobPaths, ShardReceipt, check_shard, read_receipt
@@ -107,8 +107,11 @@ class Reconciler:
     def _has_unfinished(self) -> bool:
         """Whether storage has a job that a worker or trainer may be working on."""
         for name in job_names(self.storage):
-            stored = stored_state(self.storage, load_job(self.storage, name), self._settings.failed_share)
-            if stored.state not in TERMINAL:
+            try:
+                job = load_job(self.storage, name)
+            except FormatError:
+                return True  # of another version, whose workers may be at it
+            if stored_state(self.storage, job, self._settings.failed_share).state not in TERMINAL:
                 return True
         return False
 
@@ -129,8 +132,12 @@ class Reconciler:
             try:
                 self._look_at_job(name)
             except PipelineError as error:
-                self._jobs.pop(name, None)
-                logger.error("job_unreadable", extra={"job": name, "reason": str(error)})
+                self._refuse(name, error)
+
+    def _refuse(self, name: str, error: PipelineError) -> None:
+        """Leave a job alone whose files this version cannot read, until the next listing; the others go on."""
+        self._jobs.pop(name, None)
+        logger.error("job_unreadable", extra={"job": name, "reason": str(error)})
 
     def _look_at_job(self, name: str) -> None:
         if not self.storage.exists(JobPaths(name).job):
@@ -180,7 +187,10 @@ class Reconciler:
             views[name] = self._give_up(tracked, view)
             self._note_rate(name, view)
             if tracked.is_settled():
-                self._finalize(tracked)
+                try:
+                    self._finalize(tracked)
+                except FormatError as error:
+                    self._refuse(name, error)
         self._send({name: view for name, view in views.items() if name in self._jobs})
 
     def _drop_lost(self, tracked: TrackedJob, view: UnderWay, overdue: list[str], waiting: set[str]) -> UnderWay:
@@ -218,7 +228,14 @@ class Reconciler:
         hungry = sorted(views.items(), key=lambda item: len(item[1].queued) + len(item[1].leased))
         pending = [zip(repeat(name), self._jobs[name].pending(view)) for name, view in hungry]
         for name, shard in islice(in_turn(pending), max(0, free)):
-            send_shard(self._broker, self.ledger, self._jobs[name].task(shard))
+            if name not in self._jobs:
+                continue
+            try:
+                task = self._jobs[name].task(shard)
+            except (PlanError, FormatError) as error:
+                self._refuse(name, error)
+                continue
+            send_shard(self._broker, self.ledger, task)
 
     def _note_rate(self, name: str, view: UnderWay) -> None:
         """Keep a smoothed rate of pictures a second in the ledger, for `status` and `watch`."""
@@ -259,14 +276,16 @@ class Reconciler:
         name = tracked.job.job
         receipts = []
         for shard in list(tracked.done()):
-            receipt = read_receipt(self.storage, name, shard)
             try:
+                receipt = read_receipt(self.storage, name, shard)
                 if receipt is None:
                     raise ShardError(f"{shard}: noted as done, but there is no receipt")
                 check_shard(self.storage, receipt, with_digest=receipt.attempt > 1)
                 check_annotations(self.storage, receipt)
                 receipts.append(receipt)
-            except ShardError as error:
+            except VersionError:
+                raise
+            except (ShardError, FormatError) as error:
                 logger.error("shard_done_again", extra={"job": name, "shard": shard, "reason": str(error)})
                 self.storage.remove(JobPaths(name).receipt(shard))
                 self.ledger.unmark_done(job_scope(name), tracked.job.ordinal(shard))

@@ -8,6 +8,7 @@ from shared.job import Job
 from shared.ledger import RUN_UNIT, Ledger, UnderWay, job_scope, run_scope
 from shared.manifest import JobPaths, RunPaths, shards_done
 from shared.storage import Storage
+from shared.stored import read_stored
 
 State = Literal["SUBMITTED", "RUNNING", "FINALIZED", "TRAINING", "DONE", "CANCELLED", "FAILED"]
 TERMINAL: frozenset[State] = frozenset({"DONE", "CANCELLED", "FAILED"})
@@ -55,12 +56,13 @@ def load_job(storage: Storage, job: str) -> Job:
 
     Raises:
         PlanError: There is no such job.
+        FormatError: It was written by another version, or is damaged.
     """
     text = storage.read_or_none(JobPaths(job).job)
     if text is None:
         known = ", ".join(job_names(storage)) or "none"
         raise PlanError(f"no job {job!r} in {storage.root} (there are: {known})")
-    return Job.model_validate_json(text)
+    return read_stored(Job, text, storage.url(JobPaths(job).job))
 
 
 def job_names(storage: Storage) -> list[str]:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from billiard import current_process
 from celery import Celery, signals
@@ -19,7 +19,7 @@ from kombu.exceptions import OperationalError
 
 from shared import presence
 from shared.errors import BrokerError
-from shared.job import Frozen, Name
+from shared.job import SCHEMA_VERSION, Frozen, Name
 from shared.lease import give_back
 from shared.ledger import UNREACHABLE, Ledger
 from shared.presence import Post, Presence
@@ -74,6 +74,7 @@ _SETTINGS: Final[dict[str, Any]] = {
 class RunHint(Frozen):
     """The message that tells a trainer of a run; what is asked is in the run's `request.json`."""
 
+    schema_version: Literal[1] = SCHEMA_VERSION
     run: Name
 
 
@@ -96,6 +97,8 @@ def celery_app(name: str, broker_url: str, queue: str, **settings: Any) -> Celer
         # A unix socket knows no TCP keepalive, and kombu names the scheme otherwise than redis-py.
         app.conf.broker_url = "redis+socket://" + broker_url.split("://", 1)[1]
         transport.pop("socket_keepalive")
+    # Under names of the queue's own, so that a Redis user who may touch one queue needs nothing of the other.
+    transport |= {f"unacked{part}_key": f"{queue}.unacked{part}" for part in ("", "_index", "_mutex")}
     app.conf.broker_transport_options = transport
     app.conf.task_default_queue = queue
     return app

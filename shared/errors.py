@@ -37,6 +37,14 @@ class MessageError(PipelineError):
     """A queue message was refused: it is not a line of its job's plan."""
 
 
+class FormatError(PipelineError):
+    """A file of the store or a message is not in this version's form: damaged, or written by another version."""
+
+
+class VersionError(FormatError):
+    """It names a schema version that this program does not read: leave it as it is, a person has to decide."""
+
+
 class ShardError(PipelineError):
     """A shard file is truncated, or its checksum or schema version differs from its receipt."""
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from shared.errors import ShardError
 from shared.job import SCHEMA_VERSION, Frozen, Name, Split
 from shared.storage import Storage
+from shared.stored import read_stored
 
 Rank = Literal["info", "mended", "dropped", "quarantined", "error"]
 
@@ -144,9 +145,14 @@ class RunPaths:
 
 
 def read_receipt(storage: Storage, job: str, shard: str) -> ShardReceipt | None:
-    """The receipt of `shard`, or None where it is not done."""
-    text = storage.read_or_none(JobPaths(job).receipt(shard))
-    return None if text is None else ShardReceipt.model_validate_json(text)
+    """The receipt of `shard`, or None where it is not done.
+
+    Raises:
+        FormatError: It is of another version, or damaged.
+    """
+    key = JobPaths(job).receipt(shard)
+    text = storage.read_or_none(key)
+    return None if text is None else read_stored(ShardReceipt, text, storage.url(key))
 
 
 def shards_done(storage: Storage, job: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ JSON text (a `Progress`). Written whole or not at all; zip's own CRCs find damag
 import io
 import logging
 import zipfile
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,10 @@ from pydantic import Field
 
 from shared.errors import StorageError, TrainingError
 from shared.faults import reached
-from shared.job import Frozen
+from shared.job import SCHEMA_VERSION, Frozen
 from shared.manifest import RunPaths
 from shared.storage import Storage
+from shared.stored import read_stored
 from trainer.schedule import Schedule
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class Progress(Frozen):
     frozen. `best_map` is that of the array "best". `spent_s` counts the training time of all attempts.
     """
 
+    schema_version: Literal[1] = SCHEMA_VERSION
     identity: str
     seed: int
     step: int = 0
@@ -82,6 +84,7 @@ def load_checkpoint(storage: Storage, run: str, identity: str) -> tuple[Progress
 
     Raises:
         TrainingError: It is of another run: other data, labels, network or request.
+        FormatError: It was written by another version.
     """
     for name in reversed(_names(storage, run)):
         key = f"{_folder(run)}/{name}"
@@ -91,10 +94,11 @@ def load_checkpoint(storage: Storage, run: str, identity: str) -> tuple[Progress
         except (zipfile.BadZipFile, ValueError, StorageError) as error:
             logger.warning("checkpoint_damaged", extra={"key": storage.url(key), "reason": str(error)})
             continue
-        progress = Progress.model_validate_json(arrays.pop("meta").tobytes())
+        progress = read_stored(Progress, arrays.pop("meta").tobytes(), storage.url(key))
         if progress.identity != identity:
             raise TrainingError(
-                f"{storage.url(key)}: a checkpoint of another request or data set; give the run another name"
+                f"{storage.url(key)}: a checkpoint of another request, data set or version; to train from the start, "
+                f"remove {storage.url(_folder(run))} and `producer retry` the job"
             )
         return progress, arrays
     return None

@@ -25,6 +25,7 @@ from shared.job import SPLITS, Job, RunSpec, Split
 from shared.labels import LabelMap
 from shared.manifest import JobPaths, Manifest, RunPaths
 from shared.storage import Storage
+from shared.stored import read_stored
 from trainer import gate, measure
 from trainer.description import ModelDescription
 from trainer.detections import Detections
@@ -278,8 +279,9 @@ def first_split(manifest: Manifest, wanted: Sequence[Split]) -> Split:
 
 
 def _read_job(storage: Storage, job: str) -> Job | None:
-    text = storage.read_or_none(JobPaths(job).job)
-    return None if text is None else Job.model_validate_json(text)
+    key = JobPaths(job).job
+    text = storage.read_or_none(key)
+    return None if text is None else read_stored(Job, text, storage.url(key))
 
 
 def _json(value: Any) -> bytes:

@@ -1,6 +1,5 @@
 """A run that trained → its models exported or measured again; what `python -m trainer export` and `evaluate` do."""
 
-import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from shared.guard import Unguarded
 from shared.job import SPLITS, RunSpec
 from shared.manifest import JobPaths, Manifest, RunPaths
 from shared.storage import Storage
+from shared.stored import read_stored
 from trainer import measure, model
 from trainer.export import FORMS
 from trainer.pictures import pictures_of, truth_of
@@ -66,11 +66,13 @@ def evaluate_run(run: str, *, store: str, split: str, forms: Sequence[str] | Non
 
 
 def _asked(storage: Storage, run: str) -> tuple[RunSpec, Manifest]:
-    text = storage.read_or_none(RunPaths(run).request)
+    key = RunPaths(run).request
+    text = storage.read_or_none(key)
     if text is None:
         raise ExportError(f"{storage.root} holds no run {run!r}")
-    spec = RunSpec.model_validate(json.loads(text))
-    return spec, Manifest.model_validate_json(storage.read(JobPaths(spec.job).manifest))
+    spec = read_stored(RunSpec, text, storage.url(key))
+    manifest = JobPaths(spec.job).manifest
+    return spec, read_stored(Manifest, storage.read(manifest), storage.url(manifest))
 
 
 def _load_weights(storage: Storage, run: str) -> Any:

@@ -21,6 +21,7 @@ from shared.guard import Guard
 from shared.job import RunSpec, Split, canonical_json
 from shared.manifest import JobPaths, Manifest, RunPaths
 from shared.storage import Storage
+from shared.stored import read_stored
 from trainer.augment import Recipe
 from trainer.batches import batches_from_memory, batches_from_shards
 from trainer.dataset import Examples, check_shards, fits_in_memory, read_examples, shard_urls
@@ -79,11 +80,13 @@ def read_manifest(storage: Storage, job: str) -> Manifest:
 
     Raises:
         TrainingError: There is none.
+        FormatError: It was written by another version, or is damaged.
     """
-    text = storage.read_or_none(JobPaths(job).manifest)
+    key = JobPaths(job).manifest
+    text = storage.read_or_none(key)
     if text is None:
         raise TrainingError(f"job {job}: no manifest in {storage.root}; its shards are not finished")
-    return Manifest.model_validate_json(text)
+    return read_stored(Manifest, text, storage.url(key))
 
 
 def use_threads(threads: int | None) -> None:

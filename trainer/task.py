@@ -8,12 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from shared import logs
 from shared.broker import RunHint
 from shared.errors import (
     Cancelled,
+    FormatError,
     LeaseLost,
     MessageError,
     PipelineError,
@@ -26,6 +25,7 @@ from shared.lease import Lease, LeaseTerms
 from shared.ledger import RUN_UNIT, Ledger, Unit, run_scope
 from shared.manifest import RunPaths
 from shared.storage import Storage
+from shared.stored import read_message, read_stored
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +58,9 @@ def do_task(message: Any, bench: Bench) -> None:
     except MessageError as error:
         logger.error("message_refused", extra={"reason": str(error)})
         return
+    except FormatError as error:
+        _fail_for_good(read_message(RunHint, message).run, error, bench.storage)
+        return
     logs.bind(run=request.run)
     if _is_settled(request.run, bench.storage):
         logger.info("run_not_claimed", extra={"outcome": "settled"})
@@ -78,17 +81,14 @@ def admit(message: Any, storage: Storage) -> RunSpec:
 
     Raises:
         MessageError: It is malformed, or nobody asked for such a run.
+        FormatError: The request was written by another version, or its file is damaged.
     """
-    try:
-        hint = RunHint.model_validate(message)
-        text = storage.read_or_none(RunPaths(hint.run).request)
-        if text is None:
-            raise MessageError(f"no run {hint.run!r} was asked for in {storage.root}")
-        return RunSpec.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise MessageError(f"not a run: {where}: {first['msg']} (found {str(first['input'])[:80]!r})") from error
+    hint = read_message(RunHint, message)
+    key = RunPaths(hint.run).request
+    text = storage.read_or_none(key)
+    if text is None:
+        raise MessageError(f"no run {hint.run!r} was asked for in {storage.root}")
+    return read_stored(RunSpec, text, storage.url(key))
 
 
 def _is_settled(run: str, storage: Storage) -> bool:
@@ -109,10 +109,7 @@ def _work(request: RunSpec, lease: Lease, bench: Bench) -> None:
         logger.error("run_failed", extra={"reason": str(error)})
         lease.release(counted=True, error=str(error))
     except PipelineError as error:
-        # The same data and request fail the same way again: no second attempt, a person has to decide.
-        logger.error("run_failed_for_good", extra={"reason": str(error)})
-        failure = canonical_json({"run": request.run, "reason": f"{type(error).__name__}: {error}"})
-        bench.storage.write(RunPaths(request.run).failed, failure.encode())
+        _fail_for_good(request.run, error, bench.storage)
         lease.release(counted=True, error=str(error))
     except BaseException as error:
         lease.release(counted=True, error=f"{type(error).__name__}: {error}")
@@ -120,3 +117,10 @@ def _work(request: RunSpec, lease: Lease, bench: Bench) -> None:
     else:
         lease.complete()
         logger.info("run_done")
+
+
+def _fail_for_good(run: str, error: PipelineError, storage: Storage) -> None:
+    """The same data and request fail the same way again: no second attempt, a person has to decide."""
+    logger.error("run_failed_for_good", extra={"run": run, "reason": str(error)})
+    failure = canonical_json({"run": run, "reason": f"{type(error).__name__}: {error}"})
+    storage.write(RunPaths(run).failed, failure.encode())

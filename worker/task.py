@@ -11,15 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from shared import faults, logs
-from shared.errors import Cancelled, LeaseLost, MessageError, StopRequested, StorageError
+from shared.errors import Cancelled, FormatError, LeaseLost, MessageError, StopRequested, StorageError
 from shared.job import Job, ShardTask
 from shared.lease import Lease, LeaseTerms
 from shared.ledger import Ledger, Unit, job_scope
 from shared.manifest import JobPaths, ShardReceipt, read_receipt
 from shared.storage import Storage
+from shared.stored import read_message, read_stored
 from worker.isolate import Limits, isolated
 from worker.shard import write_shard
 
@@ -56,13 +55,14 @@ def do_task(message: Any, bench: Bench) -> ShardReceipt | None:
     """
     try:
         task, job = admit(message, bench.storage)
-    except MessageError as error:
+        receipt = read_receipt(bench.storage, task.job, task.shard)
+    except (MessageError, FormatError) as error:
         logger.error("message_refused", extra={"reason": str(error)})
         return None
     logs.bind(job=task.job, shard=task.shard)
     unit = Unit(scope=job_scope(task.job), name=task.shard, ordinal=job.ordinal(task.shard))
     lease = Lease(bench.ledger, unit, bench.terms, worker=bench.worker, should_stop=bench.should_stop)
-    if _is_settled(task, lease, bench.storage):
+    if _is_settled(task, receipt, lease, bench.storage):
         return None
     outcome, attempt = lease.claim()
     if outcome != "claimed":
@@ -78,17 +78,13 @@ def admit(message: Any, storage: Storage) -> tuple[ShardTask, Job]:
 
     Raises:
         MessageError: It is malformed, its job is unknown, or it is not the line of the plan that it says to be.
+        FormatError: The job was written by another version, or its file is damaged.
     """
-    try:
-        task = ShardTask.model_validate(message)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise MessageError(f"not a shard task: {where}: {first['msg']} (found {str(first['input'])[:80]!r})") from error
+    task = read_message(ShardTask, message)
     text = storage.read_or_none(JobPaths(task.job).job)
     if text is None:
         raise MessageError(f"no job {task.job!r} in {storage.root}")
-    job = Job.model_validate_json(text)
+    job = read_stored(Job, text, storage.url(JobPaths(task.job).job))
     try:
         expected = job.task_digest(task.shard)
     except KeyError as error:
@@ -98,12 +94,11 @@ def admit(message: Any, storage: Storage) -> tuple[ShardTask, Job]:
     return task, job
 
 
-def _is_settled(task: ShardTask, lease: Lease, storage: Storage) -> bool:
+def _is_settled(task: ShardTask, receipt: ShardReceipt | None, lease: Lease, storage: Storage) -> bool:
     """Whether storage says that there is nothing to do, whatever Redis says."""
     if storage.exists(JobPaths(task.job).cancelled):
         logger.info("shard_not_claimed", extra={"outcome": "cancelled"})
         return True
-    receipt = read_receipt(storage, task.job, task.shard)
     if receipt is None:
         return False
     lease.complete(written=receipt.written, quarantined=receipt.quarantined)
