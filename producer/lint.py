@@ -6,20 +6,19 @@ The first step of every submit, and all of `producer lint`.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 
 from producer.boxsizes import BoxSizes
 from producer.findings import Findings
 from producer.lists import SplitLists
 from producer.pairs import Pairing, pair_files
-from producer.reading import Pair, PairsRead, Progress, equal_pictures, names_in_xml, read_pairs
+from producer.reading import NamesInXml, Pair, PairsRead, Progress, equal_pictures, read_pairs
 from producer.scan import ScannedFolder, Walk
 from producer.split import SplitAssignment, assign_splits
+from producer.whole_set import Seen, about_the_set
 from shared.errors import LintError
 from shared.job import SPLITS, JobSpec, Split
 from shared.labels import LabelMap, label_map
-from shared.manifest import Finding
 
 # Named in `counts` even where there are none: what people and tests look up.
 _ALWAYS_COUNTED = ("annotated", "background", "unreadable", "objects_read", "objects_kept", "filename_disagrees")
@@ -79,33 +78,49 @@ def lint_folder(
         LintError: A folder cannot be listed, or a split list cannot be read.
     """
     tell = progress or _silent
-    walk = Walk(folder, data_root or folder)
+    walk, names = Walk(folder, data_root or folder), NamesInXml(folder=folder, spec=spec)
     lists: list[SplitLists] = []
-    pairing = pair_files(_noting_lists(walk, lists, tell), names_in_xml(folder, spec))
+    pairing = pair_files(_noting_lists(walk, lists, tell), names)
     tell("scanning", walk.counts["files"], walk.counts["files"])
     pairs = _with_background(pairing, spec)
     read = read_pairs(folder, pairs, spec, tell)
-    images = [image for image, _ in pairs]
+    seen = Seen(
+        spec=spec,
+        walk=walk,
+        pairing=pairing,
+        unreadable_orphans=names.unreadable,
+        read=read,
+        assignment=_assign(folder, pairs, read, lists, spec),
+        labels=label_map(read.class_counts if spec.classes is None else spec.classes),
+    )
+    return _conclude(folder, pairs, seen)
+
+
+def _assign(
+    folder: Path, pairs: Sequence[Pair], read: PairsRead, lists: Sequence[SplitLists], spec: JobSpec
+) -> SplitAssignment:
     duplicates = equal_pictures(folder, pairs, read.pictures)
-    assignment = assign_splits(images, lists=lists, duplicates=duplicates, shares=spec.split, seed=spec.seed)
-    labels = label_map(read.class_counts if spec.classes is None else spec.classes)
-    findings = read.findings
-    for others in (walk.findings, pairing.findings, _orphans(pairing, spec), assignment.findings):
+    images = [image for image, _ in pairs]
+    return assign_splits(images, lists=lists, duplicates=duplicates, shares=spec.split, seed=spec.seed)
+
+
+def _conclude(folder: Path, pairs: Sequence[Pair], seen: Seen) -> LintedFolder:
+    findings = seen.read.findings
+    for others in (seen.walk.findings, seen.pairing.findings, seen.assignment.findings, about_the_set(seen)):
         findings.extend(others)
-    findings.extend(_about_classes(labels, read, spec) + _about_use(read, assignment, labels, spec))
     findings.sort()
     return LintedFolder(
         folder=folder,
-        spec=spec,
+        spec=seen.spec,
         pairs=pairs,
-        splits=assignment.splits,
-        fingerprints=read.fingerprints,
-        labels=labels,
-        counts=_count(walk, pairing, read, assignment, findings),
-        class_counts={name: read.class_counts[name] for name in labels.names},
-        boxes=read.boxes,
+        splits=seen.assignment.splits,
+        fingerprints=seen.read.fingerprints,
+        labels=seen.labels,
+        counts=_count(seen, findings),
+        class_counts={name: seen.read.class_counts[name] for name in seen.labels.names},
+        boxes=seen.read.boxes,
         findings=findings,
-        split_rule=assignment.rule,
+        split_rule=seen.assignment.rule,
     )
 
 
@@ -141,66 +156,16 @@ def _with_background(pairing: Pairing, spec: JobSpec) -> list[Pair]:
     return sorted([*pairing.pairs, *((image, None) for image in pairing.images)])
 
 
-def _orphans(pairing: Pairing, spec: JobSpec) -> Iterator[Finding]:
-    kept = "left out" if spec.background == "none" else "kept as a background example"
-    no_xml, no_picture = "no XML belongs to it", "no picture belongs to it"
-    for image in pairing.images:
-        yield Finding(file=image, rank="info", kind="image_without_annotation", found=no_xml, done=kept)
-    for path in pairing.annotations:
-        yield Finding(file=path, rank="info", kind="annotation_without_image", found=no_picture, done="left out")
-
-
-def _about_classes(labels: LabelMap, read: PairsRead, spec: JobSpec) -> list[Finding]:
-    """Names that differ only in case, and asked classes that no object has."""
-    findings = []
-    for _, group in groupby(sorted(labels.names, key=str.casefold), key=str.casefold):
-        names = list(group)
-        if len(names) > 1:
-            found = "class names differ only in case: " + ", ".join(f"{name!r}" for name in names)
-            done = "kept apart; --rename joins them"
-            findings.append(Finding(file=".", rank="info", kind="class_case", found=found, done=done))
-    for name in spec.classes or ():
-        if not read.class_counts[name]:
-            found = f"no object of class {name!r}"
-            findings.append(
-                Finding(file=".", rank="info", kind="class_unseen", found=found, done="kept in the label map")
-            )
-    return findings
-
-
-def _about_use(read: PairsRead, assignment: SplitAssignment, labels: LabelMap, spec: JobSpec) -> list[Finding]:
-    """Whether anything can be learned from it, and splits without pictures."""
-    pictures = Counter(assignment.splits)
-    reason = None
-    if not read.counts["annotated"] + read.counts["background"]:
-        reason = "no picture with a readable XML"
-    elif not labels.names or not sum(read.class_counts.values()):
-        reason = "no object of any class that is asked for"
-    elif not pictures["train"]:
-        reason = f"no picture in train (splits by {assignment.rule})"
-    if reason is not None:
-        return [Finding(file=".", rank="error", kind="no_usable_pair", found=reason, done="the submit is stopped")]
-    is_asked = {
-        split: share > 0 or assignment.rule != "seeded" for split, share in zip(SPLITS, spec.split, strict=True)
-    }
-    return [
-        Finding(file=".", rank="info", kind="split_empty", found=f"no picture in {split}", done="the job goes on")
-        for split in SPLITS
-        if is_asked[split] and not pictures[split]
-    ]
-
-
-def _count(
-    walk: Walk, pairing: Pairing, read: PairsRead, assignment: SplitAssignment, findings: Findings
-) -> dict[str, int]:
-    counts = Counter(walk.counts)
+def _count(seen: Seen, findings: Findings) -> dict[str, int]:
+    pairing, read = seen.pairing, seen.read
+    counts = Counter(seen.walk.counts)
     counts.update(dict.fromkeys(_ALWAYS_COUNTED, 0))
     counts["pairs"] = len(read.fingerprints)
     ambiguous_xml = sum(path.lower().endswith(".xml") for path in pairing.ambiguous)
     counts["images"] = len(pairing.pairs) + len(pairing.images) + len(pairing.ambiguous) - ambiguous_xml
     counts["annotations"] = len(pairing.pairs) + len(pairing.annotations) + ambiguous_xml
     counts.update(read.counts)
-    pictures = Counter(assignment.splits)
+    pictures = Counter(seen.assignment.splits)
     counts.update({split: pictures[split] for split in SPLITS})
     counts["left_out"] = pictures[None]
     counts.update(findings.kinds())

@@ -1,11 +1,13 @@
 """What lint found → a page that a person reads in ten seconds, and the same as JSON."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -22,6 +24,16 @@ _COLOURS: Final[Mapping[Rank, str]] = {
     "dropped": "yellow",
     "mended": "cyan",
     "info": "dim",
+}
+# What a person can do about a kind of finding, where the finding itself does not say it.
+_REMEDIES: Final[Mapping[str, str]] = {
+    "ambiguous_stem": "keep each pair in a folder of its own",
+    "class_unknown": "name it in --classes, --rename it, or --unknown skip",
+    "exif_undecided": "look at some; --exif raw where boxes were drawn on unturned pixels",
+    "link_outside": "copy the files into the folder",
+    "listed_in_two": "take it out of one list",
+    "listed_twice": "take the line out",
+    "split_empty": "--split or --seed deals anew, ImageSets/Main lists decide",
 }
 # Kinds that say "this file is broken", of the XML (lint) and of the picture (workers).
 _CORRUPT: Final = ("annotation_unreadable", "image_unreadable", "image_poison")
@@ -83,14 +95,33 @@ class LintReport:
         sizes = " / ".join(f"{self.counts.get(split, 0)} {split}" for split in SPLITS)
         yield Text(f"splits ({self.split_rule}): {sizes}")
         if self.class_counts:
-            yield _bars("class", list(self.class_counts.items()), most=_CLASSES_SHOWN)
-            yield _bars(f"shorter side at {self.image_size} px", self.box_sizes)
+            most_first = sorted(self.class_counts.items(), key=lambda entry: (-entry[1], entry[0]))
+            yield _bars("class", most_first, most=_CLASSES_SHOWN)
+            yield _bars(f"shorter side at {self.image_size} px", _without_empty_end(self.box_sizes))
         if self.boxes_tiny:
-            yield Text(f"{_plural(self.boxes_tiny, 'box', 'boxes')} under 4 px: hardly to be learned", style="yellow")
+            yield Text(
+                f"{_plural(self.boxes_tiny, 'box', 'boxes')} under 4 px: hardly to be learned; fewer with a larger "
+                "--image-size",
+                style="yellow",
+            )
         if self.boxes_unsized:
             yield Text(f"{_plural(self.boxes_unsized, 'box', 'boxes')} in files that do not say their size")
-        if self.kinds:
-            yield _kinds_table(self.kinds, self.examples)
+        for (rank, kind), count in self.kinds.items():
+            yield from _kind_lines(rank, kind, count, self.examples[kind])
+
+    def next_steps(self, *, pixels: bool, listed: bool) -> str:
+        """What to do now, for the end of `producer lint`.
+
+        Args:
+            pixels: The pictures were opened.
+            listed: Every finding was written into a file.
+        """
+        errors = sum(count for (rank, _), count in self.kinds.items() if rank == "error")
+        go_on = f"next: producer submit {shlex.quote(self.folder)}"
+        lines = [f"{_plural(errors, 'finding')} of rank error: a submit would stop" if errors else go_on]
+        more = [] if pixels else ["--pixels opens every picture too"]
+        more += [] if listed or not self.kinds else ["--csv FILE lists every finding"]
+        return "\n".join([*lines, *filter(None, ["; ".join(more)])])
 
 
 def lint_report(linted: LintedFolder, findings: Iterable[Finding] | None = None) -> LintReport:
@@ -139,15 +170,22 @@ def _bars(title: str, rows: Sequence[tuple[str, int]], most: int | None = None) 
     return table
 
 
-def _kinds_table(kinds: Mapping[tuple[Rank, str], int], examples: Mapping[str, Finding]) -> Table:
-    table = Table(box=None, padding=(0, 1), pad_edge=False)
-    for title in ("finding", "count", "rank", "first"):
-        table.add_column(title, justify="right" if title == "count" else "left", overflow="fold")
-    for (rank, kind), count in kinds.items():
-        first = examples[kind]
-        place = first.file if first.object_index is None else f"{first.file} object {first.object_index}"
-        table.add_row(kind, f"{count:,}", Text(rank, style=_COLOURS[rank]), Text(f"{place}: {first.found}"))
-    return table
+def _without_empty_end(rows: Sequence[tuple[str, int]]) -> Sequence[tuple[str, int]]:
+    """The rows up to the last one that counts anything."""
+    last = max((place for place, (_, count) in enumerate(rows) if count), default=0)
+    return rows[: last + 1]
+
+
+def _kind_lines(rank: Rank, kind: str, count: int, first: Finding) -> Iterable[RenderableType]:
+    """How often, of what rank, what was done and can be done; below it the first one, on one line."""
+    remedy = _REMEDIES.get(kind)
+    head = Text(f"{count:>7,} ").append(kind, style=_COLOURS[rank]).append(f" ({rank}): {first.done}")
+    yield head.append(f"; {remedy}" if remedy else "")
+    place = "" if first.file == "." else f"{first.file}: "
+    index = "" if first.object_index is None else f"object {first.object_index}: "
+    # What stops a submit is told in full, of the rest one line.
+    found = Text(f"{place}{index}{first.found}", style="dim", no_wrap=rank != "error", overflow="ellipsis")
+    yield Padding(found, (0, 0, 0, 8))
 
 
 def _words(kind: str) -> str:

@@ -23,6 +23,15 @@ ClassesOption = Annotated[str | None, typer.Option(help="Only these classes, com
 IgnoreOption = Annotated[str, typer.Option(help="Leave these classes out, comma separated.")]
 RenameOption = Annotated[list[str] | None, typer.Option(help="old=new; may be given several times.")]
 UnknownOption = Annotated[Literal["error", "skip"], typer.Option(help="A class outside --classes: error or skip.")]
+DifficultOption = Annotated[
+    Literal["keep", "ignore", "drop"], typer.Option(help="Objects marked difficult: keep, ignore or drop.")
+]
+CoordsOption = Annotated[
+    Literal["corner", "voc1"], typer.Option(help="corner (LabelImg and most) or voc1 (devkit, 1-based).")
+]
+ExifOption = Annotated[
+    Literal["upright", "raw"], typer.Option(help="Where EXIF cannot be decided: boxes are upright or raw.")
+]
 BackgroundOption = Annotated[
     Literal["none", "orphans"], typer.Option(help="Images without XML: none or orphans (kept as background).")
 ]

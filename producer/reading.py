@@ -18,6 +18,7 @@ from typing import Final
 
 from producer.boxsizes import BoxSizes
 from producer.findings import Findings
+from producer.pairs import image_stem
 from shared.annotation import EMPTY, MAX_XML_BYTES, Annotation, read_annotation
 from shared.errors import AnnotationError
 from shared.job import JobSpec
@@ -109,17 +110,25 @@ def equal_pictures(folder: Path, pairs: Sequence[Pair], pictures: Sequence[int])
     return sorted(groups)
 
 
-def names_in_xml(folder: Path, spec: JobSpec) -> Callable[[str], Sequence[str]]:
-    """What `pairs.pair_files` asks: the names that an XML gives to its picture, `<filename>` before `<path>`."""
+@dataclass(slots=True, kw_only=True)
+class NamesInXml:
+    """What `pairs.pair_files` asks: the names that an XML gives to its picture, `<filename>` before `<path>`.
 
-    def names(path: str) -> Sequence[str]:
+    `unreadable` has those that could not be read, with the reason: they stay orphans, and are named as such.
+    """
+
+    folder: Path
+    spec: JobSpec
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, path: str) -> Sequence[str]:
+        """The names in the XML at `path`, best first."""
         try:
-            annotation = read_annotation(_read_xml(f"{folder}/{path}"), file=path, spec=spec)
-        except (AnnotationError, OSError):
-            return ()  # it stays an orphan, and is named as one
+            annotation = read_annotation(_read_xml(f"{self.folder}/{path}"), file=path, spec=self.spec)
+        except (AnnotationError, OSError) as error:
+            self.unreadable[path] = _reason(path, error)
+            return ()
         return tuple(filter(None, (annotation.filename, annotation.path)))
-
-    return names
 
 
 def _read_chunk(folder: Path, spec: JobSpec, pairs: Sequence[Pair]) -> PairsRead:
@@ -157,9 +166,8 @@ def _add_annotation(annotation: Annotation, image: str, path: str, spec: JobSpec
     read.class_counts.update([voc_object.name for voc_object in annotation.objects])
     read.findings.extend(annotation.findings)
     read.findings.extend(_beyond_size(annotation, path))
+    read.findings.extend(_other_filename(annotation, image, path))
     read.boxes.add(annotation, spec.image_size, spec.resize)
-    if annotation.filename and image_name(annotation.filename) != image_name(image):
-        read.counts["filename_disagrees"] += 1
 
 
 def _beyond_size(annotation: Annotation, file: str) -> Iterator[Finding]:
@@ -181,14 +189,39 @@ def _beyond_size(annotation: Annotation, file: str) -> Iterator[Finding]:
             )
 
 
-def image_name(path: str) -> str:
-    """The last part of a path, split on `/` and back slash."""
+def _other_filename(annotation: Annotation, image: str, file: str) -> Iterator[Finding]:
+    """A `<filename>` that is not the picture's: it decided nothing, but may tell that a folder was renamed.
+
+    The extension's case is ignored, and so is a missing one (older versions of LabelImg write none).
+    """
+    if not annotation.filename:
+        return
+    written, name = (_last_part(path) for path in (annotation.filename, image))
+    if written not in (name, image_stem(name)) and _with_lower_extension(written) != _with_lower_extension(name):
+        found = f"<filename> is {annotation.filename[:100]!r}, the picture is {name}"
+        yield Finding(
+            file=file, rank="info", kind="filename_disagrees", found=found, done="the names of the files count"
+        )
+
+
+def _last_part(path: str) -> str:
+    """Of a path, split on `/` and back slash."""
     return path.replace("\\", "/").rpartition("/")[2]
 
 
+def _with_lower_extension(name: str) -> str:
+    stem, dot, extension = name.rpartition(".")
+    return stem + dot + extension.lower()
+
+
 def _unreadable(file: str, error: Exception, kind: str = AnnotationError.kind) -> Finding:
-    found = (error.strerror or str(error)) if isinstance(error, OSError) else str(error).removeprefix(f"{file}: ")
-    return Finding(file=file, rank="quarantined", kind=kind, found=found[:200], done="pair quarantined")
+    return Finding(file=file, rank="quarantined", kind=kind, found=_reason(file, error), done="pair quarantined")
+
+
+def _reason(file: str, error: Exception) -> str:
+    """Why `file` could not be read, without its name."""
+    reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error).removeprefix(f"{file}: ")
+    return reason[:200]
 
 
 def _read_xml(path: str) -> bytes:

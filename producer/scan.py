@@ -20,11 +20,13 @@ IMAGE_EXTENSIONS: Final = frozenset(
 )
 ANNOTATION_EXTENSION: Final = ".xml"
 
-# The VOC devkit's masks: PNG files with the stems of the photos. As pictures they would make every stem ambiguous.
-MASK_FOLDERS: Final = frozenset({"segmentationclass", "segmentationobject"})
-
-# What macOS puts into ZIP files: copies of every name that are not pictures.
-JUNK_FOLDERS: Final = frozenset({"__macosx"})
+# What no picture is looked for in: masks have the stems of the photos and would make every stem ambiguous; macOS puts
+# a file of its own beside every one into ZIP files.
+_UNWANTED_FOLDERS: Final = {
+    "segmentationclass": "masks of the VOC devkit, not photos",
+    "segmentationobject": "masks of the VOC devkit, not photos",
+    "__macosx": "what macOS adds to ZIP files, not photos",
+}
 
 # `ImageSets/Main/<name>.txt` of the VOC devkit. Files like `aeroplane_train.txt` list classes, not splits.
 LIST_NAMES: Final = frozenset({"train.txt", "val.txt", "test.txt", "trainval.txt"})
@@ -42,7 +44,9 @@ class ScannedFolder:
 
 @dataclass(slots=True)
 class Walk:
-    """One walk of `root`; iterate once, then read `findings` (what was refused) and `counts`.
+    """One walk of `root`; iterate once, then read `findings` (what was refused), `counts`, and `others`.
+
+    `others` counts the files of no interest by their extension: what a folder without XML holds instead.
 
     Args:
         root: The folder to scan.
@@ -53,6 +57,7 @@ class Walk:
     data_root: Path
     findings: list[Finding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    others: Counter[str] = field(default_factory=Counter)
     _entered: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[ScannedFolder]:
@@ -104,7 +109,7 @@ class Walk:
             self._sort_in(name, folder)
         elif not entry.is_dir(follow_symlinks=False):
             self._refuse(_join(folder.path, name), "not_a_file", "neither a file nor a folder")
-        elif self._is_wanted(name):
+        elif self._is_wanted(_join(folder.path, name), name):
             subfolders.append(_join(folder.path, name))
         return False
 
@@ -120,12 +125,13 @@ class Walk:
             folder.lists.append(name)
         else:
             self.counts["other_files"] += 1
+            self.others[extension] += 1
 
-    def _is_wanted(self, folder_name: str) -> bool:
-        if folder_name.casefold() in MASK_FOLDERS | JUNK_FOLDERS:
-            self.counts["mask_or_junk_folders"] += 1
-            return False
-        return True
+    def _is_wanted(self, path: str, folder_name: str) -> bool:
+        found = _UNWANTED_FOLDERS.get(folder_name.casefold())
+        if found is not None:
+            self.findings.append(Finding(file=path, rank="info", kind="folder_left_out", found=found, done="left out"))
+        return found is None
 
     def _take_link(self, entry: "os.DirEntry[str]", folder: ScannedFolder, subfolders: list[str]) -> None:
         """Follow a link inside the data root only; each folder outside the scanned root is entered once."""
@@ -144,7 +150,7 @@ class Walk:
         # Files inside the scanned folder are met by their own path; a link to a folder above leads round in a circle.
         elif any(_is_below(target, entered) or _is_below(entered, target) for entered in self._entered):
             self._refuse(path, "link_repeats", "a link to a folder that is scanned by another way")
-        elif self._is_wanted(entry.name):
+        elif self._is_wanted(path, entry.name):
             self._entered.append(target)
             subfolders.append(path)
 

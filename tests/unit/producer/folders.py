@@ -3,7 +3,11 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from producer.lint import LintedFolder, lint_folder
+from shared.job import JobSpec
+
 Object = tuple[str, float, float, float, float]
+CAT: Object = ("cat", 10, 10, 50, 50)
 
 
 def voc_xml(
@@ -39,3 +43,21 @@ def write_pair(root: Path, image: str, annotation: str, xml: bytes | None = None
     """Write a picture (its path as its bytes, so that no two are equal) and its XML."""
     write(root, image, f"picture {image}")
     write(root, annotation, voc_xml() if xml is None else xml)
+
+
+def write_objects(root: Path, stem: str, *objects: Object) -> None:
+    """Write the pair of `stem` with these objects."""
+    write_pair(root, f"{stem}.jpg", f"{stem}.xml", voc_xml(objects))
+
+
+def lint(root: Path, **spec: object) -> LintedFolder:
+    """What lint finds under options of a job; all pictures go to train by default."""
+    return lint_folder(root, spec=JobSpec.model_validate({"split": (100, 0, 0), **spec}))
+
+
+def kinds(linted: LintedFolder) -> dict[str, list[str]]:
+    """Kind of finding → the files it names."""
+    named: dict[str, list[str]] = {}
+    for finding in linted.findings:
+        named.setdefault(finding.kind, []).append(finding.file)
+    return named

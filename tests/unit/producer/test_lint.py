@@ -1,41 +1,20 @@
-import csv
-import io
+"""`lint_folder`: names and XML of a whole folder, without a picture read."""
+
 import os
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from producer.boxsizes import BoxSizes
-from producer.lint import LintedFolder, lint_folder
-from producer.lint_csv import COLUMNS, lint_rows, merged_findings
+from producer.lint import lint_folder
 from producer.lint_report import lint_report
 from producer.plan import plan_job
 from producer.reading import read_pairs
-from shared.annotation import class_names, read_annotation
+from shared.annotation import class_names
 from shared.errors import LintError
 from shared.job import JobSpec
-from shared.manifest import Finding
-from tests.unit.producer.folders import Object, voc_xml, write, write_pair
+from tests.unit.producer.folders import CAT, kinds, lint, voc_xml, write, write_objects, write_pair
 
 BCCD = Path(os.environ.get("VOC_BCCD", "../shared/data/bccd"))
-CAT: Object = ("cat", 10, 10, 50, 50)
-
-
-def lint(root: Path, **spec: object) -> LintedFolder:
-    return lint_folder(root, spec=JobSpec.model_validate({"split": (100, 0, 0), **spec}))
-
-
-def kinds(linted: LintedFolder) -> dict[str, list[str]]:
-    """Kind of finding → the files it names."""
-    named: dict[str, list[str]] = {}
-    for finding in linted.findings:
-        named.setdefault(finding.kind, []).append(finding.file)
-    return named
-
-
-def write_objects(root: Path, stem: str, *objects: Object) -> None:
-    write_pair(root, f"{stem}.jpg", f"{stem}.xml", voc_xml(objects))
 
 
 def test_a_clean_set_has_no_findings(tmp_path: Path) -> None:
@@ -47,23 +26,18 @@ def test_a_clean_set_has_no_findings(tmp_path: Path) -> None:
     assert linted.counts["class:dog"] == 1
 
 
-def test_orphans_are_named_and_left_out(tmp_path: Path) -> None:
-    write_objects(tmp_path, "a", CAT)
-    write(tmp_path, "b.jpg")
-    write(tmp_path, "c.xml", voc_xml())
-    linted = lint(tmp_path)
-    assert kinds(linted) == {"image_without_annotation": ["b.jpg"], "annotation_without_image": ["c.xml"]}
-    assert linted.pairs == [("a.jpg", "a.xml")]
-    assert (linted.counts["images"], linted.counts["annotations"], linted.counts["pairs"]) == (2, 2, 1)
-
-
-def test_background_orphans_become_pairs_without_xml(tmp_path: Path) -> None:
-    write_objects(tmp_path, "b", CAT)
-    write(tmp_path, "a.jpg", "a")
-    linted = lint(tmp_path, background="orphans")
-    assert linted.pairs == [("a.jpg", None), ("b.jpg", "b.xml")]
-    assert linted.counts["background"] == 1
-    assert [f.done for f in linted.findings if f.kind == "image_without_annotation"] == ["kept as a background example"]
+def test_ten_thousand_files_of_any_name_in_one_folder_are_paired_read_and_split(tmp_path: Path) -> None:
+    pairs = 5_100
+    for index in range(pairs):
+        stem = f"фото {index:05d} größe 写真"
+        write(tmp_path, f"{stem}.jpg", f"{index}")
+        write(tmp_path, f"{stem}.xml", voc_xml([("кот 'ñandú'", 1, 1, 50, 50)], filename=f"{stem}.jpg"))
+    linted = lint_folder(tmp_path, spec=JobSpec())
+    linted.require_usable()
+    assert not kinds(linted)
+    assert (linted.counts["files"], linted.counts["pairs"]) == (2 * pairs, pairs)
+    assert linted.class_counts == {"кот 'ñandú'": pairs}
+    assert linted.counts["train"] == pytest.approx(0.8 * pairs, rel=0.03)
 
 
 def test_an_xml_without_objects_is_background(tmp_path: Path) -> None:
@@ -92,20 +66,6 @@ def test_an_xml_above_the_size_cap_is_not_read_whole(tmp_path: Path) -> None:
     assert kinds(lint(tmp_path)) == {"annotation_unreadable": ["b.xml"]}
 
 
-def test_names_that_differ_only_in_case_are_warned_about(tmp_path: Path) -> None:
-    write_objects(tmp_path, "a", CAT, ("Cat", 1, 1, 9, 9), ("ÜBER", 1, 1, 9, 8), ("über", 1, 1, 8, 8))
-    found = [finding.found for finding in lint(tmp_path).findings if finding.kind == "class_case"]
-    assert found == ["class names differ only in case: 'Cat', 'cat'", "class names differ only in case: 'ÜBER', 'über'"]
-
-
-def test_classes_are_renamed_ignored_and_chosen(tmp_path: Path) -> None:
-    write_objects(tmp_path, "a", CAT, ("Katze", 1, 1, 9, 9), ("dog", 1, 1, 9, 8), ("sky", 0, 0, 9, 8))
-    linted = lint(tmp_path, rename={"Katze": "cat"}, ignore_classes=["sky"], classes=["cat", "dog", "bird"])
-    assert linted.labels.names == ("bird", "cat", "dog")
-    assert linted.class_counts == {"bird": 0, "cat": 2, "dog": 1}
-    assert set(kinds(linted)) == {"class_ignored", "class_unseen"}
-
-
 def test_an_unknown_class_stops_the_submit_unless_skipped(tmp_path: Path) -> None:
     write_objects(tmp_path, "a", CAT, ("dog", 1, 1, 9, 9))
     with pytest.raises(LintError, match="class 'dog' is not in --classes"):
@@ -113,27 +73,6 @@ def test_an_unknown_class_stops_the_submit_unless_skipped(tmp_path: Path) -> Non
     linted = lint(tmp_path, classes=["cat"], unknown="skip")
     linted.require_usable()
     assert kinds(linted) == {"class_skipped": ["a.xml"]}
-
-
-@pytest.mark.parametrize("files", [[], ["a.jpg"], ["a.xml"], ["a.jpg", "b.xml", "c.txt"]])
-def test_a_folder_without_a_usable_pair_stops_the_submit(tmp_path: Path, files: list[str]) -> None:
-    for file in files:
-        write(tmp_path, file, voc_xml())
-    with pytest.raises(LintError, match="no_usable_pair: no picture with a readable XML"):
-        lint(tmp_path).require_usable()
-
-
-def test_a_set_without_objects_stops_the_submit(tmp_path: Path) -> None:
-    write_objects(tmp_path, "a")
-    with pytest.raises(LintError, match="no object of any class"):
-        lint(tmp_path).require_usable()
-
-
-def test_lists_that_leave_train_empty_stop_the_submit(tmp_path: Path) -> None:
-    write_pair(tmp_path, "JPEGImages/a.jpg", "Annotations/a.xml")
-    write(tmp_path, "ImageSets/Main/test.txt", "a\n")
-    with pytest.raises(LintError, match="no picture in train"):
-        lint(tmp_path).require_usable()
 
 
 def test_a_picture_in_two_lists_stops_the_submit(tmp_path: Path) -> None:
@@ -161,12 +100,16 @@ def test_boxes_beyond_the_size_in_the_xml_are_told_before_any_picture_is_read(tm
     assert (finding.file, finding.object_index) == ("a.xml", 2)
 
 
-def test_a_filename_that_disagrees_is_counted_and_the_stem_decides(tmp_path: Path) -> None:
+def test_a_filename_that_disagrees_is_named_and_the_stem_decides(tmp_path: Path) -> None:
     write_pair(tmp_path, "a.jpg", "a.xml", voc_xml(filename="C:\\old\\b.jpg"))
-    write_pair(tmp_path, "b.jpg", "b.xml", voc_xml(filename="b.jpg"))
+    write_pair(tmp_path, "b.JPG", "b.xml", voc_xml(filename="D:/pictures/b.jpg"))
+    write_pair(tmp_path, "c.jpg", "c.xml", voc_xml(filename="c"))
     linted = lint(tmp_path)
     assert linted.counts["filename_disagrees"] == 1
-    assert linted.pairs == [("a.jpg", "a.xml"), ("b.jpg", "b.xml")]
+    [finding] = linted.findings
+    assert (finding.file, finding.rank, finding.kind) == ("a.xml", "info", "filename_disagrees")
+    assert finding.found == "<filename> is 'C:\\\\old\\\\b.jpg', the picture is a.jpg"
+    assert linted.pairs == [("a.jpg", "a.xml"), ("b.JPG", "b.xml"), ("c.jpg", "c.xml")]
 
 
 @pytest.mark.parametrize("named", [{"filename": "photo.jpg"}, {"path": "C:\\Users\\me\\photo.jpg"}])
@@ -207,69 +150,6 @@ def test_many_pairs_are_read_in_processes_with_the_same_result(tmp_path: Path) -
     pooled = read_pairs(tmp_path, pairs, JobSpec(), lambda *_: None, processes=2)
     assert pooled == alone
     assert len(alone.findings) == 600
-
-
-@pytest.mark.parametrize(
-    ("resize", "wanted"), [("stretch", {"4 to 8 px": 1, "< 4 px": 1}), ("letterbox", {"4 to 8 px": 1, "< 4 px": 1})]
-)
-def test_box_sizes_are_those_of_the_stored_picture(resize: str, wanted: dict[str, int]) -> None:
-    # 640x320 → 320x320: stretched only the width halves, letterboxed both do.
-    sizes = BoxSizes()
-    boxes = {"stretch": [(0, 0, 8, 4), (0, 0, 7, 40)], "letterbox": [(0, 0, 8, 8), (0, 0, 40, 7)]}[resize]
-    xml = voc_xml([("cat", *box) for box in boxes], size=(640, 320))
-    sizes.add(read_annotation(xml, file="a.xml", spec=JobSpec()), 320, resize)  # type: ignore[arg-type]
-    assert {name: count for name, count in sizes.rows() if count} == wanted
-    assert sizes.tiny == 1
-
-
-def test_boxes_of_unknown_size_are_counted_apart() -> None:
-    sizes = BoxSizes()
-    sizes.add(read_annotation(voc_xml(size=None), file="a.xml", spec=JobSpec()), 320, "stretch")
-    assert (sizes.unsized, sizes.tiny) == (1, 0)
-
-
-def finding(file: str, kind: str, index: int | None = None, rank: str = "dropped") -> Finding:
-    return Finding.model_validate(
-        {"file": file, "object_index": index, "rank": rank, "kind": kind, "found": "f", "done": "d"}
-    )
-
-
-def test_merged_findings_have_nothing_twice() -> None:
-    zero, beyond = finding("a.xml", "box_zero_area", 1), finding("a.xml", "box_beyond_size", 2)
-    clipped = finding("a.xml", "box_clipped", 2)
-    assert list(merged_findings([zero, beyond], [zero, clipped])) == [zero, clipped]
-
-
-def test_lint_csv_survives_any_name() -> None:
-    names = ['a "b", c.xml', "neue\nzeile.xml", "größe.xml", "-.xml"]
-    text = "\n".join(lint_rows(finding(name, "box_zero_area", 3) for name in names))
-    rows = list(csv.reader(io.StringIO(text, newline="")))
-    assert rows[0] == list(COLUMNS)
-    assert [row[0] for row in rows[1:]] == names
-    assert rows[1][1:4] == ["3", "dropped", "box_zero_area"]
-
-
-def test_the_report_is_one_sentence_bars_and_kinds(tmp_path: Path) -> None:
-    write_objects(tmp_path, "a", CAT, ("cat", 5, 5, 5, 9), ("dog", 1, 1, 2, 2))
-    write_objects(tmp_path, "b")
-    write_pair(tmp_path, "c.jpg", "c.xml", b"no")
-    report = lint_report(lint(tmp_path))
-    assert report.summary() == "3 images, 1 without objects, 1 corrupt, 1 box dropped (1 zero area)"
-    console = Console(width=100, record=True, file=io.StringIO())
-    console.print(report.render())
-    page = console.export_text()
-    assert "splits (seeded): 3 train / 0 val / 0 test" in page
-    assert "annotation_unreadable" in page
-    assert "1 box under 4 px" in page
-    assert page.index("quarantined") < page.index("dropped  ")
-
-
-def test_the_report_as_json_has_the_first_finding_of_each_kind(tmp_path: Path) -> None:
-    write_objects(tmp_path, "a", CAT, ("cat", 5, 5, 5, 9))
-    as_dict = lint_report(lint(tmp_path)).to_dict()
-    by_kind = {entry["kind"]: entry for entry in as_dict["findings"]}
-    assert by_kind["box_zero_area"]["first"]["object_index"] == 2
-    assert as_dict["class_counts"] == {"cat": 1}
 
 
 @pytest.mark.skipif(not BCCD.is_dir(), reason="the sample data is not here")

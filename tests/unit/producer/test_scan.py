@@ -228,12 +228,15 @@ def test_a_name_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     assert [(finding.file, finding.kind) for finding in walk.findings] == [("caf\\xe9.jpg", "name_not_utf8")]
 
 
-def test_hidden_files_masks_and_other_files_are_counted(tmp_path: Path) -> None:
+def test_hidden_files_are_counted_and_folders_of_masks_named(tmp_path: Path) -> None:
     walk = Walk(tmp_path, tmp_path)
     for path in (".git/a.jpg", "._a.jpg", "SegmentationClass/a.png", "__MACOSX/a.jpg", "readme.txt", "a.jpg"):
         write(tmp_path, path)
     assert [folder.images for folder in walk] == [["a.jpg"]]
-    assert dict(walk.counts) == {"files": 2, "folders": 1, "hidden": 2, "mask_or_junk_folders": 2, "other_files": 1}
+    assert dict(walk.counts) == {"files": 2, "folders": 1, "hidden": 2, "other_files": 1}
+    assert walk.others == {".txt": 1}
+    named = sorted((finding.file, finding.kind, finding.rank) for finding in walk.findings)
+    assert named == [("SegmentationClass", "folder_left_out", "info"), ("__MACOSX", "folder_left_out", "info")]
 
 
 def test_split_lists_of_the_devkit_are_noticed(tmp_path: Path) -> None:
