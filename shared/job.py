@@ -126,11 +126,34 @@ class JobSpec(Frozen):
         return self
 
 
+class Augmentation(Frozen):
+    """How strongly training pictures are changed; the defaults are the measured ones (DECISIONS: D-recipe).
+
+    Probabilities in [0, 1]; `zoom`, `aspect`, `contrast`, `saturation` are the largest factor up or down, minus 1;
+    `translate` a share of the side; `rotate_deg` and `hue_deg` degrees either way; `brightness` a share of white.
+    """
+
+    flip_horizontal: float = Field(default=0.5, ge=0, le=1)
+    flip_vertical: float = Field(default=0.0, ge=0, le=1)
+    quarter_turn: float = Field(default=0.0, ge=0, le=1)
+    rotate_deg: float = Field(default=0.0, ge=0, le=180)
+    zoom: float = Field(default=0.6, ge=0, le=4)
+    aspect: float = Field(default=0.15, ge=0, le=4)
+    translate: float = Field(default=0.2, ge=0, le=1)
+    mosaic: float = Field(default=0.0, ge=0, le=1)
+    brightness: float = Field(default=0.15, ge=0, le=1)
+    contrast: float = Field(default=0.3, ge=0, le=4)
+    saturation: float = Field(default=0.4, ge=0, le=4)
+    hue_deg: float = Field(default=6.0, ge=0, le=180)
+
+
 class RunSpec(Frozen):
     """What a training run asks of the trainer; saved as `runs/<run>/request.json` before the trainer is hinted.
 
     `epochs` None lets the trainer choose by the size of the set; `max_minutes` bounds the training loop.
     `batch` is per replica. `final` trains on train + val (no selection by val). `max_drop` is in points of mAP50.
+    `weights` of a published backbone: none, imagenet, or a file. `stop_at_map` (mAP over IoU 0.5 to 0.95) and
+    `patience` (epochs without a better one) end training early by the validation split.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -151,6 +174,17 @@ class RunSpec(Frozen):
     stop_at_map: float | None = Field(default=None, gt=0, le=1)
     patience: int | None = Field(default=None, ge=1)
     max_drop: float = Field(default=1.0, ge=0, le=100)
+    augmentation: Augmentation = Augmentation()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.weights != "none" and self.backbone == "conv":
+            raise ValueError(f"--weights {self.weights} needs a published --backbone: mobilenet_v2, mobilenet_v3_small")
+        if self.final and (self.stop_at_map is not None or self.patience is not None):
+            raise ValueError(
+                "--final trains on the validation split too: nothing is left for --stop-at-map, --patience"
+            )
+        return self
 
 
 class SplitPlan(Frozen):
@@ -164,6 +198,7 @@ class Job(Frozen):
     """`job.json`: what was asked and accepted. Written after `plan.jsonl`; from then on the job exists.
 
     `folder` is the data set below the data root ("." for the root itself). `counts` are what scan and lint saw.
+    `made_by` is the program's name and version: only shards of the same one are lent to another job.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -176,6 +211,7 @@ class Job(Frozen):
     splits: dict[Split, SplitPlan]
     counts: dict[str, int] = Field(default_factory=dict)
     request_digest: str
+    made_by: str = ""
 
     @property
     def shards(self) -> list[str]:
@@ -193,7 +229,7 @@ class Job(Frozen):
         Raises:
             KeyError: The job has no such shard.
         """
-        split, index = self._place(shard)
+        split, index, _ = self.place(shard)
         return self.splits[split].digests[index]
 
     def ordinal(self, shard: str) -> int:
@@ -202,21 +238,25 @@ class Job(Frozen):
         Raises:
             KeyError: The job has no such shard.
         """
-        split, index = self._place(shard)
+        split, index, _ = self.place(shard)
         before = SPLITS[: SPLITS.index(split)]
         return sum(len(self.splits[name].digests) for name in before if name in self.splits) + index
 
-    def _place(self, shard: str) -> tuple[Split, int]:
+    def place(self, shard: str) -> tuple[Split, int, int]:
+        """Split of `shard`, its index there, and the split's number of shards.
+
+        Raises:
+            KeyError: The job has no such shard.
+        """
         match = SHARD_NAME.fullmatch(shard)
         if match is None:
             raise KeyError(shard)
         split: Split = match[1]  # type: ignore[assignment]  # the pattern admits only split names
         index = int(match[2])
-        if split not in self.splits or shard != shard_name(split, index, len(self.splits[split].digests)):
+        count = len(self.splits[split].digests) if split in self.splits else 0
+        if index >= count or shard != shard_name(split, index, count):
             raise KeyError(shard)
-        if index >= len(self.splits[split].digests):
-            raise KeyError(shard)
-        return split, index
+        return split, index, count
 
 
 def stem(path: str) -> str:

@@ -86,9 +86,11 @@ def export_command(
 
     Example: python -m trainer export demo --store out/demo
     """
+    from shared.guard import Unguarded
+    from shared.storage import Storage
     from trainer.rerun import export_run
 
-    typer.echo(_table(export_run(run, store=store, max_drop=max_drop)))
+    typer.echo(_table(export_run(run, storage=Storage(store), max_drop=max_drop, guard=Unguarded())))
 
 
 def _counted(names: list[str]) -> str:

@@ -5,13 +5,13 @@ aspect, translation in one resampling) and one affine map of its colours, both o
 ImageProjectiveTransformV3 takes about 20 times as long on a CPU. A mosaic is four such moves into four tiles.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.job import Augmentation
 from trainer.dataset import Examples, pad_boxes
 
 # What the empty parts of a moved picture hold: the gray that letterboxing pads with.
@@ -25,38 +25,17 @@ Labels = NDArray[np.int32]
 Matrix = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recipe:
-    """How strongly to change pictures; the defaults are the measured ones (DECISIONS: D-recipe).
+# Share of a box's area that must stay in the picture, and the shortest side that is still a box.
+MIN_VISIBLE: Final = 0.3
+MIN_SIDE_PX: Final = 3.0
 
-    Probabilities in [0, 1]; `zoom`, `aspect`, `contrast`, `saturation` are the largest factor up or down, minus 1;
-    `translate` a share of the side; `rotate_deg` degrees; `brightness` a share of white; `min_visible` the share of a
-    box's area that must stay in the picture, `min_side_px` the shortest side that is still a box.
-    """
-
-    flip_horizontal: float = 0.5
-    flip_vertical: float = 0.0
-    quarter_turn: float = 0.0
-    rotate_deg: float = 0.0
-    zoom: float = 0.6
-    aspect: float = 0.15
-    translate: float = 0.2
-    mosaic: float = 0.0
-    brightness: float = 0.15
-    contrast: float = 0.3
-    saturation: float = 0.4
-    hue_deg: float = 6.0
-    min_visible: float = 0.3
-    min_side_px: float = 3.0
-
-
-UNCHANGED: Final = Recipe(
+UNCHANGED: Final = Augmentation(
     flip_horizontal=0, zoom=0, aspect=0, translate=0, brightness=0, contrast=0, saturation=0, hue_deg=0
 )
 
 
 def augment_batch(
-    examples: Examples, rows: NDArray[np.int64], *, recipe: Recipe, rng: np.random.Generator
+    examples: Examples, rows: NDArray[np.int64], *, recipe: Augmentation, rng: np.random.Generator
 ) -> tuple[NDArray[np.uint8], Boxes, Labels]:
     """Draw a random change of each of the pictures `rows` of `examples`.
 
@@ -82,17 +61,17 @@ def augment_batch(
 
 
 def move(
-    examples: Examples, row: int, out: NDArray[np.uint8], recipe: Recipe, rng: np.random.Generator
+    examples: Examples, row: int, out: NDArray[np.uint8], recipe: Augmentation, rng: np.random.Generator
 ) -> tuple[Boxes, Labels]:
     """Write a moved picture `row` into `out` [H, W, 3]; returns its boxes and labels."""
     side = out.shape[0]
     matrix = random_move(recipe, rng, side)
     warp(examples.pictures[row], matrix, out)
-    return move_boxes(examples.boxes[row], examples.labels[row], matrix, (0, 0, side, side), side, recipe)
+    return move_boxes(examples.boxes[row], examples.labels[row], matrix, (0, 0, side, side), side)
 
 
 def mosaic(
-    examples: Examples, row: int, out: NDArray[np.uint8], recipe: Recipe, rng: np.random.Generator
+    examples: Examples, row: int, out: NDArray[np.uint8], recipe: Augmentation, rng: np.random.Generator
 ) -> tuple[Boxes, Labels]:
     """Write four moved pictures, `row` first, into the four tiles around a random point of `out` [H, W, 3].
 
@@ -113,11 +92,11 @@ def mosaic(
         top, left, bottom, right = tile
         shifted = matrix - np.array([[0, 0, left], [0, 0, top]])
         warp(examples.pictures[tile_row], shifted, out[top:bottom, left:right])
-        moved.append(move_boxes(examples.boxes[tile_row], examples.labels[tile_row], matrix, tuple(tile), side, recipe))
+        moved.append(move_boxes(examples.boxes[tile_row], examples.labels[tile_row], matrix, tuple(tile), side))
     return np.concatenate([boxes for boxes, _ in moved]), np.concatenate([labels for _, labels in moved])
 
 
-def _tile_move(recipe: Recipe, rng: np.random.Generator, side: int, tile: NDArray[np.int64]) -> Matrix:
+def _tile_move(recipe: Augmentation, rng: np.random.Generator, side: int, tile: NDArray[np.int64]) -> Matrix:
     """A random move whose picture covers the tile as far as it can: scaled by 0.5 to 1, at a random place over it."""
     top, left, bottom, right = tile
     scale = rng.uniform(0.5, 1.0) ** np.array([1.0, 1.0])
@@ -129,7 +108,7 @@ def _tile_move(recipe: Recipe, rng: np.random.Generator, side: int, tile: NDArra
     return np.array([[scale[0], 0, x], [0, scale[1], y]]) @ _affine(random_flip(recipe, rng, side))
 
 
-def random_move(recipe: Recipe, rng: np.random.Generator, side: int) -> Matrix:
+def random_move(recipe: Augmentation, rng: np.random.Generator, side: int) -> Matrix:
     """Matrix [2, 3] from picture to changed picture, in pixels (x, y) with corners at whole numbers."""
     zoom = np.exp(rng.uniform(-1, 1) * np.log1p(recipe.zoom))
     aspect = np.exp(rng.uniform(-0.5, 0.5) * np.log1p(recipe.aspect))
@@ -141,7 +120,7 @@ def random_move(recipe: Recipe, rng: np.random.Generator, side: int) -> Matrix:
     return np.concatenate([linear, offset[:, None]], axis=1) @ _affine(random_flip(recipe, rng, side))
 
 
-def random_flip(recipe: Recipe, rng: np.random.Generator, side: int) -> Matrix:
+def random_flip(recipe: Augmentation, rng: np.random.Generator, side: int) -> Matrix:
     """Matrix [2, 3] of a random flip and quarter turn of a square of `side` pixels."""
     matrix = np.array([[1.0, 0, 0], [0, 1.0, 0]])
     if rng.random() < recipe.flip_horizontal:
@@ -162,9 +141,7 @@ def warp(picture: NDArray[np.uint8], matrix: Matrix, out: NDArray[np.uint8]) -> 
     out[:] = cv2.warpAffine(picture, centers, (width, height), flags=cv2.INTER_LINEAR, borderValue=FILL)
 
 
-def move_boxes(
-    boxes: Boxes, labels: Labels, matrix: Matrix, tile: tuple[int, ...], side: int, recipe: Recipe
-) -> tuple[Boxes, Labels]:
+def move_boxes(boxes: Boxes, labels: Labels, matrix: Matrix, tile: tuple[int, ...], side: int) -> tuple[Boxes, Labels]:
     """Fit boxes around their moved corners, clip them to a tile, drop those hardly visible.
 
     Args:
@@ -173,7 +150,6 @@ def move_boxes(
         matrix: [2, 3], pixels (x, y) to pixels.
         tile: (ymin, xmin, ymax, xmax) in pixels.
         side: Of the picture in pixels.
-        recipe: Its `min_visible` and `min_side_px`.
 
     Returns:
         The boxes that stay, in the same form and order, and their labels.
@@ -185,12 +161,14 @@ def move_boxes(
     clipped_low = np.clip(low, tile[:2], tile[2:])
     clipped_high = np.clip(high, tile[:2], tile[2:])
     visible = np.prod(clipped_high - clipped_low, axis=1) / np.maximum(np.prod(high - low, axis=1), 1e-9)
-    keep = (visible >= recipe.min_visible) & (np.min(clipped_high - clipped_low, axis=1) >= recipe.min_side_px)
+    # A set of tiny objects keeps them: a box may become half as short as it was.
+    least = np.minimum(MIN_SIDE_PX, np.minimum(ymax - ymin, xmax - xmin) / 2)
+    keep = (visible >= MIN_VISIBLE) & (np.min(clipped_high - clipped_low, axis=1) >= least)
     fitted = np.concatenate([clipped_low, clipped_high], axis=1) / side
     return fitted[keep].astype(np.float32), labels[keep]
 
 
-def random_colors(recipe: Recipe, rng: np.random.Generator) -> Matrix:
+def random_colors(recipe: Augmentation, rng: np.random.Generator) -> Matrix:
     """Affine map [3, 4] of RGB in [0, 255]: hue and saturation around the gray axis, then contrast, then brightness."""
     contrast = np.exp(rng.uniform(-1, 1) * np.log1p(recipe.contrast))
     saturation = np.exp(rng.uniform(-1, 1) * np.log1p(recipe.saturation))

@@ -7,7 +7,8 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from trainer.augment import Recipe, augment_batch
+from shared.job import Augmentation
+from trainer.augment import augment_batch
 from trainer.dataset import SHUFFLE_RECORDS, Examples, draw_rows, parse_record
 
 # Batches made ahead. Two hide the jitter of one; more only hold memory.
@@ -21,7 +22,7 @@ _CHANGES: Final = 1
 
 
 def batches_from_memory(
-    examples: Examples, *, batch: int, recipe: Recipe, seed: int, first_step: int = 0
+    examples: Examples, *, batch: int, recipe: Augmentation, seed: int, first_step: int = 0
 ) -> tf.data.Dataset:
     """Endless batches of `examples`, each a pure function of the seed and its step.
 
@@ -46,7 +47,7 @@ def batches_from_memory(
 
 
 def batches_from_shards(
-    urls: Sequence[str], *, batch: int, image_size: int, recipe: Recipe, seed: int, first_step: int = 0
+    urls: Sequence[str], *, batch: int, image_size: int, recipe: Augmentation, seed: int, first_step: int = 0
 ) -> tf.data.Dataset:
     """The same stream for a set that does not fit in memory: records interleaved, shuffled, decoded as they come.
 

@@ -7,10 +7,12 @@ Stands between the manifest and the model on the route. A batch has one layout e
 
 import logging
 import os
+import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import tensorflow as tf
@@ -27,7 +29,12 @@ logger = logging.getLogger(__name__)
 # Share of the free memory that decoded pictures may take; the network's activations and the page cache want the rest.
 CACHE_SHARE: Final = 0.4
 
-# Pictures drawn from at random when they do not all fit in memory.
+# Share of the free disk that they may take instead: two trainers may look at the same time.
+FILE_SHARE: Final = 0.4
+
+Cache = Literal["memory", "file", "none"]
+
+# Pictures drawn from at random where they are not kept.
 SHUFFLE_RECORDS: Final = 2048
 
 _FEATURES: Final = {
@@ -78,16 +85,33 @@ def shard_urls(storage: Storage, manifest: Manifest, splits: Sequence[Split]) ->
     return [storage.url(f"{folder}/{shard.file}") for split in splits for shard in manifest.splits.get(split, ())]
 
 
-def fits_in_memory(manifest: Manifest, splits: Sequence[Split], *, cache_mb: int) -> bool:
-    """Whether the decoded pictures of `splits` may be kept in memory, at most `cache_mb` MB; says so in the log."""
-    needed = sum(manifest.examples(split) for split in splits) * manifest.image_size**2 * 3
-    allowed = min(cache_mb * 10**6, int(free_memory_bytes() * CACHE_SHARE))
-    cached = needed <= allowed
-    logger.info(
-        "dataset_cache",
-        extra={"kept": "memory" if cached else "none", "needed_mib": needed >> 20, "allowed_mib": allowed >> 20},
-    )
-    return cached
+def choose_cache(needed_bytes: int, *, cache_mb: int, folder: Path | None) -> Cache:
+    """Where decoded pictures are kept: memory where they fit, else a file, else nowhere; says so in the log.
+
+    Args:
+        needed_bytes: Size of all of them, decoded.
+        cache_mb: Most that may be kept in memory, in MB.
+        folder: Where a file may be made; None where none may.
+    """
+    memory = min(cache_mb * 10**6, int(free_memory_bytes() * CACHE_SHARE))
+    disk = 0 if folder is None else int(shutil.disk_usage(folder).free * FILE_SHARE)
+    kept: Cache = "memory" if needed_bytes <= memory else "file" if needed_bytes <= disk else "none"
+    sizes = {"needed_mib": needed_bytes >> 20, "memory_allowed_mib": memory >> 20, "file_allowed_mib": disk >> 20}
+    logger.info("dataset_cache", extra={"kept": kept, **sizes})
+    return kept
+
+
+def picture_file(folder: Path, count: int, image_size: int) -> NDArray[np.uint8]:
+    """Room for `count` decoded pictures in a file of `folder`: a writable uint8 array [count, H, W, 3].
+
+    The file has no name any more when this returns: the system frees it when the process ends, however it ends.
+    """
+    shape = (count, image_size, image_size, 3)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".pictures-") as file:
+        if hasattr(os, "posix_fallocate"):
+            # A full disk is an error here; while a mapped page is written it would be a SIGBUS.
+            os.posix_fallocate(file.fileno(), 0, int(np.prod(shape)))
+        return np.memmap(file.name, np.uint8, "w+", shape=shape)
 
 
 def free_memory_bytes() -> int:
@@ -112,31 +136,46 @@ def parse_record(record: Any) -> dict[str, Any]:
     }
 
 
-def read_examples(urls: Sequence[str], image_size: int) -> Examples:
+def read_examples(urls: Sequence[str], image_size: int, room: NDArray[np.uint8] | None = None) -> Examples:
     """Read and decode all records of `urls`, in their order.
 
+    Args:
+        urls: Of the shards.
+        image_size: Side of their pictures in pixels.
+        room: Where to put the pictures, uint8 [M, H, W, 3] for all M of them; None makes room in memory.
+
     Raises:
-        ShardError: A record is damaged or its picture has another size.
+        ShardError: A record is damaged or its picture has another size, or there are not M.
     """
     records = tf.data.TFRecordDataset(list(urls)).map(parse_record, num_parallel_calls=tf.data.AUTOTUNE)
     found: list[dict[str, Any]] = []
+    pictures: list[NDArray[np.uint8]] = []
     try:
-        found.extend(records.as_numpy_iterator())
-    except tf.errors.OpError as error:
-        raise ShardError(f"{urls[0]} and its like: record {len(found)} cannot be read: {error.message}") from error
-    for example in found:
-        shape, name = example["picture"].shape, example["filename"].decode()
-        if shape != (image_size, image_size, 3):
-            raise ShardError(f"{name}: expected a picture of {image_size} px, found shape {shape}")
+        for example in records.as_numpy_iterator():
+            picture = _checked(example.pop("picture"), example["filename"].decode(), image_size)
+            if room is None:
+                pictures.append(picture)
+            else:
+                room[len(found)] = picture
+            found.append(example)
+    except (tf.errors.OpError, IndexError) as error:
+        reason = error.message if isinstance(error, tf.errors.OpError) else "more records than the manifest says"
+        raise ShardError(f"{urls[0]} and its like: record {len(found)} cannot be read: {reason}") from error
+    if room is None:
+        room = np.stack(pictures) if pictures else np.zeros((0, image_size, image_size, 3), np.uint8)
     return Examples(
-        pictures=np.stack([example.pop("picture") for example in found])
-        if found
-        else np.zeros((0, image_size, image_size, 3), np.uint8),
+        pictures=room,
         boxes=tuple(example["boxes"] for example in found),
         labels=tuple(example["labels"] for example in found),
         source_ids=np.array([example["source_id"] for example in found], np.int64),
         filenames=tuple(example["filename"].decode() for example in found),
     )
+
+
+def _checked(picture: NDArray[np.uint8], name: str, image_size: int) -> NDArray[np.uint8]:
+    if picture.shape != (image_size, image_size, 3):
+        raise ShardError(f"{name}: expected a picture of {image_size} px, found shape {picture.shape}")
+    return picture
 
 
 def draw_rows(step: int, *, batch: int, count: int, seed: int) -> NDArray[np.int64]:

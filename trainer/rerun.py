@@ -8,7 +8,7 @@ from typing import Any, Final
 import keras
 
 from shared.errors import ExportError
-from shared.guard import Unguarded
+from shared.guard import Guard
 from shared.job import SPLITS, RunSpec
 from shared.manifest import JobPaths, Manifest, RunPaths
 from shared.storage import Storage
@@ -22,13 +22,19 @@ from trainer.release import ReleaseRequest, release
 WEIGHTS_FILE: Final = "model.keras"
 
 
-def export_run(run: str, *, store: str, max_drop: float | None) -> dict[str, Any]:
+def export_run(run: str, *, storage: Storage, max_drop: float | None, guard: Guard) -> dict[str, Any]:
     """Export the saved weights of `run` again; what is there is replaced.
+
+    Args:
+        run: A run that trained.
+        storage: Holds it and its job.
+        max_drop: Points of mAP50 that int8 may lose; None as the run asked.
+        guard: Asked before every phase and before anything is replaced.
 
     Raises:
         ExportError: The run has no weights, or the gate refused the model.
+        StopRequested: Asked to stop; nothing was replaced.
     """
-    storage = Storage(store)
     spec, manifest = _asked(storage, run)
     if max_drop is not None:
         spec = spec.model_copy(update={"max_drop": max_drop})
@@ -41,7 +47,7 @@ def export_run(run: str, *, store: str, max_drop: float | None) -> dict[str, Any
         pictures=pictures_of(storage, manifest),
         truth=truth_of(storage, manifest),
     )
-    return release(request, storage=storage, guard=Unguarded())
+    return release(request, storage=storage, guard=guard)
 
 
 def evaluate_run(run: str, *, store: str, split: str, forms: Sequence[str] | None) -> dict[str, Any]:

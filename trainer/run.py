@@ -4,41 +4,35 @@ Running it again goes on where the last attempt stopped: training from its check
 """
 
 import logging
+import tempfile
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from pathlib import Path
+from typing import Any
 
 import cv2
 import keras
-import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from shared import __version__
 from shared.errors import TrainingError
 from shared.faults import reached
 from shared.guard import Guard
-from shared.job import RunSpec, Split, canonical_json
+from shared.job import RunSpec, canonical_json
 from shared.manifest import JobPaths, Manifest, RunPaths
 from shared.storage import Storage
 from shared.stored import read_stored
-from trainer.augment import Recipe
-from trainer.batches import batches_from_memory, batches_from_shards
-from trainer.dataset import Examples, check_shards, fits_in_memory, read_examples, shard_urls
-from trainer.evaluate import truth_from_store
+from trainer.dataset import check_shards
 from trainer.model import build_model, priors
 from trainer.pictures import pictures_of, truth_of
 from trainer.release import ReleaseRequest, release
 from trainer.rerun import export_run
 from trainer.settings import TrainerSettings
 from trainer.strategy import make_strategy
-from trainer.train import Trained, TrainingSet, train
-from trainer.watching import show_batches
+from trainer.train import Trained, train
+from trainer.training_set import load_training_set
 
 logger = logging.getLogger(__name__)
-
-# Files named in an error; more help nobody.
-_MOST_NAMES: Final = 64
 
 
 def run(request: RunSpec, *, storage: Storage, settings: TrainerSettings, guard: Guard) -> None:
@@ -64,7 +58,7 @@ def run(request: RunSpec, *, storage: Storage, settings: TrainerSettings, guard:
     check_shards(storage, manifest)
     use_threads(settings.threads)
     if request.kind == "export":
-        metrics = export_run(request.run, store=storage.root, max_drop=request.max_drop)
+        metrics = export_run(request.run, storage=storage, max_drop=request.max_drop, guard=guard)
         facts: dict[str, Any] = {"seconds": {}}
     else:
         metrics, facts = _train_and_release(request, manifest, storage=storage, settings=settings, guard=guard)
@@ -106,10 +100,14 @@ def _train_and_release(
     read_s = time.monotonic()
     batch = request.batch * strategy.num_replicas_in_sync
     dataset = load_training_set(request, manifest, storage=storage, batch=batch, cache_mb=settings.cache_mb)
-    show_batches(storage, request.run, dataset.batches(0), manifest.labels)
     trained_s = time.monotonic()
     trained = train(
-        request, dataset, strategy=strategy, storage=storage, guard=guard, build=_network_of(request, manifest)
+        request,
+        dataset,
+        strategy=strategy,
+        storage=storage,
+        guard=guard,
+        build=_network_of(request, manifest, local_weights(request.weights, storage)),
     )
     released_s = time.monotonic()
     seconds = {"read": round(trained_s - read_s, 1), "train": round(released_s - trained_s, 1)}
@@ -131,57 +129,19 @@ def _train_and_release(
     return metrics, {"seconds": seconds, "training": _training_facts(trained, strategy.num_replicas_in_sync)}
 
 
-def _network_of(request: RunSpec, manifest: Manifest) -> Callable[[], keras.Model]:
+def _network_of(request: RunSpec, manifest: Manifest, weights: str) -> Callable[[], keras.Model]:
     return lambda: build_model(
-        len(manifest.labels),
-        manifest.image_size,
-        request.model,
-        backbone=request.backbone,
-        weights=request.weights,
+        len(manifest.labels), manifest.image_size, request.model, backbone=request.backbone, weights=weights
     )
 
 
-def load_training_set(
-    request: RunSpec, manifest: Manifest, *, storage: Storage, batch: int, cache_mb: int
-) -> TrainingSet:
-    """The pictures that `request` trains on and selects by: train and val, or with `final` both together.
-
-    Args:
-        request: The run.
-        manifest: Of its job.
-        storage: Holds the shards.
-        batch: Pictures a step, over all replicas.
-        cache_mb: Decoded pictures are kept in memory up to this size.
-    """
-    splits: list[Split] = ["train", "val"] if request.final else ["train"]
-    urls, side, recipe = shard_urls(storage, manifest, splits), manifest.image_size, Recipe()
-    has_validation = not request.final and manifest.examples("val") > 0
-    examples = read_examples(urls, side) if fits_in_memory(manifest, splits, cache_mb=cache_mb) else None
-
-    def batches(first_step: int) -> tf.data.Dataset:
-        if examples is not None:
-            return batches_from_memory(examples, batch=batch, recipe=recipe, seed=request.seed, first_step=first_step)
-        return batches_from_shards(
-            urls, batch=batch, image_size=side, recipe=recipe, seed=request.seed, first_step=first_step
-        )
-
-    return TrainingSet(
-        labels=manifest.labels,
-        image_size=side,
-        pictures=sum(manifest.examples(split) for split in splits),
-        fingerprint=manifest.digest(),
-        batches=batches,
-        names=lambda rows: _names(rows, examples),
-        validation=read_examples(shard_urls(storage, manifest, ["val"]), side) if has_validation else None,
-        truth=truth_from_store(storage, manifest, "val") if has_validation else {},
-    )
-
-
-def _names(rows: NDArray[np.int64], examples: Examples | None) -> list[str]:
-    """File names of a batch; a streamed batch knows its source ids only, which `annotations_<split>.json` resolves."""
-    if examples is None:
-        return [f"source id {row}" for row in rows[:_MOST_NAMES]]
-    return [examples.filenames[row] for row in rows[:_MOST_NAMES]]
+def local_weights(weights: str, storage: Storage) -> str:
+    """`none` and `imagenet` as they are; a key of the store as the path of a file that Keras can open."""
+    if weights in ("none", "imagenet") or storage.is_local:
+        return weights if weights in ("none", "imagenet") else str(storage.local_path(weights))
+    path = Path(tempfile.mkdtemp(prefix="voc-weights-"), Path(weights).name)
+    path.write_bytes(storage.read(weights))
+    return str(path)
 
 
 def _history(trained: Trained) -> list[dict[str, float]]:

@@ -19,17 +19,16 @@ from numpy.typing import NDArray
 from shared.errors import StopRequested, TrainingError
 from shared.guard import Guard
 from shared.job import RunSpec, canonical_json
-from shared.manifest import RunPaths
 from shared.storage import Storage
 from trainer.budget import VALIDATION_SHARE, TimeBudget
 from trainer.checkpoint import Arrays, Progress, load_checkpoint, save_checkpoint
-from trainer.dataset import Examples
-from trainer.epoch import EpochSums, input_hint, results_csv
+from trainer.epoch import EpochSums, input_hint
 from trainer.evaluate import AveragePrecision, average_precision, detect_all, keras_detector
 from trainer.learner import Learner, in_precision, load_average
 from trainer.model import priors
 from trainer.schedule import Schedule, plan_schedule
-from trainer.watching import Scalars
+from trainer.training_set import TrainingSet
+from trainer.watching import Watching
 
 logger = logging.getLogger(__name__)
 
@@ -38,24 +37,6 @@ MOST_VALIDATIONS: Final = 25
 
 # Between checkpoints; one of `small` takes 0.1 s.
 CHECKPOINT_EVERY_S: Final = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingSet:
-    """What a run learns from.
-
-    `batches` gives the endless stream of batches from a step on; `pictures` counts the training set; `names` turns a
-    batch's rows into file names. `validation` with its COCO-form `truth` is empty where there is nothing to select by.
-    """
-
-    labels: tuple[str, ...]
-    image_size: int
-    pictures: int
-    fingerprint: str
-    batches: Callable[[int], tf.data.Dataset]
-    names: Callable[[NDArray[np.int64]], list[str]]
-    validation: Examples | None
-    truth: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,12 +101,14 @@ class _Run:
         self._best: NDArray[np.float32] | None = None
         self._epoch = EpochSums()
         self._budget = TimeBudget(spec.max_minutes)
-        self._scalars = Scalars(storage, spec.run)
+        self._watching = Watching(storage, spec.run, dataset.labels)
         self._saved_s = time.monotonic()
 
     def train(self) -> Trained:
         """See `trainer.train.train`."""
         self._resume()
+        if self._progress.step == 0:
+            self._watching.show_batches(self._dataset.batches(0))
         batches = iter(self._batches(self._progress.step))
         while not self._is_done():
             self._advance()
@@ -253,8 +236,7 @@ class _Run:
                 self._best = self._learner.average()
                 self._update(best_map=precision.map, best_epoch=epoch)
         self._update(rows=(*self._progress.rows, row))
-        self._storage.write(f"{RunPaths(self._spec.run).root}/results.csv", results_csv(self._progress.rows))
-        self._scalars.add(row)
+        self._watching.note_epoch(self._progress.rows)
         logger.info("epoch", extra={"run": self._spec.run, **row.model_dump(), "hint": input_hint(row.busy)})
 
     def _is_validation(self, epoch: int) -> bool:
@@ -275,6 +257,7 @@ class _Run:
             raise TrainingError("there is no validation split")
         load_average(self._model, self._learner.average())
         found = detect_all(self._detect, validation, batch=self._spec.batch)
+        self._watching.show_validation(validation, found, self._progress.step)
         return average_precision(self._dataset.truth, found, [int(number) for number in validation.source_ids])
 
     def _is_done(self) -> bool:
@@ -284,9 +267,12 @@ class _Run:
         if not progress.rows:
             return False
         last = progress.rows[-1]
-        if spec.stop_at_map is not None and (last.val_map50 or 0.0) >= spec.stop_at_map:
+        # Weights are selected at a validation, so a run ends at one too.
+        if last.val_map is None or last.step != progress.step:
+            return False
+        if spec.stop_at_map is not None and last.val_map >= spec.stop_at_map:
             return True
-        return spec.patience is not None and bool(0 < progress.best_epoch <= last.epoch - spec.patience)
+        return spec.patience is not None and last.epoch - progress.best_epoch >= spec.patience
 
 
 def _identity(spec: RunSpec, dataset: TrainingSet, batch: int) -> str:

@@ -19,8 +19,9 @@ import tensorflow as tf
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from shared.job import Augmentation
 from tests.unit.trainer.pictures import drawn_examples
-from trainer.augment import Recipe, augment_batch
+from trainer.augment import augment_batch
 from trainer.batches import batches_from_memory
 from trainer.learner import Learner, normalize
 from trainer.loss import loss_sums
@@ -84,7 +85,7 @@ def main() -> None:
     asked = parser.parse_args()
     cv2.setNumThreads(1)
     examples, anchors = drawn_examples(64, side=asked.side, most=16), priors(asked.side)
-    stream = batches_from_memory(examples, batch=BATCH, recipe=Recipe(), seed=0)
+    stream = batches_from_memory(examples, batch=BATCH, recipe=Augmentation(), seed=0)
     batches = iter(stream)
     strategy = tf.distribute.get_strategy()
     learner = Learner(
@@ -96,7 +97,7 @@ def main() -> None:
             "bare forward + backward": bare_step(learner.model, asked.side),
             "whole step": lambda: learner.step(next(batches), rate=0.0, number=1),
             "of it: augmentation": lambda: augment_batch(
-                examples, np.arange(BATCH), recipe=Recipe(), rng=np.random.default_rng(0)
+                examples, np.arange(BATCH), recipe=Augmentation(), rng=np.random.default_rng(0)
             ),
             "of it: assignment, loss, their gradient": loss_and_gradient(learner.model, batch, anchors),
         },

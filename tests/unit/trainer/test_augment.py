@@ -1,4 +1,4 @@
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,10 +6,11 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shared.job import Augmentation
 from tests.unit.trainer.pictures import drawn_examples
 from trainer.augment import (
+    MIN_SIDE_PX,
     UNCHANGED,
-    Recipe,
     augment_batch,
     change_colors,
     move_boxes,
@@ -22,17 +23,20 @@ from trainer.batches import batches_from_memory
 from trainer.dataset import draw_rows
 
 SIDE = 64
-EVERYTHING = Recipe(flip_vertical=0.5, quarter_turn=0.5, rotate_deg=15, mosaic=0.5)
+EVERYTHING = Augmentation(flip_vertical=0.5, quarter_turn=0.5, rotate_deg=15, mosaic=0.5)
 
 
 def seeded(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-def moved(box: list[float], matrix: np.ndarray, recipe: Recipe = UNCHANGED) -> np.ndarray:
-    boxes, _ = move_boxes(
-        np.array([box], np.float32), np.array([0], np.int32), matrix, (0, 0, SIDE, SIDE), SIDE, recipe
-    )
+def changed(**fields: Any) -> Augmentation:
+    """No change but these."""
+    return UNCHANGED.model_copy(update=fields)
+
+
+def moved(box: list[float], matrix: np.ndarray) -> np.ndarray:
+    boxes, _ = move_boxes(np.array([box], np.float32), np.array([0], np.int32), matrix, (0, 0, SIDE, SIDE), SIDE)
     return boxes
 
 
@@ -47,19 +51,19 @@ def test_unchanged_leaves_pictures_and_boxes_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("recipe", "expected"),
     [
-        (replace(UNCHANGED, flip_horizontal=1), [0.1, 0.5, 0.4, 0.8]),
-        (replace(UNCHANGED, flip_vertical=1), [0.6, 0.2, 0.9, 0.5]),
-        (replace(UNCHANGED, quarter_turn=1), [0.2, 0.1, 0.5, 0.4]),
+        (changed(flip_horizontal=1), [0.1, 0.5, 0.4, 0.8]),
+        (changed(flip_vertical=1), [0.6, 0.2, 0.9, 0.5]),
+        (changed(quarter_turn=1), [0.2, 0.1, 0.5, 0.4]),
     ],
 )
-def test_flips_move_a_box_exactly(recipe: Recipe, expected: list[float]) -> None:
+def test_flips_move_a_box_exactly(recipe: Augmentation, expected: list[float]) -> None:
     matrix = random_flip(recipe, seeded(0), SIDE)
     np.testing.assert_allclose(moved([0.1, 0.2, 0.4, 0.5], matrix), [expected], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["flip_horizontal", "flip_vertical", "quarter_turn"])
 def test_a_flip_twice_is_no_flip(name: str) -> None:
-    recipe = replace(UNCHANGED, **{name: 1.0})
+    recipe = changed(**{name: 1.0})
     picture = drawn_examples(1).pictures[0]
     matrix = random_flip(recipe, seeded(0), SIDE)
     once, twice = np.empty_like(picture), np.empty_like(picture)
@@ -81,7 +85,7 @@ def test_moved_boxes_stay_ordered_and_inside_the_picture(seed: int) -> None:
     assert real.min(initial=0) >= 0
     assert real.max(initial=1) <= 1
     sides = (real[:, 2:] - real[:, :2]) * SIDE
-    assert (sides >= EVERYTHING.min_side_px - 1e-3).all()
+    assert (sides >= MIN_SIDE_PX - 1e-3).all()
 
 
 @settings(max_examples=25, deadline=None)
@@ -90,11 +94,11 @@ def test_a_moved_box_is_where_the_moved_object_is(seed: int) -> None:
     """A white rectangle on black: what is white afterwards fills the moved box."""
     picture = np.zeros((SIDE, SIDE, 3), np.uint8)
     picture[16:40, 12:48] = 255
-    recipe = replace(UNCHANGED, flip_horizontal=0.5, flip_vertical=0.5, quarter_turn=0.5, zoom=0.5, translate=0.2)
+    recipe = changed(flip_horizontal=0.5, flip_vertical=0.5, quarter_turn=0.5, zoom=0.5, translate=0.2)
     matrix = random_move(recipe, seeded(seed), SIDE)
     out = np.empty_like(picture)
     warp(picture, matrix, out)
-    boxes = moved([16 / SIDE, 12 / SIDE, 40 / SIDE, 48 / SIDE], matrix, recipe)
+    boxes = moved([16 / SIDE, 12 / SIDE, 40 / SIDE, 48 / SIDE], matrix)
     if len(boxes) == 0:
         return
     ymin, xmin, ymax, xmax = boxes[0] * SIDE
@@ -118,8 +122,8 @@ def test_a_rotated_box_is_fitted_around_its_corners() -> None:
 
 def test_a_box_hardly_in_the_picture_is_dropped_and_others_are_clipped() -> None:
     shift = np.array([[1.0, 0, -0.5 * SIDE], [0, 1.0, 0]])
-    assert len(moved([0.1, 0.1, 0.3, 0.55], shift, Recipe())) == 0
-    np.testing.assert_allclose(moved([0.1, 0.3, 0.3, 0.9], shift, Recipe()), [[0.1, 0, 0.3, 0.4]], atol=1e-6)
+    assert len(moved([0.1, 0.1, 0.3, 0.55], shift)) == 0
+    np.testing.assert_allclose(moved([0.1, 0.3, 0.3, 0.9], shift), [[0.1, 0, 0.3, 0.4]], atol=1e-6)
 
 
 def test_colors_keep_the_shape_and_unchanged_colors_are_the_identity() -> None:
@@ -128,20 +132,20 @@ def test_colors_keep_the_shape_and_unchanged_colors_are_the_identity() -> None:
     change_colors(same, random_colors(UNCHANGED, seeded(0)))
     np.testing.assert_allclose(same.astype(int), picture.astype(int), atol=1)
     changed = picture.copy()
-    change_colors(changed, random_colors(Recipe(), seeded(1)))
+    change_colors(changed, random_colors(Augmentation(), seeded(1)))
     assert changed.dtype == np.uint8
     assert (changed != picture).any()
 
 
 def test_gray_stays_gray_under_hue_and_saturation() -> None:
     gray = np.full((4, 4, 3), 90, np.uint8)
-    change_colors(gray, random_colors(replace(UNCHANGED, saturation=0.5, hue_deg=30), seeded(3)))
+    change_colors(gray, random_colors(changed(saturation=0.5, hue_deg=30), seeded(3)))
     np.testing.assert_allclose(gray, 90, atol=1)
 
 
 def test_a_mosaic_holds_parts_of_several_pictures_and_only_their_boxes() -> None:
     examples = drawn_examples(8)
-    pictures, boxes, labels = augment_batch(examples, np.arange(8), recipe=Recipe(mosaic=1), rng=seeded(0))
+    pictures, boxes, labels = augment_batch(examples, np.arange(8), recipe=Augmentation(mosaic=1), rng=seeded(0))
     assert pictures.shape == (8, SIDE, SIDE, 3)
     assert (labels >= 0).sum(axis=1).max() > 3
     assert boxes[labels < 0].max(initial=0) == 0

@@ -13,7 +13,16 @@ from shared.storage import Storage
 from tests.unit.trainer.pictures import drawn_examples
 from trainer.augment import UNCHANGED
 from trainer.batches import batches_from_memory, batches_from_shards
-from trainer.dataset import Examples, check_shards, draw_rows, fits_in_memory, pad_boxes, read_examples, shard_urls
+from trainer.dataset import (
+    Examples,
+    check_shards,
+    choose_cache,
+    draw_rows,
+    pad_boxes,
+    picture_file,
+    read_examples,
+    shard_urls,
+)
 
 SIDE = 64
 
@@ -174,7 +183,32 @@ def test_padding_is_marked(tmp_path: Path) -> None:
     assert labels.tolist() == [[1, 0], [-1, -1]]
 
 
-def test_pictures_are_kept_in_memory_only_within_the_bound(tmp_path: Path) -> None:
-    _, manifest = write_job(tmp_path, drawn_examples(4))
-    assert fits_in_memory(manifest, ["train"], cache_mb=1)
-    assert not fits_in_memory(manifest, ["train"], cache_mb=0)
+def test_pictures_are_kept_in_memory_else_in_a_file_else_nowhere(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "trainer.dataset")
+    assert choose_cache(10**6, cache_mb=1, folder=tmp_path) == "memory"
+    assert choose_cache(10**6 + 1, cache_mb=1, folder=tmp_path) == "file"
+    assert choose_cache(10**6 + 1, cache_mb=1, folder=None) == "none"
+    assert choose_cache(10**18, cache_mb=10**9, folder=tmp_path) == "none"
+    said = [record.__dict__["kept"] for record in caplog.records]
+    assert said == ["memory", "file", "none", "none"]
+    assert caplog.records[0].__dict__["memory_allowed_mib"] == 0
+
+
+def test_pictures_kept_in_a_file_are_the_same_and_leave_no_file(tmp_path: Path) -> None:
+    examples = drawn_examples(5)
+    storage, manifest = write_job(tmp_path, examples)
+    urls = shard_urls(storage, manifest, ["train"])
+    before = sorted(tmp_path.rglob("*"))
+    found = read_examples(urls, SIDE, picture_file(tmp_path, 5, SIDE))
+    assert isinstance(found.pictures, np.memmap)
+    np.testing.assert_array_equal(found.pictures, read_examples(urls, SIDE).pictures)
+    assert sorted(tmp_path.rglob("*")) == before
+    with pytest.raises(ShardError, match="more records"):
+        read_examples(urls, SIDE, picture_file(tmp_path, 3, SIDE))
+
+
+def test_a_disk_too_small_for_the_pictures_is_an_error_and_no_signal(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"o space|too large"):
+        picture_file(tmp_path, 10**9, 4096)

@@ -1,0 +1,245 @@
+"""What each ingredient of the recipe gives: one changed at a time, one fixed schedule, judged on the validation list.
+
+Trains on the train list of BCCD (`VOC_BCCD`, never its test list) for `--steps` steps a row, each row in a process of
+its own; appends a JSON line a row to `--out` and skips the rows that are there, so that it can be stopped and
+continued. Run: `python tests/bench/ablation.py --store out/ablation --out ablation.jsonl [row …]`; `--table` prints.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+BCCD: Final = Path(os.environ.get("VOC_BCCD", ROOT.parent / "shared/data/bccd"))
+BATCH: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One training: `recipe` are fields of `Augmentation`, `constants` the names of modules and what they are set to.
+
+    `schedule` is "cosine" or "constant"; `assign` the name of a function of this file instead of the product's.
+    """
+
+    side: int = 320
+    model: str = "small"
+    rate: float = 2e-3
+    schedule: str = "cosine"
+    assign: str | None = None
+    recipe: dict[str, float] = field(default_factory=dict)
+    constants: dict[str, float] = field(default_factory=dict)
+
+
+# The defaults of the product, and one thing changed in each of the others.
+ROWS: Final[dict[str, Row]] = {
+    "baseline": Row(),
+    "mosaic": Row(recipe={"mosaic": 0.5}),
+    "turns": Row(recipe={"flip_vertical": 0.5, "quarter_turn": 0.5}),
+    "mosaic+turns": Row(recipe={"mosaic": 0.5, "flip_vertical": 0.5, "quarter_turn": 0.5}),
+    "rate-4e-3": Row(rate=4e-3),
+    "centre-assignment": Row(assign="assign_centres"),
+    "no-colour": Row(recipe={"brightness": 0, "contrast": 0, "saturation": 0, "hue_deg": 0}),
+    "no-zoom": Row(recipe={"zoom": 0, "aspect": 0, "translate": 0}),
+    "no-flip": Row(recipe={"flip_horizontal": 0}),
+    "start-0.01": Row(constants={"model.START_CELLS": -1}),
+    "box-weight-1": Row(constants={"loss.BOX_WEIGHT": 1.0, "learner.BOX_WEIGHT": 1.0}),
+    "box-weight-5": Row(constants={"loss.BOX_WEIGHT": 5.0, "learner.BOX_WEIGHT": 5.0}),
+    "256-px": Row(side=256),
+    "416-px": Row(side=416),
+    "nano": Row(model="nano"),
+    "medium": Row(model="medium"),
+    "constant-rate": Row(schedule="constant"),
+    "top-cells-5": Row(constants={"targets.TOP_CELLS": 5}),
+    "decay-0.005": Row(constants={"learner.WEIGHT_DECAY": 0.005}),
+    "rotate-10": Row(recipe={"rotate_deg": 10}),
+}
+
+
+def assign_centres(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any, anchors: Any) -> Any:
+    """Hard targets without regard to predictions: the cells nearest to a box's centre, on the level of its size.
+
+    Takes and gives what `targets.assign` does. A box belongs to the level whose prior's side is nearest to its own
+    (in octaves) and to the nine cells there that are nearest to its centre; a cell wanted by several takes the
+    smallest.
+    """
+    import tensorflow as tf
+
+    from trainer.targets import Targets
+
+    del boxes
+    cells = 9
+    is_true = true_labels >= 0
+    centers = (true_boxes[..., :2] + true_boxes[..., 2:]) / 2
+    sides = tf.sqrt(tf.maximum(tf.reduce_prod(true_boxes[..., 2:] - true_boxes[..., :2], -1), 1e-9))
+    # Priors are 4 strides; a box of 4 to 8 strides belongs to its level.
+    octave = tf.abs(tf.math.log(sides[..., None] / (1.4 * anchors[:, 2])))
+    own_level = octave <= tf.reduce_min(octave, -1, keepdims=True) + 1e-6
+    distance = tf.reduce_sum(tf.square(centers[..., None, :] - anchors[:, :2]), -1)
+    distance = tf.where(own_level, distance, 1e9)
+    nearest = -tf.math.top_k(-distance, cells).values[..., -1:]
+    chosen = own_level & (distance <= nearest) & is_true[..., None]
+    owner = tf.argmin(tf.where(chosen, sides[..., None], 1e9), axis=1, output_type=tf.int32)
+    weights = tf.cast(tf.reduce_any(chosen, axis=1), tf.float32)
+    one_hot = tf.one_hot(tf.gather(tf.maximum(true_labels, 0), owner, batch_dims=1), tf.shape(scores)[-1])
+    return Targets(
+        scores=one_hot * weights[..., None], boxes=tf.gather(true_boxes, owner, batch_dims=1), weights=weights
+    )
+
+
+def make_job(store: str, side: int) -> None:
+    """Have the shards of BCCD at `side` px in the store."""
+    command = ["submit", str(BCCD), "--job", f"bccd-{side}", "--image-size", str(side), "--store", store]
+    if not (Path(store) / "jobs" / f"bccd-{side}" / "manifest.json").exists():
+        subprocess.run([sys.executable, "-m", "producer", *command, "--no-train", "--local", "--wait"], check=True)
+
+
+def train_row(row: Row, *, steps: int, seed: int, store: str) -> Iterator[dict[str, Any]]:
+    """Train; after each third of the steps, the figures on the validation list."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from shared.job import Augmentation
+    from shared.manifest import JobPaths, Manifest
+    from shared.storage import Storage
+    from trainer import batches, dataset, evaluate, learner, loss, model, schedule
+
+    for name, value in row.constants.items():
+        module, constant = name.rsplit(".", 1)
+        setattr(import_module(f"trainer.{module}"), constant, value)
+    if row.assign is not None:
+        loss.assign = globals()[row.assign]
+    if row.constants.get("model.START_CELLS") == -1:
+        model._start_logit = lambda *_: float(np.log(0.01 / 0.99))
+    keras.utils.set_random_seed(seed)
+    storage = Storage(store)
+    manifest = Manifest.model_validate_json(storage.read(JobPaths(f"bccd-{row.side}").manifest))
+    train, val = (
+        dataset.read_examples(dataset.shard_urls(storage, manifest, [split]), row.side) for split in ("train", "val")
+    )
+    truth = evaluate.truth_from_store(storage, manifest, "val")
+    anchors, strategy = model.priors(row.side), tf.distribute.get_strategy()
+    build: Callable[[], Any] = lambda: model.build_model(len(manifest.labels), row.side, row.model)  # type: ignore[arg-type]  # noqa: E731
+    stream = batches.batches_from_memory(train, batch=BATCH, recipe=Augmentation(**row.recipe), seed=seed)
+    student = learner.Learner(build, anchors, strategy, stream.element_spec)
+    judged = build()
+    detect = evaluate.keras_detector(judged, anchors)
+    plan = schedule.Schedule(steps=steps, steps_per_epoch=len(train) // BATCH, peak_rate=row.rate)
+    times_s: list[float] = []
+    for number, batch in zip(range(steps), stream, strict=False):
+        began_s = time.perf_counter()
+        rate = (
+            plan.rate(number)
+            if row.schedule == "cosine"
+            else min(plan.rate(number), row.rate)
+            if number < 100
+            else row.rate
+        )
+        sums = student.step(batch, rate=rate, number=number)
+        times_s.append(time.perf_counter() - began_s)
+        if (number + 1) % (steps // 3) and number + 1 != steps:
+            continue
+        figures: dict[str, Any] = {
+            "step": number + 1,
+            "loss": round(sums.total, 3),
+            "step_s": round(float(np.median(times_s)), 3),
+        }
+        for weights in ("average", "last") if number + 1 == steps else ("average",):
+            state = student.state()
+            learner.load_average(
+                judged,
+                state["average"] if weights == "average" else np.concatenate([state["weights"], state["statistics"]]),
+            )
+            seen = evaluate.average_precision(
+                truth, evaluate.detect_all(detect, val, batch=BATCH), list(val.source_ids)
+            )
+            figures[weights] = {
+                "map50": round(seen.map50, 4),
+                "map": round(seen.map, 4),
+                "ap50": {k: round(v or 0, 3) for k, v in seen.per_class_ap50.items()},
+            }
+        yield figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="*", default=[], help="All, when none is named.")
+    parser.add_argument("--store", default="out/ablation")
+    parser.add_argument("--out", default="ablation.jsonl", type=Path)
+    parser.add_argument("--steps", default=600, type=int)
+    parser.add_argument("--seed", default=0, type=int)
+    parser.add_argument("--threads", default=1, type=int)
+    parser.add_argument("--only", help=argparse.SUPPRESS)
+    parser.add_argument("--table", action="store_true")
+    asked = parser.parse_args()
+    if asked.table:
+        print_table(asked.out)
+    elif asked.only:
+        do_row(asked)
+    else:
+        for name in asked.rows or ROWS:
+            if not is_done(asked.out, name, asked.steps, asked.seed):
+                make_job(asked.store, ROWS[name].side)
+                subprocess.run([sys.executable, __file__, *sys.argv[1:], "--only", name], check=False)
+
+
+def do_row(asked: argparse.Namespace) -> None:
+    """In a fresh process: TensorFlow's threads and the changed constants are set once a process."""
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
+    import cv2
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(asked.threads)
+    tf.config.threading.set_inter_op_parallelism_threads(asked.threads)
+    cv2.setNumThreads(1)
+    began_s = time.time()
+    for figures in train_row(ROWS[asked.only], steps=asked.steps, seed=asked.seed, store=asked.store):
+        print(asked.only, json.dumps(figures), flush=True)
+    line = {
+        "row": asked.only,
+        "steps": asked.steps,
+        "seed": asked.seed,
+        "seconds": round(time.time() - began_s),
+        **figures,
+    }
+    with asked.out.open("a") as out:
+        out.write(json.dumps(line) + "\n")
+
+
+def done(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+
+
+def is_done(out: Path, name: str, steps: int, seed: int) -> bool:
+    return any((line["row"], line["steps"], line["seed"]) == (name, steps, seed) for line in done(out))
+
+
+def print_table(out: Path) -> None:
+    """mAP50 and mAP of each row, of the averaged weights, and their distance from the baseline of the same length."""
+    lines = done(out)
+    base = {(line["steps"], line["seed"]): line["average"] for line in lines if line["row"] == "baseline"}
+    print(
+        f"{'row':20}{'steps':>7}{'seed':>5}{'mAP50':>8}{'mAP':>8}{'':4}{'d50':>7}{'dmAP':>7}{'no EMA':>15}{'s/step':>8}"
+    )
+    for line in lines:
+        mine, last = line["average"], line["last"]
+        theirs = base.get((line["steps"], line["seed"]), mine)
+        print(
+            f"{line['row']:20}{line['steps']:7}{line['seed']:5}{mine['map50']:8.3f}{mine['map']:8.3f}    "
+            f"{mine['map50'] - theirs['map50']:+7.3f}{mine['map'] - theirs['map']:+7.3f}"
+            f"{last['map50']:8.3f}{last['map']:7.3f}{line['step_s']:8.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The shards of a finished job -> `TrainingSet`: what a run learns from and what it selects its weights by.
+
+Stands between the dataset's doors and the training loop on the route.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from shared.job import RunSpec, Split
+from shared.manifest import Manifest, RunPaths
+from shared.storage import Storage
+from trainer.batches import batches_from_memory, batches_from_shards
+from trainer.dataset import Cache, Examples, choose_cache, picture_file, read_examples, shard_urls
+from trainer.evaluate import truth_from_store
+
+# Files named in an error; more help nobody.
+_MOST_NAMES: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSet:
+    """What a run learns from.
+
+    `batches` gives the endless stream of batches from a step on; `pictures` counts the training set; `names` turns a
+    batch's rows into file names. `validation` with its COCO-form `truth` is empty where there is nothing to select by.
+    """
+
+    labels: tuple[str, ...]
+    image_size: int
+    pictures: int
+    fingerprint: str
+    batches: Callable[[int], tf.data.Dataset]
+    names: Callable[[NDArray[np.int64]], list[str]]
+    validation: Examples | None
+    truth: dict[str, Any]
+
+
+def load_training_set(
+    request: RunSpec, manifest: Manifest, *, storage: Storage, batch: int, cache_mb: int
+) -> TrainingSet:
+    """The pictures that `request` trains on and selects by: train and val, or with `final` both together.
+
+    Args:
+        request: The run.
+        manifest: Of its job.
+        storage: Holds the shards.
+        batch: Pictures a step, over all replicas.
+        cache_mb: Decoded pictures are kept in memory up to this size.
+    """
+    learned: list[Split] = ["train", "val"] if request.final else ["train"]
+    judged: list[Split] = [] if request.final or manifest.examples("val") == 0 else ["val"]
+    pictures = sum(manifest.examples(split) for split in [*learned, *judged])
+    folder = storage.local_path(RunPaths(request.run).root) if storage.is_local else None
+    kept = choose_cache(pictures * manifest.image_size**2 * 3, cache_mb=cache_mb, folder=folder)
+    read = partial(_read, storage, manifest, request.run)
+    examples = None if kept == "none" else read(learned, kept)
+    # Looked at again and again whatever the store; it is a small part of the set.
+    validation = read(judged, "memory" if kept == "none" else kept) if judged else None
+    return TrainingSet(
+        labels=manifest.labels,
+        image_size=manifest.image_size,
+        pictures=sum(manifest.examples(split) for split in learned),
+        fingerprint=manifest.digest(),
+        batches=partial(
+            _batches, request, shard_urls(storage, manifest, learned), examples, manifest.image_size, batch
+        ),
+        names=_names_in(examples) if examples is not None else _names_in_store(storage, manifest, learned),
+        validation=validation,
+        truth=truth_from_store(storage, manifest, "val") if judged else {},
+    )
+
+
+def _read(storage: Storage, manifest: Manifest, run: str, splits: Sequence[Split], kept: Cache) -> Examples:
+    side, room = manifest.image_size, None
+    if kept == "file":
+        folder = storage.local_path(RunPaths(run).root)
+        room = picture_file(folder, sum(manifest.examples(split) for split in splits), side)
+    return read_examples(shard_urls(storage, manifest, splits), side, room)
+
+
+def _batches(
+    request: RunSpec, urls: Sequence[str], examples: Examples | None, side: int, batch: int, first_step: int
+) -> tf.data.Dataset:
+    recipe, seed = request.augmentation, request.seed
+    if examples is not None:
+        return batches_from_memory(examples, batch=batch, recipe=recipe, seed=seed, first_step=first_step)
+    return batches_from_shards(urls, batch=batch, image_size=side, recipe=recipe, seed=seed, first_step=first_step)
+
+
+def _names_in(examples: Examples) -> Callable[[NDArray[np.int64]], list[str]]:
+    """From rows of `examples` to file names."""
+    return lambda rows: [examples.filenames[row] for row in rows[:_MOST_NAMES]]
+
+
+def _names_in_store(
+    storage: Storage, manifest: Manifest, splits: Sequence[Split]
+) -> Callable[[NDArray[np.int64]], list[str]]:
+    """From the source ids of a streamed batch to file names; the store's truth is read when they are asked for."""
+
+    def names(source_ids: NDArray[np.int64]) -> list[str]:
+        truths = [truth_from_store(storage, manifest, split) for split in splits if manifest.examples(split)]
+        known = {image["id"]: image["file_name"] for truth in truths for image in truth["images"]}
+        return [known.get(int(source_id), f"source id {source_id}") for source_id in source_ids[:_MOST_NAMES]]
+
+    return names
