@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from shared.errors import TrainingError
 from trainer.loss import BOX_WEIGHT, loss_sums
 from trainer.model import is_published
 
@@ -151,7 +152,15 @@ class Learner:
         }
 
     def restore(self, state: dict[str, NDArray[np.float32]]) -> None:
-        """Go on from `state()`."""
+        """Go on from `state()`.
+
+        Raises:
+            TrainingError: It is of another network: another version of this program may have built another.
+        """
+        for name, own in self.state().items():
+            found = state[name].size if name in state else 0
+            if found != own.size:
+                raise TrainingError(f"the checkpoint has {found} {name}, this version's network {own.size}")
         _assign(self._weights, tf.constant(state["weights"]))
         _assign(self._statistics, tf.constant(state["statistics"]))
         self._first.assign(state["first_moment"])

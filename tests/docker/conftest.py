@@ -32,6 +32,13 @@ def trainer_built(built: None, tmp_path_factory: pytest.TempPathFactory) -> None
     Stack(name="voc-build", folder=tmp_path_factory.mktemp("build")).compose("build", "trainer", timeout_s=1800)
 
 
+@pytest.fixture(scope="session")
+def monitoring_built(built: None, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The images of profile `monitoring`."""
+    stack = Stack(name="voc-build", folder=tmp_path_factory.mktemp("build"))
+    stack.compose("--profile", "monitoring", "build", "flower", "tensorboard", "prometheus", timeout_s=1200)
+
+
 @pytest.fixture
 def stack(tmp_path: Path, built: None) -> Iterator[Stack]:
     """A project that is not up yet; whatever it starts ends with the test."""

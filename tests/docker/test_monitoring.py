@@ -2,16 +2,19 @@
 
 import base64
 import json
+import shutil
+from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 import pytest
 
-from tests.docker.stack import Stack, docker, wait_for
+from tests.docker.stack import ROOT, Stack, docker, wait_for
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
 
 PORTS = {"flower": 5555, "tensorboard": 6006, "prometheus": 9090}
+SCRAPE = "from urllib.request import urlopen; print(urlopen('http://127.0.0.1:9100/metrics').read().decode())"
 NO_FIXED_PORT = {f"VOC_{service.upper()}_PORT": "0" for service in PORTS}
 
 
@@ -31,10 +34,9 @@ def _get(address: str, path: str, password: str | None = None) -> tuple[int, str
 
 
 @pytest.fixture
-def monitored(stack: Stack) -> Stack:
+def monitored(stack: Stack, monitoring_built: None) -> Stack:
     """The whole profile, one worker and the producer."""
     own = Stack(name=stack.name, folder=stack.folder, environment={**stack.environment, **NO_FIXED_PORT})
-    own.compose("--profile", "monitoring", "build", *PORTS, timeout_s=1200)
     own.up("--scale", "worker=1", "worker", "producer", *PORTS)
     return own
 
@@ -67,6 +69,30 @@ def test_what_a_person_watches(monitored: Stack) -> None:
     )
 
 
-def test_the_prometheus_files_pass_promtool(monitored: Stack) -> None:
-    prometheus = monitored.containers("prometheus")[0]
-    assert "SUCCESS" in docker("exec", prometheus, "promtool", "check", "config", "/etc/voc/prometheus.yml")
+def test_a_shard_that_nobody_takes_shows_in_the_alerts_metric(monitored: Stack, small_set: Path) -> None:
+    shutil.copytree(small_set, monitored.photos / "small")
+    monitored.up("--no-recreate", "--scale", "worker=0", "worker")
+    monitored.submit("/data/small", "--no-train")
+    address = monitored.compose("port", "prometheus", "9090").strip()
+
+    def waits_s() -> float:
+        text = _get(address, "/api/v1/query?query=voc_oldest_pending_shard_seconds")[1] or "{}"
+        result = json.loads(text).get("data", {}).get("result", [])
+        return float(result[0]["value"][1]) if result else 0.0
+
+    wait_for(lambda: waits_s() > 5, within_s=90, what="the oldest shard's wait in Prometheus")
+    text = monitored.compose("exec", "-T", "producer", "python", "-c", SCRAPE)
+    assert 'voc_shards{job_name="small",state="queued"}' in text
+
+
+@pytest.mark.parametrize(
+    "check", [("check", "config", "/etc/voc/prometheus.yml"), ("test", "rules", "/tests/alerts.yml")]
+)
+def test_the_prometheus_files_pass_promtool(monitoring_built: None, check: tuple[str, ...]) -> None:
+    mounts = (
+        "-v",
+        f"{ROOT}/producer/monitoring:/etc/voc:ro",
+        "-v",
+        f"{ROOT}/tests/docker/alerts.yml:/tests/alerts.yml:ro",
+    )
+    assert "SUCCESS" in docker("run", "--rm", *mounts, "voc2tflite-prometheus:0.1.0", "promtool", *check)
