@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 
 from worker.synthetic import Pixels
 
-WIDTH_PX: Final = 240
-HEIGHT_PX: Final = 160
+# Small, because the tests keep a copy of the whole set.
+WIDTH_PX: Final = 120
+HEIGHT_PX: Final = 80
 
 
 def picture(width: int = WIDTH_PX, height: int = HEIGHT_PX) -> Pixels:
-    """A light ground with one dark disc at (60, 60) of radius 40: uint8 [H, W, 3], BGR."""
+    """A light ground with one dark disc at (30, 30) of radius 20: uint8 [H, W, 3], BGR."""
     slope = np.linspace(150, 220, width, dtype=np.uint8)
     ground = np.ascontiguousarray(np.broadcast_to(slope[None, :, None], (height, width, 3)))
-    cv2.circle(ground, (60, 60), 40, (30, 60, 90), cv2.FILLED, cv2.LINE_AA)
+    cv2.circle(ground, (30, 30), 20, (30, 60, 90), cv2.FILLED, cv2.LINE_AA)
     return ground
 
 

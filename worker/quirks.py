@@ -104,7 +104,7 @@ def _xml(*objects: str, size: tuple[object, object] | None = (WIDTH_PX, HEIGHT_P
 
 
 def _object(*corners: object, name: str = "circle", extra: str = "") -> str:
-    values = corners or (20, 20, 100, 100)
+    values = corners or (10, 10, 50, 50)
     box = "".join(f"<{key}>{value}</{key}>" for key, value in zip(_CORNERS, values, strict=True))
     return f"<object><name>{name}</name>{extra}<bndbox>{box}</bndbox></object>"
 
@@ -127,19 +127,19 @@ def _annotation_quirks() -> list[Quirk]:
         _quirk("flags_as_words", xml=_xml(_object(extra=_flags("true", "False")))),
         _quirk("flag_of_no_meaning", "flag_unreadable", xml=_xml(_object(extra=_flags("perhaps", "0")))),
         _quirk("difficult_object", xml=_xml(_object(extra=_flags("0", "1")))),
-        _quirk("corners_as_floats", xml=_xml(_object("20.25", "20.5", "100.75", "1.0e2"))),
-        _quirk("corners_with_spaces_and_signs", xml=_xml(_object(" 20", "+20", "100 ", "\n100\n"))),
-        _quirk("corners_swapped", "box_swapped", xml=_xml(_object(100, 100, 20, 20))),
-        _quirk("box_without_width", "box_zero_area", xml=_xml(_object(), _object(20, 20, 20, 90))),
-        _quirk("box_without_height", "box_zero_area", xml=_xml(_object(), _object(20, 20, 90, 20))),
-        _quirk("corner_nan", "box_unreadable", xml=_xml(_object(), _object("nan", 20, 90, 90))),
-        _quirk("corner_infinite", "box_unreadable", xml=_xml(_object(), _object(20, 20, "inf", 90))),
-        _quirk("corner_empty", "box_unreadable", xml=_xml(_object(), _object(20, 20, "", 90))),
+        _quirk("corners_as_floats", xml=_xml(_object("10.25", "10.5", "50.75", "5.0e1"))),
+        _quirk("corners_with_spaces_and_signs", xml=_xml(_object(" 10", "+10", "50 ", "\n50\n"))),
+        _quirk("corners_swapped", "box_swapped", xml=_xml(_object(50, 50, 10, 10))),
+        _quirk("box_without_width", "box_zero_area", xml=_xml(_object(), _object(10, 10, 10, 45))),
+        _quirk("box_without_height", "box_zero_area", xml=_xml(_object(), _object(10, 10, 45, 10))),
+        _quirk("corner_nan", "box_unreadable", xml=_xml(_object(), _object("nan", 10, 45, 45))),
+        _quirk("corner_infinite", "box_unreadable", xml=_xml(_object(), _object(10, 10, "inf", 45))),
+        _quirk("corner_empty", "box_unreadable", xml=_xml(_object(), _object(10, 10, "", 45))),
         _quirk("object_without_box", "box_missing", xml=_xml(_object(), "<object><name>circle</name></object>")),
-        _quirk("box_over_the_edge", "box_clipped", xml=_xml(_object(200, 100, WIDTH_PX + 20, HEIGHT_PX + 20))),
+        _quirk("box_over_the_edge", "box_clipped", xml=_xml(_object(100, 50, WIDTH_PX + 10, HEIGHT_PX + 10))),
         _quirk("box_one_pixel_over", "box_clipped", xml=_xml(_object(0, 0, WIDTH_PX + 1, HEIGHT_PX))),
-        _quirk("box_mostly_outside", "box_outside", xml=_xml(_object(), _object(220, 140, 400, 300))),
-        _quirk("box_quite_outside", "box_outside", xml=_xml(_object(), _object(500, 500, 600, 600))),
+        _quirk("box_mostly_outside", "box_outside", xml=_xml(_object(), _object(110, 70, 200, 150))),
+        _quirk("box_quite_outside", "box_outside", xml=_xml(_object(), _object(250, 250, 300, 300))),
         _quirk("object_twice", "object_duplicate", xml=_xml(_object(), _object(), _object(name="cross"))),
         _quirk("object_with_parts", xml=_xml(_object(extra=part + "<attributes/><actions/>"))),
         _quirk("class_padded", xml=_xml(_object(name=" circle\n"))),
@@ -210,9 +210,9 @@ def _image_quirks() -> list[Quirk]:
 
 
 def _turned_images() -> list[Quirk]:
-    """EXIF orientations: 6 lies on its side (stored 240x160, seen 160x240), 3 stands on its head."""
-    upright, raw = _object(60, 20, 140, 100), _object()
-    no_size = _xml(_object(20, 180, 100, 230), size=None)
+    """EXIF orientations: 6 lies on its side (stored 120x80, seen 80x120), 3 stands on its head."""
+    upright, raw = _object(30, 10, 70, 50), _object()
+    no_size = _xml(_object(10, 90, 50, 115), size=None)
     sideways = lambda: pictures.turned(6)  # noqa: E731  # six times below
     background = f"<annotation><size><width>{WIDTH_PX}</width><height>{HEIGHT_PX}</height></size></annotation>"
     return [

@@ -1,24 +1,26 @@
 """Make the golden pairs and what they must become: `python -m tests.golden.regenerate`.
 
-`voc/` holds twelve tiny pairs in VOC layout with lists; `expected.json` the features of their records and, for the
-OpenCV that wrote it, the digest of each shard. Run it only where a change of the bytes is wanted, and say why in
-CHANGELOG.md.
+`voc/` holds twelve tiny pairs in VOC layout with lists, `quirks/` one for each quirk of real folders. `expected.json`
+and `quirks.json` have the features of their records, the findings, the counters and, for the OpenCV that wrote them,
+the digest of each shard. Run it only where a change of the bytes is wanted, and say why in CHANGELOG.md.
 """
 
 import hashlib
-import json
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 import cv2
-import numpy as np
 
+from producer.lint import LintedFolder, lint_folder
+from producer.lint_report import lint_report
 from shared.guard import Unguarded
-from shared.job import SPLITS, Job, JobSpec, PathPair, ShardTask, Split, SplitPlan
+from shared.job import SPLITS, Job, JobSpec, PathPair, ShardTask, Split, SplitPlan, stem
 from shared.manifest import JobPaths, ShardReceipt
 from shared.storage import Storage
-from worker.example import parse_example
+from tests.golden.readable import COLUMNS, dump, readable_findings, readable_record
+from worker.quirks import synthesize_quirks
 from worker.shard import write_shard
 from worker.synthetic import Scene, Shape, draw_scene, paint, scene_xml
 from worker.tfrecord import read_records
@@ -26,6 +28,8 @@ from worker.tfrecord import read_records
 GOLDEN: Final = Path(__file__).parent
 VOC: Final = GOLDEN / "voc"
 EXPECTED: Final = GOLDEN / "expected.json"
+QUIRKS: Final = GOLDEN / "quirks"
+EXPECTED_QUIRKS: Final = GOLDEN / "quirks.json"
 
 LONG_SIDE_PX: Final = 160
 LABELS: Final = ("circle", "cross", "triangle")
@@ -74,12 +78,12 @@ def golden_job(spec: JobSpec) -> tuple[Job, list[ShardTask]]:
     tasks, source_id = [], 0
     for split in SPLITS:
         pairs = []
-        for stem in (VOC / "ImageSets" / "Main" / f"{split}.txt").read_text(encoding="utf-8").split():
+        for name in (VOC / "ImageSets" / "Main" / f"{split}.txt").read_text(encoding="utf-8").split():
             source_id += 1
             pairs.append(
                 PathPair(
-                    image=f"JPEGImages/{stem}.jpg",
-                    annotation=f"Annotations/{stem}.xml",
+                    image=f"JPEGImages/{name}.jpg",
+                    annotation=f"Annotations/{name}.xml",
                     source_id=source_id,
                     fingerprint="0" * 16,
                 )
@@ -99,30 +103,17 @@ def golden_job(spec: JobSpec) -> tuple[Job, list[ShardTask]]:
     return job, tasks
 
 
-def write_shards(spec: JobSpec, store: Path) -> tuple[dict[str, ShardReceipt], dict[str, list[dict[str, Any]]]]:
-    """Receipts and records (features by key, pictures as shape and mean colour) of each shard of the golden job."""
-    job, tasks = golden_job(spec)
+def write_shards(
+    job: Job, tasks: Iterable[ShardTask], store: Path
+) -> tuple[dict[str, ShardReceipt], dict[str, list[dict[str, Any]]]]:
+    """Receipts and readable records of each shard of a golden job."""
     storage = Storage(str(store))
     receipts, records = {}, {}
     for task in tasks:
         receipts[task.shard] = write_shard(task, job, storage=storage, data_root=GOLDEN, guard=Unguarded(), attempt=1)
         content = storage.read(JobPaths(job.job).tfrecord(task.shard))
-        records[task.shard] = [_readable(record) for record in read_records(content, file=task.shard)]
+        records[task.shard] = [readable_record(record) for record in read_records(content, file=task.shard)]
     return receipts, records
-
-
-def _readable(record: bytes) -> dict[str, Any]:
-    features: dict[str, Any] = {
-        key: [value.decode() if isinstance(value, bytes) else value for value in values]
-        for key, values in parse_example(record).items()
-        if key not in ("image/encoded", "image/key/sha256")
-    }
-    encoded = parse_example(record)["image/encoded"][0]
-    assert isinstance(encoded, bytes)
-    pixels = cv2.imdecode(np.frombuffer(encoded, np.uint8), cv2.IMREAD_COLOR)
-    assert pixels is not None
-    features["picture"] = {"shape": list(pixels.shape), "mean": [round(float(mean), 1) for mean in pixels.mean((0, 1))]}
-    return features
 
 
 def opencv_build() -> str:
@@ -133,7 +124,7 @@ def opencv_build() -> str:
 def expected_of(spec: JobSpec) -> dict[str, Any]:
     """What `expected.json` holds of one specification."""
     with tempfile.TemporaryDirectory() as store:
-        receipts, records = write_shards(spec, Path(store))
+        receipts, records = write_shards(*golden_job(spec), Path(store))
     return {
         "sha256": {shard: receipt.sha256 for shard, receipt in receipts.items()},
         "counters": {shard: receipt.counters for shard, receipt in receipts.items()},
@@ -141,8 +132,67 @@ def expected_of(spec: JobSpec) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
+def quirk_job(linted: LintedFolder) -> tuple[Job, ShardTask]:
+    """All pairs of `quirks/` in one shard, numbered in the order of their paths."""
+    pairs = tuple(
+        PathPair(image=image, annotation=annotation, source_id=number, fingerprint="0" * 16)
+        for number, (image, annotation) in enumerate(linted.pairs, start=1)
+    )
+    task = ShardTask(job="quirks", split="train", index=0, count=1, pairs=pairs)
+    job = Job(
+        job="quirks",
+        dataset="quirks",
+        folder="quirks",
+        spec=linted.spec,
+        run=None,
+        labels=linted.labels.names,
+        splits={"train": SplitPlan(pairs=len(pairs), digests=(task.digest(),))},
+        request_digest="0" * 64,
+    )
+    return job, task
+
+
+def expected_quirks() -> dict[str, Any]:
+    """What `quirks.json` holds: what lint says of `quirks/`, and what a worker makes of each pair, by its stem."""
+    linted = lint_folder(QUIRKS, spec=JobSpec(image_size=64))
+    job, task = quirk_job(linted)
+    with tempfile.TemporaryDirectory() as store:
+        receipts, records = write_shards(job, [task], Path(store))
+    receipt = receipts[task.shard]
+    by_image = {record["image/filename"]: record for record in records[task.shard]}
+    pairs = {}
+    for pair in task.pairs:
+        found = [finding for finding in receipt.findings if finding.file in (pair.image, pair.annotation)]
+        pairs[stem(pair.image)] = {"findings": readable_findings(found), "record": by_image.get(pair.image)}
+    return {
+        "columns": list(COLUMNS),
+        "counters": {
+            "written": receipt.written,
+            "quarantined": receipt.quarantined,
+            "background": receipt.background,
+            "objects_read": receipt.objects_read,
+            "objects_written": receipt.objects_written,
+            **receipt.counters,
+        },
+        "lint": {
+            "summary": lint_report(linted).summary(),
+            "counts": linted.counts,
+            "findings": readable_findings(linted.findings),
+        },
+        "pairs": pairs,
+        "sha256": receipt.sha256,
+    }
+
+
+def main() -> None:
+    """Write pairs and expectations anew."""
     write_voc(VOC)
-    expected = {"opencv": opencv_build()} | {name: expected_of(spec) for name, spec in SPECS.items()}
-    EXPECTED.write_text(json.dumps(expected, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    print(f"{EXPECTED}: {hashlib.sha256(EXPECTED.read_bytes()).hexdigest()}")
+    synthesize_quirks(QUIRKS)
+    expected: dict[str, Any] = {name: expected_of(spec) for name, spec in SPECS.items()}
+    for path, content in ((EXPECTED, expected), (EXPECTED_QUIRKS, expected_quirks())):
+        path.write_text(dump({"opencv": opencv_build(), **content}) + "\n", encoding="utf-8")
+        print(f"{path.name}: {hashlib.sha256(path.read_bytes()).hexdigest()}")
+
+
+if __name__ == "__main__":
+    main()
