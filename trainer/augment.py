@@ -1,29 +1,27 @@
 """Decoded pictures and boxes -> randomly changed ones of the same size. Pure numpy and OpenCV, seeded.
 
 Stands inside the dataset's batching. Each picture is moved by one affine map (flips, quarter turns, rotation, zoom,
-aspect, translation in one resampling) and one affine map of its colours, both of OpenCV: TensorFlow's
-ImageProjectiveTransformV3 takes about 20 times as long on a CPU. A mosaic is four such moves into four tiles.
+aspect, translation together) and one affine map of its colours; a mosaic is four such moves into four tiles. Here the
+maps are drawn, for a whole batch at once; `trainer.warp` applies them.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.job import Augmentation
 from trainer.dataset import Examples, pad_boxes
-
-# What the empty parts of a moved picture hold: the gray that letterboxing pads with.
-FILL: Final = (114, 114, 114)
+from trainer.warp import Matrix, change_colors, changes_color, move_boxes, warp, whole_pixels
 
 # Luma of BT.601, the axis around which saturation is changed.
 LUMA: Final = np.array([0.299, 0.587, 0.114])
 
 Boxes = NDArray[np.float32]
 Labels = NDArray[np.int32]
-Matrix = NDArray[np.float64]
-
+Places = NDArray[np.int64]
 
 # Share of a box's area that must stay in the picture, and the shortest side that is still a box.
 MIN_VISIBLE: Final = 0.3
@@ -34,8 +32,22 @@ UNCHANGED: Final = Augmentation(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a batch is put together from: one part a picture, four a mosaic; parts of a picture follow each other.
+
+    `places` int64 [P], the picture of the batch; `rows` int64 [P], of the pool; `matrices` [P, 2, 3], pixels (x, y) of
+    the pool's picture to pixels of the batch's; `tiles` int64 [P, 4], (ymin, xmin, ymax, xmax) in pixels.
+    """
+
+    places: Places
+    rows: Places
+    matrices: Matrix
+    tiles: NDArray[np.int64]
+
+
 def augment_batch(
-    examples: Examples, rows: NDArray[np.int64], *, recipe: Augmentation, rng: np.random.Generator
+    examples: Examples, rows: Places, *, recipe: Augmentation, rng: np.random.Generator
 ) -> tuple[NDArray[np.uint8], Boxes, Labels]:
     """Draw a random change of each of the pictures `rows` of `examples`.
 
@@ -49,149 +61,158 @@ def augment_batch(
         Pictures uint8 [B, H, W, 3] RGB; boxes float32 [B, N, 4], (ymin, xmin, ymax, xmax) fractions; labels int32
         [B, N], -1 in padding.
     """
-    pictures = np.empty((len(rows), *examples.pictures.shape[1:]), np.uint8)
-    boxes, labels = [], []
-    for place, row in enumerate(rows):
-        change = mosaic if rng.random() < recipe.mosaic else move
-        corners, classes = change(examples, int(row), pictures[place], recipe, rng)
-        change_colors(pictures[place], random_colors(recipe, rng))
-        boxes.append(corners)
-        labels.append(classes)
-    return pictures, *pad_boxes(boxes, labels)
+    side = examples.pictures.shape[1]
+    parts = draw_parts(rows, recipe=recipe, rng=rng, pool=len(examples), side=side)
+    pictures = np.empty((len(rows), side, side, 3), np.uint8)
+    for place, row, matrix, (top, left, bottom, right) in zip(
+        parts.places, parts.rows, parts.matrices, parts.tiles, strict=True
+    ):
+        shifted = matrix - np.array([[0, 0, left], [0, 0, top]])
+        warp(examples.pictures[row], shifted, pictures[place, top:bottom, left:right])
+    colors = random_colors(recipe, rng, len(rows))
+    for place in np.flatnonzero(changes_color(colors)):
+        change_colors(pictures[place], colors[place])
+    return pictures, *_boxes_of(parts, examples, len(rows))
 
 
-def move(
-    examples: Examples, row: int, out: NDArray[np.uint8], recipe: Augmentation, rng: np.random.Generator
-) -> tuple[Boxes, Labels]:
-    """Write a moved picture `row` into `out` [H, W, 3]; returns its boxes and labels."""
-    side = out.shape[0]
-    matrix = random_move(recipe, rng, side)
-    warp(examples.pictures[row], matrix, out)
-    return move_boxes(examples.boxes[row], examples.labels[row], matrix, (0, 0, side, side), side)
+def _boxes_of(parts: Parts, examples: Examples, count: int) -> tuple[Boxes, Labels]:
+    """The moved boxes and labels of a batch of `count` pictures, without those that are hardly visible, padded."""
+    side = examples.pictures.shape[1]
+    counts = np.array([len(examples.labels[row]) for row in parts.rows])
+    part = np.repeat(np.arange(len(parts.rows)), counts)
+    boxes, visible = move_boxes(
+        np.concatenate([examples.boxes[row] for row in parts.rows]), parts.matrices[part], parts.tiles[part], side
+    )
+    labels = np.concatenate([examples.labels[row] for row in parts.rows])
+    shortest = (boxes[:, 2:] - boxes[:, :2]).min(axis=1, initial=1.0) * side
+    keep = (visible >= MIN_VISIBLE) & (shortest >= MIN_SIDE_PX)
+    return pad_boxes(boxes[keep], labels[keep], parts.places[part][keep], count)
 
 
-def mosaic(
-    examples: Examples, row: int, out: NDArray[np.uint8], recipe: Augmentation, rng: np.random.Generator
-) -> tuple[Boxes, Labels]:
-    """Write four moved pictures, `row` first, into the four tiles around a random point of `out` [H, W, 3].
+def draw_parts(rows: Places, *, recipe: Augmentation, rng: np.random.Generator, pool: int, side: int) -> Parts:
+    """Draw how the pictures of a batch are put together.
+
+    Args:
+        rows: int64 [B], of the pool.
+        recipe: How strongly.
+        rng: All randomness comes from it.
+        pool: Pictures to take the other tiles of mosaics from.
+        side: Of the pictures in pixels.
+    """
+    count = len(rows)
+    plain = Parts(
+        places=np.arange(count),
+        rows=rows,
+        matrices=random_moves(recipe, rng, side, count),
+        tiles=np.tile(np.array([0, 0, side, side]), (count, 1)),
+    )
+    is_mosaic = rng.random(count) < recipe.mosaic
+    if not is_mosaic.any():
+        return plain
+    chosen = [
+        _mosaic(plain, place, recipe, rng, pool) if is_mosaic[place] else _only(plain, place) for place in range(count)
+    ]
+    return _joined(chosen)
+
+
+def _only(parts: Parts, place: int) -> Parts:
+    one = slice(place, place + 1)
+    return Parts(places=parts.places[one], rows=parts.rows[one], matrices=parts.matrices[one], tiles=parts.tiles[one])
+
+
+def _joined(chosen: Sequence[Parts]) -> Parts:
+    return Parts(
+        places=np.concatenate([parts.places for parts in chosen]),
+        rows=np.concatenate([parts.rows for parts in chosen]),
+        matrices=np.concatenate([parts.matrices for parts in chosen]),
+        tiles=np.concatenate([parts.tiles for parts in chosen]),
+    )
+
+
+def _mosaic(plain: Parts, place: int, recipe: Augmentation, rng: np.random.Generator, pool: int) -> Parts:
+    """Four moved pictures, the own one first, in the four tiles around a random point.
 
     A tile shows a part of its picture at a random zoom of at most its own scale; a box belongs to its tile.
     """
-    side = out.shape[0]
-    center_y, center_x = (int(side * rng.uniform(0.3, 0.7)) for _ in range(2))
-    rows = [row, *rng.integers(0, len(examples), 3)]
-    tiles = [
-        (0, 0, center_y, center_x),
-        (0, center_x, center_y, side),
-        (center_y, 0, side, center_x),
-        (center_y, center_x, side, side),
-    ]
-    moved = []
-    for tile_row, tile in zip(rows, rng.permutation(tiles), strict=True):
-        matrix = _tile_move(recipe, rng, side, tile)
-        top, left, bottom, right = tile
-        shifted = matrix - np.array([[0, 0, left], [0, 0, top]])
-        warp(examples.pictures[tile_row], shifted, out[top:bottom, left:right])
-        moved.append(move_boxes(examples.boxes[tile_row], examples.labels[tile_row], matrix, tuple(tile), side))
-    return np.concatenate([boxes for boxes, _ in moved]), np.concatenate([labels for _, labels in moved])
+    side = int(plain.tiles[place, 3])
+    center_y, center_x = (int(side * share) for share in rng.uniform(0.3, 0.7, 2))
+    tiles = rng.permutation(
+        [
+            (0, 0, center_y, center_x),
+            (0, center_x, center_y, side),
+            (center_y, 0, side, center_x),
+            (center_y, center_x, side, side),
+        ]
+    )
+    return Parts(
+        places=np.full(4, place),
+        rows=np.concatenate([[plain.rows[place]], rng.integers(0, pool, 3)]),
+        matrices=_tile_moves(recipe, rng, side, tiles),
+        tiles=tiles,
+    )
 
 
-def _tile_move(recipe: Augmentation, rng: np.random.Generator, side: int, tile: NDArray[np.int64]) -> Matrix:
-    """A random move whose picture covers the tile as far as it can: scaled by 0.5 to 1, at a random place over it."""
-    top, left, bottom, right = tile
-    scale = rng.uniform(0.5, 1.0) ** np.array([1.0, 1.0])
-    scale *= np.exp(rng.uniform(-1, 1) * np.log1p(recipe.aspect) * np.array([0.5, -0.5]))
+def _tile_moves(recipe: Augmentation, rng: np.random.Generator, side: int, tiles: NDArray[np.int64]) -> Matrix:
+    """Moves [T, 2, 3] whose pictures cover their tiles as far as they can: scaled by 0.5 to 1, anywhere over them."""
+    count = len(tiles)
+    lean = np.exp(rng.uniform(-0.5, 0.5, count) * np.log1p(recipe.aspect))
+    scale = rng.uniform(0.5, 1.0, count)[:, None] * np.stack([lean, 1 / lean], axis=1)
     size = scale * side
+    near, far = tiles[:, [1, 0]], tiles[:, [3, 2]] - size
     # Where the picture is longer than the tile, any window of it; where shorter, anywhere inside.
-    x = rng.uniform(min(left, right - size[0]), max(left, right - size[0]))
-    y = rng.uniform(min(top, bottom - size[1]), max(top, bottom - size[1]))
-    return np.array([[scale[0], 0, x], [0, scale[1], y]]) @ _affine(random_flip(recipe, rng, side))
+    corner = rng.uniform(np.minimum(near, far), np.maximum(near, far))
+    linear = scale[:, :, None] * np.eye(2)
+    moves = np.concatenate([linear, corner[:, :, None]], axis=2) @ _affine(random_flips(recipe, rng, side, count))
+    return np.stack([whole_pixels(move, tuple(tile), side) for move, tile in zip(moves, tiles.tolist(), strict=True)])
 
 
-def random_move(recipe: Augmentation, rng: np.random.Generator, side: int) -> Matrix:
-    """Matrix [2, 3] from picture to changed picture, in pixels (x, y) with corners at whole numbers."""
-    zoom = np.exp(rng.uniform(-1, 1) * np.log1p(recipe.zoom))
-    aspect = np.exp(rng.uniform(-0.5, 0.5) * np.log1p(recipe.aspect))
-    angle = np.deg2rad(rng.uniform(-1, 1) * recipe.rotate_deg)
+def random_moves(recipe: Augmentation, rng: np.random.Generator, side: int, count: int) -> Matrix:
+    """Matrices [count, 2, 3] from picture to changed picture, in pixels (x, y) with corners at whole numbers."""
+    draws = rng.uniform(-1, 1, (5, count))
+    zoom = np.exp(draws[0] * np.log1p(recipe.zoom))
+    aspect = np.exp(draws[1] / 2 * np.log1p(recipe.aspect))
+    angle = np.deg2rad(draws[2] * recipe.rotate_deg)
     cos, sin = np.cos(angle), np.sin(angle)
-    linear = zoom * np.array([[cos * aspect, -sin / aspect], [sin * aspect, cos / aspect]])
+    linear = np.moveaxis(zoom * np.array([[cos * aspect, -sin / aspect], [sin * aspect, cos / aspect]]), 2, 0)
     center = np.full(2, side / 2)
-    offset = center - linear @ center + rng.uniform(-1, 1, 2) * recipe.translate * side
-    return np.concatenate([linear, offset[:, None]], axis=1) @ _affine(random_flip(recipe, rng, side))
+    offset = center - linear @ center + draws[3:].T * recipe.translate * side
+    moves = np.concatenate([linear, offset[:, :, None]], axis=2) @ _affine(random_flips(recipe, rng, side, count))
+    return np.stack([whole_pixels(move, (0, 0, side, side), side) for move in moves])
 
 
-def random_flip(recipe: Augmentation, rng: np.random.Generator, side: int) -> Matrix:
-    """Matrix [2, 3] of a random flip and quarter turn of a square of `side` pixels."""
-    matrix = np.array([[1.0, 0, 0], [0, 1.0, 0]])
-    if rng.random() < recipe.flip_horizontal:
-        matrix = np.array([[-1.0, 0, side], [0, 1.0, 0]])
-    if rng.random() < recipe.flip_vertical:
-        matrix = np.array([[1.0, 0, 0], [0, -1.0, side]]) @ _affine(matrix)
-    if rng.random() < recipe.quarter_turn:
-        matrix = np.array([[0.0, 1.0, 0], [1.0, 0, 0]]) @ _affine(matrix)
-    return matrix
+def random_flips(recipe: Augmentation, rng: np.random.Generator, side: int, count: int) -> Matrix:
+    """Matrices [count, 2, 3] of random flips and quarter turns of a square of `side` pixels."""
+    draws = rng.random((3, count))
+    flips = np.zeros((count, 2, 3))
+    for axis, chance in enumerate((recipe.flip_horizontal, recipe.flip_vertical)):
+        is_flipped = draws[axis] < chance
+        flips[:, axis, axis] = np.where(is_flipped, -1.0, 1.0)
+        flips[:, axis, 2] = np.where(is_flipped, side, 0.0)
+    turned: Matrix = np.where((draws[2] < recipe.quarter_turn)[:, None, None], flips[:, ::-1], flips)
+    return turned
 
 
-def warp(picture: NDArray[np.uint8], matrix: Matrix, out: NDArray[np.uint8]) -> None:
-    """Write `picture` moved by `matrix` [2, 3] (pixel corners at whole numbers) into `out`, gray around it."""
-    # OpenCV puts pixel centres at whole numbers, half a pixel from ours.
-    centers = matrix.copy()
-    centers[:, 2] += matrix[:, :2] @ np.full(2, 0.5) - 0.5
-    height, width = out.shape[:2]
-    out[:] = cv2.warpAffine(picture, centers, (width, height), flags=cv2.INTER_LINEAR, borderValue=FILL)
-
-
-def move_boxes(boxes: Boxes, labels: Labels, matrix: Matrix, tile: tuple[int, ...], side: int) -> tuple[Boxes, Labels]:
-    """Fit boxes around their moved corners, clip them to a tile, drop those hardly visible.
-
-    Args:
-        boxes: float32 [n, 4], (ymin, xmin, ymax, xmax) fractions of the picture.
-        labels: int32 [n].
-        matrix: [2, 3], pixels (x, y) to pixels.
-        tile: (ymin, xmin, ymax, xmax) in pixels.
-        side: Of the picture in pixels.
-
-    Returns:
-        The boxes that stay, in the same form and order, and their labels.
-    """
-    ymin, xmin, ymax, xmax = (boxes.astype(np.float64) * side).T
-    corners = np.stack([np.stack([xmin, ymin]), np.stack([xmax, ymin]), np.stack([xmin, ymax]), np.stack([xmax, ymax])])
-    moved = np.einsum("ij,kjn->kin", matrix[:, :2], corners) + matrix[:, 2:]
-    low, high = moved.min(axis=0)[::-1].T, moved.max(axis=0)[::-1].T
-    clipped_low = np.clip(low, tile[:2], tile[2:])
-    clipped_high = np.clip(high, tile[:2], tile[2:])
-    visible = np.prod(clipped_high - clipped_low, axis=1) / np.maximum(np.prod(high - low, axis=1), 1e-9)
-    # A set of tiny objects keeps them: a box may become half as short as it was.
-    least = np.minimum(MIN_SIDE_PX, np.minimum(ymax - ymin, xmax - xmin) / 2)
-    keep = (visible >= MIN_VISIBLE) & (np.min(clipped_high - clipped_low, axis=1) >= least)
-    fitted = np.concatenate([clipped_low, clipped_high], axis=1) / side
-    return fitted[keep].astype(np.float32), labels[keep]
-
-
-def random_colors(recipe: Augmentation, rng: np.random.Generator) -> Matrix:
-    """Affine map [3, 4] of RGB in [0, 255]: hue and saturation around the gray axis, then contrast, then brightness."""
-    contrast = np.exp(rng.uniform(-1, 1) * np.log1p(recipe.contrast))
-    saturation = np.exp(rng.uniform(-1, 1) * np.log1p(recipe.saturation))
-    turn = _hue_turn(np.deg2rad(rng.uniform(-1, 1) * recipe.hue_deg))
+def random_colors(recipe: Augmentation, rng: np.random.Generator, count: int) -> Matrix:
+    """Affine maps [count, 3, 4] of RGB in [0, 255]: hue and saturation around the gray axis, contrast, brightness."""
+    draws = rng.uniform(-1, 1, (4, count, 1, 1))
+    contrast = np.exp(draws[0] * np.log1p(recipe.contrast))
+    saturation = np.exp(draws[1] * np.log1p(recipe.saturation))
+    turn = _hue_turns(np.deg2rad(draws[2] * recipe.hue_deg))
     gray = np.tile(LUMA, (3, 1))
     linear = contrast * (gray + saturation * (turn - gray @ turn))
-    offset = 127.5 * (1 - contrast) + 255 * rng.uniform(-1, 1) * recipe.brightness
-    return np.concatenate([linear, np.full((3, 1), offset)], axis=1)
+    offset = 127.5 * (1 - contrast) + 255 * draws[3] * recipe.brightness
+    return np.concatenate([linear, np.broadcast_to(offset, (count, 3, 1))], axis=2)
 
 
-def _hue_turn(angle: float) -> Matrix:
-    """Rotation [3, 3] of RGB around the gray axis (Rodrigues' formula)."""
+def _hue_turns(angles: NDArray[np.float64]) -> Matrix:
+    """Rotations [count, 3, 3] of RGB around the gray axis (Rodrigues' formula) by `angles` [count, 1, 1]."""
     axis = np.full(3, 1 / np.sqrt(3))
     cross = np.array([[0, -axis[2], axis[1]], [axis[2], 0, -axis[0]], [-axis[1], axis[0], 0]])
-    turn: Matrix = np.eye(3) * np.cos(angle) + np.sin(angle) * cross + (1 - np.cos(angle)) * np.outer(axis, axis)
-    return turn
+    turns: Matrix = np.eye(3) * np.cos(angles) + np.sin(angles) * cross + (1 - np.cos(angles)) * np.outer(axis, axis)
+    return turns
 
 
-def change_colors(picture: NDArray[np.uint8], matrix: Matrix) -> None:
-    """Apply an affine map [3, 4] to the colours of `picture` [H, W, 3], in place, saturating."""
-    cv2.transform(picture, matrix, dst=picture)
-
-
-def _affine(matrix: Matrix) -> Matrix:
-    """[2, 3] -> [3, 3]."""
-    return np.concatenate([matrix, [[0.0, 0.0, 1.0]]])
+def _affine(matrices: Matrix) -> Matrix:
+    """[count, 2, 3] -> [count, 3, 3]."""
+    last = np.broadcast_to(np.array([[[0.0, 0.0, 1.0]]]), (len(matrices), 1, 3))
+    return np.concatenate([matrices, last], axis=1)

@@ -9,16 +9,22 @@ from numpy.typing import NDArray
 
 from shared.job import Augmentation
 from trainer.augment import augment_batch
-from trainer.dataset import SHUFFLE_RECORDS, Examples, draw_rows, parse_record
+from trainer.dataset import SHUFFLE_RECORDS, Examples, draw_rows
+from trainer.records import decode_picture, own_cores, parse_records
 
 # Batches made ahead. Two hide the jitter of one; more only hold memory.
 PREFETCH: Final = 2
 
-# Threads that make batches beside the training step; a batch of 8 takes 15 ms of one.
-THREADS: Final = 2
+# Threads that make batches beside a training step on the CPU, which wants the other cores.
+THREADS_BESIDE_CPU: Final = 2
 
 # Streams of randomness that must not meet: the seed of the order, and of the changes.
 _CHANGES: Final = 1
+
+
+def batch_threads() -> int:
+    """Threads that make batches: all cores where a GPU trains, else few."""
+    return own_cores() if tf.config.list_physical_devices("GPU") else min(THREADS_BESIDE_CPU, own_cores())
 
 
 def batches_from_memory(
@@ -43,7 +49,7 @@ def batches_from_memory(
         return *augment_batch(examples, rows, recipe=recipe, rng=rng), rows
 
     steps = tf.data.Dataset.range(first_step, np.iinfo(np.int64).max)
-    return _finish(steps.map(_in_graph(make, batch, examples.pictures.shape[1]), num_parallel_calls=THREADS))
+    return _finish(steps.map(_in_graph(make, batch, examples.pictures.shape[1]), num_parallel_calls=batch_threads()))
 
 
 def batches_from_shards(
@@ -53,26 +59,21 @@ def batches_from_shards(
 
     A mosaic takes its tiles from its own batch. Skipping to `first_step` reads records without decoding them.
     """
+    threads = batch_threads()
     files = tf.data.Dataset.from_tensor_slices(list(urls)).shuffle(len(urls), seed=seed)
-    records = files.interleave(tf.data.TFRecordDataset, cycle_length=8, num_parallel_calls=THREADS, deterministic=True)
+    records = files.interleave(tf.data.TFRecordDataset, cycle_length=8, num_parallel_calls=threads, deterministic=True)
     records = records.shuffle(SHUFFLE_RECORDS, seed=seed).repeat().skip(first_step * batch)
-    examples = records.map(parse_record, num_parallel_calls=THREADS, deterministic=True)
-    shapes = {"picture": [image_size, image_size, 3], "boxes": [None, 4], "labels": [None]}
-    padding = {"picture": np.uint8(0), "boxes": np.float32(0), "labels": np.int32(-1)}
-    kept = examples.map(lambda example: {key: example[key] for key in shapes} | {"row": example["source_id"]})
-    padded = kept.padded_batch(
-        batch, padded_shapes={**shapes, "row": []}, padding_values={**padding, "row": np.int64(0)}, drop_remainder=True
-    )
 
     def make(
         step: NDArray[np.int64],
-        pictures: NDArray[np.uint8],
+        encoded: NDArray[np.object_],
         boxes: NDArray[np.float32],
         labels: NDArray[np.int32],
         source_ids: NDArray[np.int64],
     ) -> tuple[Any, ...]:
+        named = zip(encoded, source_ids, strict=True)
         pool = Examples(
-            pictures=pictures,
+            pictures=np.stack([decode_picture(picture, f"source id {row}", image_size) for picture, row in named]),
             boxes=tuple(rows[classes >= 0] for rows, classes in zip(boxes, labels, strict=True)),
             labels=tuple(classes[classes >= 0] for classes in labels),
             source_ids=source_ids,
@@ -82,13 +83,14 @@ def batches_from_shards(
         return *augment_batch(pool, np.arange(batch), recipe=recipe, rng=rng), source_ids
 
     change = _in_graph(make, batch, image_size)
-    numbered = padded.enumerate(start=first_step)
-    return _finish(
-        numbered.map(
-            lambda step, rows: change(step, rows["picture"], rows["boxes"], rows["labels"], rows["row"]),
-            num_parallel_calls=THREADS,
-        )
-    )
+
+    def parse_and_change(step: Any, serialized: Any) -> dict[str, Any]:
+        parsed = parse_records(serialized)
+        batch_of: dict[str, Any] = change(step, *(parsed[key] for key in ("encoded", "boxes", "labels", "source_id")))
+        return batch_of
+
+    numbered = records.batch(batch, drop_remainder=True).enumerate(start=first_step)
+    return _finish(numbered.map(parse_and_change, num_parallel_calls=threads))
 
 
 def _in_graph(make: Any, batch: int, image_size: int) -> Any:
@@ -111,7 +113,6 @@ def _in_graph(make: Any, batch: int, image_size: int) -> Any:
 def _finish(batches: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = True
-    # The step wants the other threads.
-    options.threading.private_threadpool_size = THREADS
+    options.threading.private_threadpool_size = batch_threads()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.prefetch(PREFETCH).with_options(options)

@@ -9,20 +9,22 @@ import logging
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
-import tensorflow as tf
 from numpy.typing import NDArray
 
-from shared import schema
 from shared.errors import ShardError, TrainingError
 from shared.job import Split
 from shared.manifest import JobPaths, Manifest, check_file
 from shared.storage import Storage
+from trainer.records import decode_picture, own_cores, record_groups
 
 logger = logging.getLogger(__name__)
 
@@ -36,14 +38,6 @@ Cache = Literal["memory", "file", "none"]
 
 # Pictures drawn from at random where they are not kept.
 SHUFFLE_RECORDS: Final = 2048
-
-_FEATURES: Final = {
-    schema.ENCODED: tf.io.FixedLenFeature([], tf.string),
-    schema.FILENAME: tf.io.FixedLenFeature([], tf.string),
-    schema.SOURCE_ID: tf.io.FixedLenFeature([], tf.string),
-    **{key: tf.io.VarLenFeature(tf.float32) for key in (schema.YMIN, schema.XMIN, schema.YMAX, schema.XMAX)},
-    schema.CLASS_LABEL: tf.io.VarLenFeature(tf.int64),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,21 +117,8 @@ def free_memory_bytes() -> int:
     return free
 
 
-def parse_record(record: Any) -> dict[str, Any]:
-    """One serialized Example -> picture, boxes, labels, source_id, filename, as tensors."""
-    parsed = tf.io.parse_single_example(record, _FEATURES)
-    corners = [tf.sparse.to_dense(parsed[key]) for key in (schema.YMIN, schema.XMIN, schema.YMAX, schema.XMAX)]
-    return {
-        "picture": tf.io.decode_image(parsed[schema.ENCODED], channels=3, expand_animations=False),
-        "boxes": tf.stack(corners, axis=1),
-        "labels": tf.cast(tf.sparse.to_dense(parsed[schema.CLASS_LABEL]), tf.int32) - 1,
-        "source_id": tf.strings.to_number(parsed[schema.SOURCE_ID], tf.int64),
-        "filename": parsed[schema.FILENAME],
-    }
-
-
 def read_examples(urls: Sequence[str], image_size: int, room: NDArray[np.uint8] | None = None) -> Examples:
-    """Read and decode all records of `urls`, in their order.
+    """Read and decode all records of `urls`, in their order, with all cores.
 
     Args:
         urls: Of the shards.
@@ -147,35 +128,36 @@ def read_examples(urls: Sequence[str], image_size: int, room: NDArray[np.uint8] 
     Raises:
         ShardError: A record is damaged or its picture has another size, or there are not M.
     """
-    records = tf.data.TFRecordDataset(list(urls)).map(parse_record, num_parallel_calls=tf.data.AUTOTUNE)
-    found: list[dict[str, Any]] = []
-    pictures: list[NDArray[np.uint8]] = []
-    try:
-        for example in records.as_numpy_iterator():
-            picture = _checked(example.pop("picture"), example["filename"].decode(), image_size)
-            if room is None:
-                pictures.append(picture)
-            else:
-                room[len(found)] = picture
-            found.append(example)
-    except (tf.errors.OpError, IndexError) as error:
-        reason = error.message if isinstance(error, tf.errors.OpError) else "more records than the manifest says"
-        raise ShardError(f"{urls[0]} and its like: record {len(found)} cannot be read: {reason}") from error
+    groups: Iterable[dict[str, NDArray[Any]]] = record_groups(urls)
     if room is None:
-        room = np.stack(pictures) if pictures else np.zeros((0, image_size, image_size, 3), np.uint8)
+        # Encoded they take a sixth of the room; decoded twice for a moment would be too much.
+        groups = list(groups)
+        room = np.empty((sum(len(group["encoded"]) for group in groups), image_size, image_size, 3), np.uint8)
+    boxes, labels, names = list[NDArray[np.float32]](), list[NDArray[np.int32]](), list[str]()
+    source_ids: list[int] = []
+    with ThreadPoolExecutor(own_cores()) as pool:
+        for group in groups:
+            if len(names) + len(group["encoded"]) > len(room):
+                raise ShardError(f"{urls[0]} and its like: more records than the manifest says")
+            places = range(len(names), len(names) + len(group["encoded"]))
+            added = [name.decode() for name in group["filename"]]
+            deque(pool.map(partial(_decode_into, room), places, group["encoded"], added), maxlen=0)
+            names += added
+            source_ids += group["source_id"].tolist()
+            for corners, classes in zip(group["boxes"], group["labels"], strict=True):
+                boxes.append(corners[classes >= 0])
+                labels.append(classes[classes >= 0])
     return Examples(
         pictures=room,
-        boxes=tuple(example["boxes"] for example in found),
-        labels=tuple(example["labels"] for example in found),
-        source_ids=np.array([example["source_id"] for example in found], np.int64),
-        filenames=tuple(example["filename"].decode() for example in found),
+        boxes=tuple(boxes),
+        labels=tuple(labels),
+        source_ids=np.array(source_ids, np.int64),
+        filenames=tuple(names),
     )
 
 
-def _checked(picture: NDArray[np.uint8], name: str, image_size: int) -> NDArray[np.uint8]:
-    if picture.shape != (image_size, image_size, 3):
-        raise ShardError(f"{name}: expected a picture of {image_size} px, found shape {picture.shape}")
-    return picture
+def _decode_into(room: NDArray[np.uint8], place: int, encoded: bytes, name: str) -> None:
+    room[place] = decode_picture(encoded, name, room.shape[1])
 
 
 def draw_rows(step: int, *, batch: int, count: int, seed: int) -> NDArray[np.int64]:
@@ -194,18 +176,39 @@ def draw_rows(step: int, *, batch: int, count: int, seed: int) -> NDArray[np.int
         int64 array [batch] of rows in [0, count).
     """
     places = np.arange(step * batch, (step + 1) * batch)
-    orders = {epoch: np.random.default_rng((seed, epoch)).permutation(count) for epoch in np.unique(places // count)}
-    return np.array([orders[place // count][place % count] for place in places], np.int64)
+    return np.concatenate(
+        [
+            _order(seed, int(epoch), count)[places[places // count == epoch] % count]
+            for epoch in np.unique(places // count)
+        ]
+    )
+
+
+@lru_cache(maxsize=4)
+def _order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
+    """The order of an epoch; a large set's takes milliseconds, and its every batch asks for it."""
+    return np.random.default_rng((seed, epoch)).permutation(count)
 
 
 def pad_boxes(
-    boxes: Sequence[NDArray[np.float32]], labels: Sequence[NDArray[np.int32]]
+    boxes: NDArray[np.float32], labels: NDArray[np.int32], places: NDArray[np.int64], count: int
 ) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
-    """Boxes of several pictures as one block: float32 [B, N, 4] and int32 [B, N], N the most of any (at least 1)."""
-    most = max(1, *(len(rows) for rows in labels)) if labels else 1
-    padded_boxes = np.zeros((len(boxes), most, 4), np.float32)
-    padded_labels = np.full((len(boxes), most), -1, np.int32)
-    for row, (corners, classes) in enumerate(zip(boxes, labels, strict=True)):
-        padded_boxes[row, : len(corners)] = corners
-        padded_labels[row, : len(classes)] = classes
+    """Boxes of several pictures as one block.
+
+    Args:
+        boxes: float32 [n, 4], of all pictures.
+        labels: int32 [n], theirs.
+        places: int64 [n], ascending: which picture each is of.
+        count: Pictures, B.
+
+    Returns:
+        float32 [B, N, 4] and int32 [B, N], N the most of any picture (at least 1), label -1 in padding.
+    """
+    counts = np.bincount(places, minlength=count)
+    columns = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+    most = max(1, int(counts.max(initial=0)))
+    padded_boxes = np.zeros((count, most, 4), np.float32)
+    padded_labels = np.full((count, most), -1, np.int32)
+    padded_boxes[places, columns] = boxes
+    padded_labels[places, columns] = labels
     return padded_boxes, padded_labels

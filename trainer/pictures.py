@@ -3,30 +3,26 @@
 from collections.abc import Iterator
 from typing import Any
 
-import tensorflow as tf
-
-from shared.errors import ShardError
 from shared.job import Split
 from shared.manifest import Manifest
 from shared.storage import Storage
-from trainer.dataset import parse_record, shard_urls
+from trainer.dataset import shard_urls
 from trainer.evaluate import truth_from_store
 from trainer.measure import Pictures, StoredPicture, Truth
+from trainer.records import decode_picture, record_groups
 
 
 def pictures_of(storage: Storage, manifest: Manifest) -> Pictures:
     """A function from a split to its pictures, streamed anew at each call in the order of the shards."""
 
     def stream(split: Split) -> Iterator[StoredPicture]:
-        urls = shard_urls(storage, manifest, [split])
-        records = tf.data.TFRecordDataset(urls).map(parse_record).prefetch(tf.data.AUTOTUNE)
-        try:
-            for example in records.as_numpy_iterator():
-                yield StoredPicture(
-                    image_id=int(example["source_id"]), file_name=example["filename"].decode(), rgb=example["picture"]
-                )
-        except tf.errors.OpError as error:
-            raise ShardError(f"{manifest.job}, split {split}: a record cannot be read: {error.message}") from error
+        for group in record_groups(shard_urls(storage, manifest, [split])):
+            for encoded, filename, source_id in zip(
+                group["encoded"], group["filename"], group["source_id"], strict=True
+            ):
+                name = filename.decode()
+                rgb = decode_picture(encoded, name, manifest.image_size)
+                yield StoredPicture(image_id=int(source_id), file_name=name, rgb=rgb)
 
     return stream
 

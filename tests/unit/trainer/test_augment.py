@@ -10,17 +10,16 @@ from shared.job import Augmentation
 from tests.unit.trainer.pictures import drawn_examples
 from trainer.augment import (
     MIN_SIDE_PX,
+    MIN_VISIBLE,
     UNCHANGED,
     augment_batch,
-    change_colors,
-    move_boxes,
     random_colors,
-    random_flip,
-    random_move,
-    warp,
+    random_flips,
+    random_moves,
 )
 from trainer.batches import batches_from_memory
 from trainer.dataset import draw_rows
+from trainer.warp import change_colors, move_boxes, warp, whole_pixels
 
 SIDE = 64
 EVERYTHING = Augmentation(flip_vertical=0.5, quarter_turn=0.5, rotate_deg=15, mosaic=0.5)
@@ -36,8 +35,9 @@ def changed(**fields: Any) -> Augmentation:
 
 
 def moved(box: list[float], matrix: np.ndarray) -> np.ndarray:
-    boxes, _ = move_boxes(np.array([box], np.float32), np.array([0], np.int32), matrix, (0, 0, SIDE, SIDE), SIDE)
-    return boxes
+    """The moved box, if it stays."""
+    boxes, visible = move_boxes(np.array([box], np.float32), matrix[None], np.array([[0, 0, SIDE, SIDE]]), SIDE)
+    return boxes[visible >= MIN_VISIBLE]
 
 
 def test_unchanged_leaves_pictures_and_boxes_as_they_are() -> None:
@@ -57,7 +57,7 @@ def test_unchanged_leaves_pictures_and_boxes_as_they_are() -> None:
     ],
 )
 def test_flips_move_a_box_exactly(recipe: Augmentation, expected: list[float]) -> None:
-    matrix = random_flip(recipe, seeded(0), SIDE)
+    matrix = random_flips(recipe, seeded(0), SIDE, 1)[0]
     np.testing.assert_allclose(moved([0.1, 0.2, 0.4, 0.5], matrix), [expected], atol=1e-6)
 
 
@@ -65,7 +65,7 @@ def test_flips_move_a_box_exactly(recipe: Augmentation, expected: list[float]) -
 def test_a_flip_twice_is_no_flip(name: str) -> None:
     recipe = changed(**{name: 1.0})
     picture = drawn_examples(1).pictures[0]
-    matrix = random_flip(recipe, seeded(0), SIDE)
+    matrix = random_flips(recipe, seeded(0), SIDE, 1)[0]
     once, twice = np.empty_like(picture), np.empty_like(picture)
     warp(picture, matrix, once)
     warp(once, matrix, twice)
@@ -95,7 +95,7 @@ def test_a_moved_box_is_where_the_moved_object_is(seed: int) -> None:
     picture = np.zeros((SIDE, SIDE, 3), np.uint8)
     picture[16:40, 12:48] = 255
     recipe = changed(flip_horizontal=0.5, flip_vertical=0.5, quarter_turn=0.5, zoom=0.5, translate=0.2)
-    matrix = random_move(recipe, seeded(seed), SIDE)
+    matrix = random_moves(recipe, seeded(seed), SIDE, 1)[0]
     out = np.empty_like(picture)
     warp(picture, matrix, out)
     boxes = moved([16 / SIDE, 12 / SIDE, 40 / SIDE, 48 / SIDE], matrix)
@@ -129,17 +129,17 @@ def test_a_box_hardly_in_the_picture_is_dropped_and_others_are_clipped() -> None
 def test_colors_keep_the_shape_and_unchanged_colors_are_the_identity() -> None:
     picture = drawn_examples(1).pictures[0]
     same = picture.copy()
-    change_colors(same, random_colors(UNCHANGED, seeded(0)))
+    change_colors(same, random_colors(UNCHANGED, seeded(0), 1)[0])
     np.testing.assert_allclose(same.astype(int), picture.astype(int), atol=1)
     changed = picture.copy()
-    change_colors(changed, random_colors(Augmentation(), seeded(1)))
+    change_colors(changed, random_colors(Augmentation(), seeded(1), 1)[0])
     assert changed.dtype == np.uint8
     assert (changed != picture).any()
 
 
 def test_gray_stays_gray_under_hue_and_saturation() -> None:
     gray = np.full((4, 4, 3), 90, np.uint8)
-    change_colors(gray, random_colors(changed(saturation=0.5, hue_deg=30), seeded(3)))
+    change_colors(gray, random_colors(changed(saturation=0.5, hue_deg=30), seeded(3), 1)[0])
     np.testing.assert_allclose(gray, 90, atol=1)
 
 
@@ -161,3 +161,36 @@ def test_eager_and_in_dataset_map_give_the_same() -> None:
     np.testing.assert_array_equal(batch["labels"], labels)
     np.testing.assert_array_equal(batch["rows"], rows)
     assert batch["pictures"].dtype == tf.uint8
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000))
+def test_an_upright_move_is_of_whole_pixels_and_near_the_drawn_one(seed: int) -> None:
+    rng = seeded(seed)
+    scale, shift = rng.choice([-1, 1], 2) * rng.uniform(0.5, 2, 2), rng.uniform(-10, 10, 2)
+    shift += np.where(scale < 0, SIDE, 0)
+    drawn = np.array([[scale[0], 0, shift[0]], [0, scale[1], shift[1]]])
+    snapped = whole_pixels(drawn, (0, 0, SIDE, SIDE), SIDE)
+    np.testing.assert_allclose(whole_pixels(snapped, (0, 0, SIDE, SIDE), SIDE), snapped, atol=1e-9)
+    corners = np.array([[0.0, SIDE, SIDE / 2], [0.0, SIDE / 2, SIDE]])
+    moved, meant = (np.clip(matrix[:, :2] @ corners + matrix[:, 2:], 0, SIDE) for matrix in (snapped, drawn))
+    np.testing.assert_allclose(moved, meant, atol=2.1)
+
+
+def test_an_upright_move_shows_what_resampling_shows() -> None:
+    picture = drawn_examples(1, side=SIDE).pictures[0]
+    matrix = whole_pixels(np.array([[-1.3, 0, 70.2], [0, 0.8, 5.7]]), (0, 0, SIDE, SIDE), SIDE)
+    nearly = matrix + np.array([[0, 1e-7, 0], [0, 0, 0]])
+    stretched, resampled = np.empty_like(picture), np.empty_like(picture)
+    warp(picture, matrix, stretched)
+    warp(picture, nearly, resampled)
+    inside = np.abs(stretched.astype(int) - resampled)[8:-12, 2:-2]
+    assert inside.mean() < 1
+    assert np.percentile(inside, 99) <= 4
+
+
+def test_a_picture_moved_out_of_sight_leaves_gray() -> None:
+    picture = drawn_examples(1, side=SIDE).pictures[0]
+    out = np.empty_like(picture)
+    warp(picture, np.array([[1.0, 0, 2 * SIDE], [0, 1.0, 0]]), out)
+    assert (out == 114).all()

@@ -175,12 +175,14 @@ def test_a_streamed_batch_holds_pictures_with_their_own_boxes(tmp_path: Path) ->
             np.testing.assert_allclose(batch["boxes"][place][real], examples.boxes[row], atol=1e-6)
 
 
-def test_padding_is_marked(tmp_path: Path) -> None:
-    boxes, labels = pad_boxes(
-        [np.ones((2, 4), np.float32), np.zeros((0, 4), np.float32)], [np.array([1, 0], np.int32), np.zeros(0, np.int32)]
-    )
-    assert boxes.shape == (2, 2, 4)
-    assert labels.tolist() == [[1, 0], [-1, -1]]
+def test_padding_is_marked() -> None:
+    corners = np.arange(12, dtype=np.float32).reshape(3, 4)
+    boxes, labels = pad_boxes(corners, np.array([1, 0, 2], np.int32), np.array([0, 0, 2]), 4)
+    assert boxes.shape == (4, 2, 4)
+    assert labels.tolist() == [[1, 0], [-1, -1], [2, -1], [-1, -1]]
+    np.testing.assert_array_equal(boxes[[0, 0, 2], [0, 1, 0]], corners)
+    nothing = pad_boxes(np.zeros((0, 4), np.float32), np.zeros(0, np.int32), np.zeros(0, np.int64), 2)
+    assert [block.shape for block in nothing] == [(2, 1, 4), (2, 1)]
 
 
 def test_pictures_are_kept_in_memory_else_in_a_file_else_nowhere(
