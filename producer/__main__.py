@@ -25,6 +25,7 @@ from producer.options import (
     shares,
     words,
 )
+from producer.passwords import make_users
 from producer.session import (
     EXIT_ERROR,
     EXIT_INTERRUPTED,
@@ -154,13 +155,20 @@ def cancel(job: JobName, store: StoreOption = None) -> None:
 
 
 @app.command()
-def retry(job: JobName, store: StoreOption = None) -> None:
-    """Queue the failed shards of a job again, and go on with a failed or cancelled one.
+def retry(
+    job: JobName,
+    store: StoreOption = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only what failed; a cancelled job stays cancelled.")
+    ] = False,
+) -> None:
+    """Do the failed shards of a job and its failed run again, and go on with a cancelled one. What is done stays.
 
     Example: [bold]producer retry bccd[/bold]
     """
     settings = read_settings(store)
-    out.print(control.retry(Storage(settings.store), reachable_ledger(settings), job))
+    storage, ledger = Storage(settings.store), reachable_ledger(settings)
+    out.print(control.retry(storage, ledger, job, only_failed=failed), soft_wrap=True)
 
 
 @app.command()
@@ -178,6 +186,17 @@ def rm(
     if not yes:
         typer.confirm(f"Remove jobs/{job} and its run from {settings.store}?", abort=True)
     out.print(control.remove(Storage(settings.store), reachable_ledger(settings), job))
+
+
+@app.command()
+def acl(folder: Annotated[Path, typer.Argument(help="Gets a password file for each user, and users.acl.")]) -> None:
+    """Make Redis users for producer, worker, trainer and monitoring, each with the rights that it needs and no more.
+
+    Example: [bold]producer acl secrets && redis-server --aclfile secrets/users.acl[/bold]
+    """
+    file = make_users(folder)
+    out.print(f"{file}: redis-server --aclfile {file}, and for each service", highlight=False, soft_wrap=True)
+    out.print(f"VOC_BROKER_URL=redis://USER@HOST VOC_BROKER_PASSWORD_FILE={folder}/USER_password", soft_wrap=True)
 
 
 @app.command()

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
 
-from redis.exceptions import RedisError
+from redis.exceptions import NoPermissionError, RedisError
 
 from producer.settings import ProducerSettings
+from shared.broker import SHARD_QUEUE
 from shared.errors import StorageError
 from shared.ledger import Ledger, connect
 from shared.storage import Storage
@@ -18,6 +20,9 @@ from shared.storage import Storage
 # BRPOP hand-over, ACL and the scripts' effects replication are as measured from here on.
 LEAST_REDIS: Final = (6, 2)
 LEAST_FREE_GB: Final = 1.0
+# A service that feeds the queue does a round every 2 s.
+ROUND_AGE_S: Final = 30.0
+ACL_ADVICE: Final = "load the file that `producer acl FOLDER` writes, and use its user `producer`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +64,11 @@ def _broker(settings: ProducerSettings) -> Iterator[Check]:
         yield Check(name="broker", is_well=False, found=str(error), advice=advice)
         return
     yield from _redis(facts)
-    yield from _crew(ledger)
+    yield _user(ledger, settings.broker())
+    try:
+        yield from _crew(ledger)
+    except NoPermissionError as error:
+        yield Check(name="workers", is_well=False, found=str(error), advice=ACL_ADVICE)
 
 
 def _redis(facts: dict[str, Any]) -> Iterator[Check]:
@@ -79,6 +88,41 @@ def _redis(facts: dict[str, Any]) -> Iterator[Check]:
     yield Check(name="eviction policy", is_well=policy == "noeviction", found=policy, advice=advice)
 
 
+def _user(ledger: Ledger, url: str) -> Check:
+    """Who we are to Redis: a user with a service's rights only, one with all of them, or anybody."""
+    user = str(ledger.client.execute_command("ACL", "WHOAMI"))
+    try:
+        ledger.client.config_get("maxmemory")
+    except NoPermissionError:
+        return _restricted(ledger, user)
+    if not url.startswith("unix://") and _is_open(url):
+        advice = f"set a password, better one for each service: {ACL_ADVICE}"
+        return Check(name="access", is_well=False, found="anybody may do everything: no password", advice=advice)
+    found = f"user {user}, who may do everything; `producer acl` makes one for each service"
+    return Check(name="access", is_well=True, found=found)
+
+
+def _restricted(ledger: Ledger, user: str) -> Check:
+    """Whether a user with few rights has those of the producer."""
+    try:
+        ledger.write_state("doctor", looked=1)
+        ledger.forget_scope("doctor")
+        ledger.queue_length(SHARD_QUEUE)
+    except NoPermissionError as error:
+        return Check(name="access", is_well=False, found=f"user {user}: {error}", advice=ACL_ADVICE)
+    return Check(name="access", is_well=True, found=f"user {user}, with the producer's rights only")
+
+
+def _is_open(url: str) -> bool:
+    """Whether Redis obeys somebody without a password."""
+    parts = urlsplit(url)
+    stranger = connect(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))
+    try:
+        return bool(stranger.ping())
+    except RedisError:
+        return False
+
+
 def _crew(ledger: Ledger) -> Iterator[Check]:
     beats = ledger.workers().values()
     for kind, advice in (
@@ -88,6 +132,13 @@ def _crew(ledger: Ledger) -> Iterator[Check]:
         slots = [int(beat["slots"]) for beat in beats if beat["kind"] == kind]
         found = f"{len(slots)} with {sum(slots)} processes"
         yield Check(name=f"{kind}s", is_well=bool(slots), found=found, advice=f"start one: {advice}")
+    age_s = ledger.round_age_s()
+    yield Check(
+        name="service",
+        is_well=age_s is not None and age_s < ROUND_AGE_S,
+        found="no round of the reconciler yet" if age_s is None else f"last round {age_s:.0f} s ago",
+        advice="start it: producer serve (submit --wait does its part too)",
+    )
 
 
 def _store(settings: ProducerSettings) -> Iterator[Check]:

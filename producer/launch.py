@@ -10,11 +10,12 @@ from rich.console import Console
 from producer import texts
 from producer.drive import drive
 from producer.embedded import Local, pipeline
+from producer.findings import Findings
 from producer.lint_csv import merged_findings
 from producer.lint_report import lint_report
 from producer.reconcile import Reconciler
 from producer.settings import ProducerSettings
-from producer.state import TERMINAL, JobStatus, job_status, load_job
+from producer.state import TERMINAL, JobStatus, job_status, load_job, stored_state
 from producer.submit import Request, submit, tell
 from producer.watch import Screen
 from shared.broker import Broker
@@ -51,8 +52,10 @@ def launch(request: Request, how: Launch) -> JobStatus:
     data_root = request.dataset if how.local else how.settings.data_root
     with Screen(how.console) as screen:
         admission = submit(request, storage=storage, data_root=data_root, progress=screen.stage)
-    how.console.print(lint_report(admission.planned.linted).render())
-    how.console.print(texts.admission_text(admission, storage), highlight=False, soft_wrap=True)
+    if not request.spec.dry:  # `lint --pixels` shows its report itself, when the pictures are known too
+        how.console.print(lint_report(admission.planned.linted).render())
+        stored = stored_state(storage, admission.job, how.settings.failed_share)
+        how.console.print(texts.admission_text(admission, stored, storage), highlight=False, soft_wrap=True)
     if how.local:
         return run_here(admission.job, request.dataset.resolve(), how, storage)
     return _tell_and_wait(admission.job, how, storage)
@@ -119,7 +122,7 @@ def lint_pixels(request: Request, how: Launch, submitted: list[Finding]) -> list
         submitted: What names and XML said already.
 
     Returns:
-        All findings, each once.
+        All findings, each once, sorted by file.
     """
     with tempfile.TemporaryDirectory(prefix="voc-lint-") as folder:
         store = folder if how.local else how.settings.store
@@ -132,8 +135,10 @@ def lint_pixels(request: Request, how: Launch, submitted: list[Finding]) -> list
             received = [finding for receipt in receipts if receipt for finding in receipt.findings]
         finally:
             storage.remove_tree(JobPaths(name).root)
-    failures = (
+    failures = [
         Finding(file=shard, rank="quarantined", kind="shard_failed", found=reason, done="not looked at")
         for shard, reason in status.failures.items()
-    )
-    return [*merged_findings(submitted, received), *failures]
+    ]
+    merged = Findings([*merged_findings(submitted, received), *failures])
+    merged.sort()
+    return list(merged)

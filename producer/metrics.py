@@ -22,7 +22,7 @@ SHARD_STATES = ("done", "queued", "leased", "failed", "pending")
 
 
 class PipelineMetrics(Collector):
-    """Jobs by state, shards and pictures of the live jobs, workers, queues, and the wait of the oldest hint."""
+    """Jobs by state; of the live ones shards, pictures, attempts, failures, leases; workers, queues, the reconciler."""
 
     def __init__(self, storage: Storage, ledger: Ledger, failed_share: float) -> None:
         self._storage, self._ledger, self._failed_share = storage, ledger, failed_share
@@ -39,7 +39,7 @@ class PipelineMetrics(Collector):
         live: list[JobStatus] = []
         for name in job_names(self._storage):
             state = self._ledger.read_state(job_scope(name)).get("state", "SUBMITTED")
-            if state in ("SUBMITTED", "RUNNING", "FAILED"):
+            if state in ("SUBMITTED", "RUNNING", "TRAINING", "FAILED"):
                 try:
                     job = load_job(self._storage, name)
                 except FormatError:
@@ -53,6 +53,14 @@ class PipelineMetrics(Collector):
         yield _by("images_done", "Pictures written or quarantined, of jobs that are not finished", "job_name", images)
         rates = {status.job: status.images_per_s for status in live}
         yield _by("images_per_second", "Pictures a second, smoothed", "job_name", rates)
+        attempts = {status.job: float(status.attempts or 0) for status in live}
+        yield _by("attempts", "Claims of shards, of jobs that are not finished", "job_name", attempts)
+        yield _failures(live)
+        leases = {status.job: _lease_ages_s(status) for status in live}
+        held = {job: float(len(ages)) for job, ages in leases.items()}
+        yield _by("leases", "Shards and runs that somebody holds", "job_name", held)
+        oldest = {job: max(ages) for job, ages in leases.items() if ages}
+        yield _by("oldest_lease_seconds", "For how long the longest holder has worked", "job_name", oldest)
         yield self._oldest_pending(live)
 
     def _oldest_pending(self, live: list[JobStatus]) -> GaugeMetricFamily:
@@ -67,6 +75,9 @@ class PipelineMetrics(Collector):
         yield _by("worker_processes", "Live processes by kind", "kind", {"worker": 0, "trainer": 0, **slots})
         lengths = {queue: float(self._ledger.queue_length(queue)) for queue in (SHARD_QUEUE, RUN_QUEUE)}
         yield _by("queue_messages", "Messages that wait", "queue", lengths)
+        age_s = self._ledger.round_age_s()
+        if age_s is not None:
+            yield _gauge("reconcile_age_seconds", "Since the reconciler's last whole round", age_s)
 
 
 def serve_metrics(settings: ProducerSettings, storage: Storage, ledger: Ledger) -> None:
@@ -86,6 +97,22 @@ def _by(name: str, text: str, label: str, values: "Counter[str] | dict[str, floa
     family = GaugeMetricFamily(f"voc_{name}", text, labels=[label])
     for key, value in sorted(values.items()):
         family.add_metric([key], value)
+    return family
+
+
+def _lease_ages_s(status: JobStatus) -> list[float]:
+    """For how long each holder of a shard, or of the job's run, has worked on it."""
+    holders = [*status.holders, *([status.run] if status.run and "since" in status.run else [])]
+    return [max(0.0, time.time() - float(holder["since"])) for holder in holders]
+
+
+def _failures(live: list[JobStatus]) -> GaugeMetricFamily:
+    """Shards given up by reason: the last part of its text names no file, so equal causes are one series."""
+    family = GaugeMetricFamily("voc_failures", "Shards given up, by reason", labels=["job_name", "reason"])
+    for status in live:
+        reasons = Counter(reason.rsplit(": ", 1)[-1][:80] for reason in status.failures.values())
+        for reason, count in sorted(reasons.items()):
+            family.add_metric([status.job, reason], count)
     return family
 
 

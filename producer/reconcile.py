@@ -14,7 +14,7 @@ from producer.dataset_files import check_annotations, dataset_files
 from producer.feed import in_turn, send_shard, shard_message_id, window
 from producer.runs import RunKeeper
 from producer.settings import ProducerSettings
-from producer.state import TERMINAL, is_hopeless, job_names, load_job, stored_state
+from producer.state import TERMINAL, is_hopeless, job_names, load_job, reused_shards, stored_state
 from producer.tracked import TrackedJob
 from shared import faults
 from shared.broker import SHARD_QUEUE, Broker
@@ -61,6 +61,7 @@ class Reconciler:
             self._look_at_storage()
             self._feed()
             self._runs.tick()
+            self.ledger.note_round()
             return True
         except UNREACHABLE as error:
             logger.warning("redis_unreachable", extra={"reason": str(error)})
@@ -162,10 +163,12 @@ class Reconciler:
         """Fill the ledger's view of a job from its receipts."""
         self.ledger.mark_done(scope, ordinals)
         receipts = [receipt for shard in done if (receipt := read_receipt(self.storage, job, shard))]
+        claims = sum(receipt.attempt for receipt in receipts) - reused_shards(self.storage, job)
         self.ledger.write_state(
             scope,
             written=sum(receipt.written for receipt in receipts),
             quarantined=sum(receipt.quarantined for receipt in receipts),
+            attempts=max(claims, int(self.ledger.read_state(scope).get("attempts", 0))),
         )
         logger.info("ledger_rebuilt", extra={"job": job, "shards_done": len(done)})
 

@@ -52,7 +52,7 @@ def end(status: JobStatus, settings: ProducerSettings, *, as_json: bool) -> None
     elif status.state == "DONE":
         texts.print_result(status, storage, out)
     if status.state == "FAILED" or status.failed:
-        screen_console.print(texts.failure_text(status, storage), highlight=False, soft_wrap=True)
+        screen_console.print(texts.failure_text(status), highlight=False, soft_wrap=True)
         raise typer.Exit(EXIT_FAILED)
     if status.state == "CANCELLED":
         screen_console.print(f"{status.job} was cancelled; `producer retry {status.job}` goes on with it")

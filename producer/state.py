@@ -1,12 +1,14 @@
 """The state of a job as storage tells it, and how it is shown: storage decides, the ledger adds what is under way."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from shared.errors import PlanError
 from shared.job import Job
 from shared.ledger import RUN_UNIT, Ledger, UnderWay, job_scope, run_scope
-from shared.manifest import JobPaths, RunPaths, shards_done
+from shared.manifest import JobPaths, Manifest, RunPaths, read_receipt, shards_done
 from shared.storage import Storage
 from shared.stored import read_stored
 
@@ -25,12 +27,19 @@ class Stored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """What `producer status --json` prints of a job; counts of shards sum to `shards`."""
+    """What `producer status --json` prints of a job: fields are added, never renamed or taken away.
+
+    Each of the `shards` is in one of `done`, `failed`, `leased`, `queued` and `pending`; `reused` of the done ones came
+    from other jobs. Of the `images`, `images_done` are written or `quarantined`, or read by who holds their shard.
+    `attempts` are claims of shards, None where Redis was emptied after the end. `images_per_s` is smoothed, `eta_s`
+    in seconds. `failures` is shard -> reason, `holders` who works on what since when (Unix time), `run` the training.
+    """
 
     job: str
     state: State
     shards: int
     done: int
+    reused: int
     queued: int
     leased: int
     failed: int
@@ -38,7 +47,7 @@ class JobStatus:
     images: int
     images_done: int
     quarantined: int
-    attempts: int
+    attempts: int | None
     images_per_s: float
     eta_s: float | None
     last_error: str | None
@@ -75,11 +84,16 @@ def stored_state(storage: Storage, job: Job, failed_share: float) -> Stored:
     paths = JobPaths(job.job)
     done = frozenset(shards_done(storage, job.job))
     failed = {
-        name.removesuffix(".json"): storage.read(f"{paths.failed}/{name}").decode()
+        name.removesuffix(".json"): _reason(storage.read(f"{paths.failed}/{name}"))
         for name in storage.list_names(paths.failed)
         if name.removesuffix(".json") not in done
     }
     return Stored(state=_state(storage, job, done, failed, failed_share), done=done, failed=failed)
+
+
+def _reason(failure: bytes) -> str:
+    """Why, from a failure's file."""
+    return str(json.loads(failure).get("reason", "unknown"))
 
 
 def _state(storage: Storage, job: Job, done: frozenset[str], failed: dict[str, str], failed_share: float) -> State:
@@ -117,31 +131,69 @@ def job_status(storage: Storage, ledger: Ledger | None, job: Job, failed_share: 
     leased = {name: holder for name, holder in under_way.leased.items() if name not in under_way.expired}
     queued = under_way.queued.keys() - leased.keys()
     images = sum(plan.pairs for plan in job.splits.values())
-    images_done = int(view.get("written", 0)) + int(view.get("quarantined", 0))
-    if len(stored.done) == len(shards):
-        images_done = images
+    counts = _counts(storage, ledger, job, stored, view)
     working = sum(int(holder.get("images", 0)) for holder in leased.values())
+    images_done = min(images, counts.images + working)
     rate = float(view.get("images_per_s", 0)) if stored.state in ("RUNNING", "SUBMITTED") else 0.0
     return JobStatus(
         job=job.job,
         state=stored.state,
         shards=len(shards),
         done=len(stored.done),
+        reused=reused_shards(storage, job.job),
         queued=len(queued),
         leased=len(leased),
         failed=len(stored.failed),
         pending=len(shards) - len(stored.done) - len(stored.failed) - len(queued) - len(leased),
         images=images,
-        images_done=min(images, images_done + working),
-        quarantined=int(view.get("quarantined", 0)),
-        attempts=int(view.get("attempts", 0)),
+        images_done=images_done,
+        quarantined=counts.quarantined,
+        attempts=counts.attempts,
         images_per_s=rate,
-        eta_s=(images - images_done - working) / rate if rate > 0 else None,
-        last_error=view.get("last_error"),
+        eta_s=round((images - images_done) / rate, 1) if rate > 0 else None,
+        last_error=view.get("last_error") or next(iter(stored.failed.values()), None),
         failures=stored.failed,
         holders=tuple({"shard": name, **holder} for name, holder in sorted(leased.items())),
-        run=_run_view(ledger, job),
+        run=_run_view(storage, ledger, job),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counts:
+    """Of the shards done: pictures in them, those quarantined, and claims so far (None: not known)."""
+
+    images: int
+    quarantined: int
+    attempts: int | None
+
+
+def _counts(storage: Storage, ledger: Ledger | None, job: Job, stored: Stored, view: Mapping[str, str]) -> _Counts:
+    """From the manifest, if there is one; else from the ledger, or where it knows less than storage, from receipts."""
+    attempts = int(view["attempts"]) if "attempts" in view else None
+    text = storage.read_or_none(JobPaths(job.job).manifest)
+    if text is not None:
+        counters = read_stored(Manifest, text, storage.url(JobPaths(job.job).manifest)).counters
+        quarantined = counters["quarantined"]
+        return _Counts(images=counters["written"] + quarantined, quarantined=quarantined, attempts=attempts)
+    if ledger is not None and ledger.done_count(job_scope(job.job)) >= len(stored.done):
+        quarantined = int(view.get("quarantined", 0))
+        return _Counts(
+            images=int(view.get("written", 0)) + quarantined, quarantined=quarantined, attempts=attempts or 0
+        )
+    receipts = [receipt for shard in stored.done if (receipt := read_receipt(storage, job.job, shard))]
+    quarantined = sum(receipt.quarantined for receipt in receipts)
+    claims = sum(receipt.attempt for receipt in receipts) - reused_shards(storage, job.job)
+    return _Counts(
+        images=sum(receipt.written for receipt in receipts) + quarantined,
+        quarantined=quarantined,
+        attempts=max(claims, attempts or 0),
+    )
+
+
+def reused_shards(storage: Storage, job: str) -> int:
+    """How many shards of `job` were taken over from other jobs when it was submitted."""
+    text = storage.read_or_none(JobPaths(job).reused)
+    return 0 if text is None else int(json.loads(text)["shards"])
 
 
 def _live(ledger: Ledger | None, scope: str, stored: Stored) -> UnderWay:
@@ -161,9 +213,15 @@ def _live(ledger: Ledger | None, scope: str, stored: Stored) -> UnderWay:
     )
 
 
-def _run_view(ledger: Ledger | None, job: Job) -> dict[str, Any] | None:
-    """Progress of the job's run: who works on it, and what the trainer last said."""
+def _run_view(storage: Storage, ledger: Ledger | None, job: Job) -> dict[str, Any] | None:
+    """The job's run: why it failed, or who works on it and what the trainer last said."""
     if job.run is None:
         return None
-    leased = ledger.under_way(run_scope(job.run.run)).leased if ledger else {}
-    return {"run": job.run.run, **leased.get(RUN_UNIT, {})}
+    view: dict[str, Any] = {"run": job.run.run}
+    failure = storage.read_or_none(RunPaths(job.run.run).failed)
+    if failure is not None:
+        return view | {"failed": _reason(failure)}
+    under_way = ledger.under_way(run_scope(job.run.run)) if ledger else None
+    if under_way is None or RUN_UNIT in under_way.expired:
+        return view
+    return view | under_way.leased.get(RUN_UNIT, {})

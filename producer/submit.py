@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from producer.plan import PlanLines, PlannedJob, plan_job
+from producer.reuse import Reuse, reuse_shards
 from producer.state import load_job
-from shared import faults
+from shared import __version__, faults
 from shared.errors import PlanError
 from shared.job import NAME_PATTERN, Job, JobSpec, RunSpec, canonical_json
 from shared.ledger import UNREACHABLE, Ledger
@@ -36,11 +37,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """The job as it is in storage now, and whether this request made it or found it."""
+    """The job as it is in storage now, whether this request made it or found it, and what other jobs lent to it."""
 
     job: Job
     outcome: Literal["new", "known"]
     planned: PlannedJob
+    reuse: Reuse | None = None
 
 
 def submit(
@@ -72,11 +74,9 @@ def submit(
     known = _known(storage, name, digest)
     if known is not None:
         return Admission(job=known, outcome="known", planned=planned)
-    return Admission(
-        job=_admit(request, planned, name=name, folder=folder, digest=digest, storage=storage),
-        outcome="new",
-        planned=planned,
-    )
+    job = _admit(request, planned, name=name, folder=folder, digest=digest, storage=storage)
+    reuse = reuse_shards(job, storage=storage, folder=request.dataset, progress=progress)
+    return Admission(job=job, outcome="new", planned=planned, reuse=reuse)
 
 
 def folder_below(dataset: Path, data_root: Path) -> str:
@@ -121,7 +121,7 @@ def _known(storage: Storage, name: str, digest: str) -> Job | None:
     if job.request_digest != digest:
         raise PlanError(
             f"job {name!r} exists with other pictures or options and is never overwritten: "
-            f"choose another --job, or remove it first with `producer rm {name}`"
+            f"choose another --job (shards that did not change are reused), or remove it with `producer rm {name}`"
         )
     return job
 
@@ -143,6 +143,7 @@ def _admit(request: Request, planned: PlannedJob, *, name: str, folder: str, dig
         splits=planned.split_plans(lines.digests),
         counts=dict(planned.counts),
         request_digest=digest,
+        made_by=f"voc2tflite {__version__}",
     )
     if not storage.create(paths.job, job.to_json().encode()):
         raise PlanError(f"job {name!r} was submitted by somebody else just now: submit again to see it")

@@ -81,11 +81,17 @@ class Screen:
         self.console.print(text, highlight=False, soft_wrap=True)
 
 
-def shard_facts(status: JobStatus, slots: int) -> str:
-    """Rate, remaining time, live worker processes and trouble of a job that writes shards, as one line."""
+def pace(status: JobStatus) -> str:
+    """Pictures a second and remaining time of a job that writes shards; empty where not known."""
     facts = [f"{status.images_per_s:.0f} images/s"] if status.images_per_s else []
     if status.eta_s is not None:
         facts.append(f"ETA {_duration(status.eta_s)}")
+    return " · ".join(facts)
+
+
+def shard_facts(status: JobStatus, slots: int) -> str:
+    """Pace, live worker processes and trouble of a job that writes shards, as one line."""
+    facts = [pace(status)] if pace(status) else []
     facts.append(f"{slots} worker processes")
     facts.append(f"{status.done}/{status.shards} shards")
     if status.failed:

@@ -22,6 +22,7 @@ POINTS: Final = frozenset(
         "job:after_manifest",
         "submit:after_plan",
         "submit:after_job",
+        "submit:after_reuse_of_one",
         "run:after_checkpoint",
         "run:before_commit",
     }

@@ -4,6 +4,7 @@ A *scope* is a job or a run; its *units* are the job's shards, or the run itself
 
     voc:generation               string   set when the reconciler has rebuilt the ledger; absent: Redis was wiped
     voc:leader                   string   token of the leading reconciler, expires
+    voc:reconciled               string   unix time in s of the reconciler's last whole round
     voc:touched                  set      jobs that a command line changed in storage
     voc:worker:<name>            string   JSON heartbeat of a worker or trainer, expires
     voc:<scope>                  hash     state, attempts, written, quarantined, cancelled, last_error; progress
@@ -257,6 +258,15 @@ class Ledger:
         """Let another reconciler lead at once."""
         if self.client.get("voc:leader") == token:
             self.client.delete("voc:leader")
+
+    def note_round(self) -> None:
+        """Say that the reconciler has done a whole round just now."""
+        self.client.set("voc:reconciled", time.time())
+
+    def round_age_s(self) -> float | None:
+        """Seconds since the reconciler's last whole round; None where there was none since Redis was emptied."""
+        at = self.client.get("voc:reconciled")
+        return None if at is None else max(0.0, time.time() - float(at))
 
     def identity(self) -> tuple[str, str | None]:
         """Redis's own run id, and the ledger's generation (None after a wipe)."""

@@ -99,6 +99,7 @@ class JobPaths:
         self.shards: Final = f"{self.root}/shards"
         self.cancelled: Final = f"{self.root}/cancelled.json"
         self.failed: Final = f"{self.root}/failed"
+        self.reused: Final = f"{self.root}/reused.json"
         self.manifest: Final = f"{self.root}/manifest.json"
         self.dataset_info: Final = f"{self.root}/dataset_info.json"
         self.features: Final = f"{self.root}/features.json"

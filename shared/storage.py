@@ -128,6 +128,34 @@ class Storage:
             os.replace(temporary, target)
             _sync_folder(target.parent)
 
+    def link(self, source: str, key: str) -> None:
+        """Give the file `source` the further name `key`, replacing what is there; where links are not to be had, copy.
+
+        Files are replaced by renaming only, never written into: two names of one file never see each other change.
+        """
+        if not self.is_local:
+            with _Doing(self.url(key), "copy"):
+                self._fs.cp_file(self.url(source), self.url(key))
+            return
+        temporary = self._temporary(key)
+        try:
+            os.link(self.local_path(source), temporary)
+        except OSError:
+            self.write(key, self.read(source))
+            return
+        try:
+            self.publish(temporary, key)
+        finally:
+            # rename(2) leaves both names where they are one file already.
+            temporary.unlink(missing_ok=True)
+
+    def written_at(self, key: str) -> float:
+        """When `key` was last written, in seconds of Unix time."""
+        with _Doing(self.url(key), "stat"):
+            if self.is_local:
+                return self.local_path(key).stat().st_mtime
+            return float(self._fs.modified(self.url(key)).timestamp())
+
     def read(self, key: str) -> bytes:
         """The whole of `key`."""
         with _Doing(self.url(key), "read"):

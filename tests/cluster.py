@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from producer.embedded import BROKER_OPTIONS, server_binary
+from producer.passwords import make_users
 from producer.state import JobStatus, job_status, load_job
 from shared.ledger import Ledger, connect
 from shared.manifest import JobPaths, Manifest, ShardReceipt, read_receipt
@@ -26,8 +27,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 class Broker:
     """A real Redis or Valkey on a unix socket that can be killed and started again on its append-only file."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, options: tuple[str, ...] = ()) -> None:
+        self.folder, self.options = folder, options
         self.url = f"unix://{folder / 'redis.sock'}"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -36,6 +37,7 @@ class Broker:
         command = [
             server_binary(),
             *BROKER_OPTIONS,
+            *self.options,
             "--dir",
             str(self.folder),
             "--unixsocket",
@@ -44,6 +46,10 @@ class Broker:
         with open(self.folder / "broker.log", "ab") as log:
             self.process = subprocess.Popen(command, stdout=log, stderr=log)
         wait_until(self.ledger().is_reachable, 20, "the broker answers")
+
+    def url_of(self, user: str) -> str:
+        """The broker's URL for a service; here there is one user only."""
+        return self.url
 
     def ledger(self) -> Ledger:
         """A ledger on it."""
@@ -64,6 +70,24 @@ class Broker:
             self.kill()
 
 
+class GuardedBroker(Broker):
+    """A broker with a user for each service (`shared/users.acl`)."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, options=("--aclfile", str(make_users(folder / "secrets"))))
+        self.url = self.url_of("default")
+
+    def url_of(self, user: str) -> str:
+        """The broker's URL for `user`."""
+        password = (self.folder / f"secrets/{user}_password").read_text()
+        return f"unix://{user}:{password}@{self.folder / 'redis.sock'}"
+
+    def denied(self) -> list[str]:
+        """What Redis has refused to whom."""
+        log = self.ledger().client.acl_log()
+        return [f"{entry['username']}: {entry['object']} ({entry['context']})" for entry in log]
+
+
 @dataclass
 class Cluster:
     """Processes on one broker, one store and one data root."""
@@ -74,12 +98,12 @@ class Cluster:
     settings: dict[str, str] = field(default_factory=dict)
     processes: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
-    def environment(self, **extra: str) -> dict[str, str]:
-        """The environment of a service."""
+    def environment(self, user: str, **extra: str) -> dict[str, str]:
+        """The environment of a service that is `user` to the broker."""
         return {
             **os.environ,
             "PYTHONPATH": str(REPOSITORY),
-            "VOC_BROKER_URL": self.broker.url,
+            "VOC_BROKER_URL": self.broker.url_of(user),
             "VOC_STORE": str(self.store),
             "VOC_DATA_ROOT": str(self.data_root),
             "VOC_LOG_FORMAT": "json",
@@ -87,13 +111,13 @@ class Cluster:
             **extra,
         }
 
-    def start(self, name: str, command: list[str], **extra: str) -> "subprocess.Popen[bytes]":
+    def start(self, name: str, command: list[str], *, user: str, **extra: str) -> "subprocess.Popen[bytes]":
         """Start a process of this cluster; its output goes to a log beside the store."""
         self.store.mkdir(parents=True, exist_ok=True)
         with open(self.store.parent / f"{name}.log", "ab") as log:
             process = subprocess.Popen(
                 [sys.executable, *command],
-                env=self.environment(**extra),
+                env=self.environment(user, **extra),
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -112,22 +136,25 @@ class Cluster:
     def _celery(self, app: str, queue: str, slots: int, name: str, **extra: str) -> "subprocess.Popen[bytes]":
         node = f"{name}-{len(self.processes)}@test"
         options = ["-Q", queue, "-n", node, "--concurrency", str(slots), "--without-mingle", "--without-gossip"]
-        return self.start(name, ["-m", "celery", "-A", app, "worker", *options, "--loglevel", "warning"], **extra)
+        command = ["-m", "celery", "-A", app, "worker", *options, "--loglevel", "warning"]
+        return self.start(name, command, user=app.partition(".")[0], **extra)
 
     def serve(self, **extra: str) -> "subprocess.Popen[bytes]":
         """Start the producer's service, with quick rounds."""
-        return self.start("serve", ["-m", "producer", "serve"], **{"VOC_TICK_S": "0.3", **extra})
+        return self.start("serve", ["-m", "producer", "serve"], user="producer", **{"VOC_TICK_S": "0.3", **extra})
 
     def producer(self, *arguments: str, check: bool = True, **extra: str) -> "subprocess.CompletedProcess[str]":
         """Run the producer's command line to its end."""
-        return subprocess.run(
+        ended = subprocess.run(
             [sys.executable, "-m", "producer", *arguments],
-            env=self.environment(**extra),
+            env=self.environment("producer", **extra),
             capture_output=True,
             text=True,
-            check=check,
+            check=False,
             timeout=300,
         )
+        assert ended.returncode == 0 or not check, f"producer {' '.join(arguments)}: {ended.stdout}{ended.stderr}"
+        return ended
 
     def storage(self) -> Storage:
         """The store."""

@@ -13,14 +13,20 @@ from worker.synthetic import synthesize
 
 
 @pytest.fixture
-def broker() -> Iterator[Broker]:
+def broker_folder() -> Iterator[Path]:
+    """A folder for a broker: short, because a unix socket's path has 107 bytes at most."""
+    folder = Path(tempfile.mkdtemp(prefix="voc-test-"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def broker(broker_folder: Path) -> Iterator[Broker]:
     """A broker of this test's own."""
-    folder = Path(tempfile.mkdtemp(prefix="voc-test-"))  # short: a unix socket's path has 107 bytes at most
-    started = Broker(folder)
+    started = Broker(broker_folder)
     started.start()
     yield started
     started.stop()
-    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from producer.state import JobStatus
-from tests.cluster import Broker, Cluster, assert_common_outcome, children, wait_until
+from tests.cluster import Cluster, GuardedBroker, assert_common_outcome, children, wait_until
 from tests.faults.conftest import LEASE_S
 
 pytestmark = pytest.mark.faults
@@ -17,8 +17,10 @@ TINY = ("--image-size", "64", "--model", "nano", "--max-drop", "100")
 
 
 @pytest.fixture
-def sharded(broker: Broker, tmp_path: Path, small_voc: Path) -> Iterator[Cluster]:
-    """A cluster with the service and a worker, and short leases of runs."""
+def sharded(broker_folder: Path, tmp_path: Path, small_voc: Path) -> Iterator[Cluster]:
+    """A cluster with the service and a worker, each service as its own Redis user, and short leases of runs."""
+    broker = GuardedBroker(broker_folder)
+    broker.start()
     made = Cluster(broker=broker, store=tmp_path / "store", data_root=small_voc.parent)
     # The converter holds the interpreter for seconds on a busy machine: a run's lease must be longer than that.
     made.settings |= {"VOC_LEASE_S": str(LEASE_S), "VOC_RUN_LEASE_S": "10"}
@@ -26,6 +28,9 @@ def sharded(broker: Broker, tmp_path: Path, small_voc: Path) -> Iterator[Cluster
     made.worker()
     yield made
     made.stop()
+    denied = broker.denied()
+    broker.stop()
+    assert denied == []
 
 
 def train(cluster: Cluster, folder: Path, job: str = "job", epochs: int = 12) -> None:
