@@ -1,14 +1,15 @@
 """The state of a job as storage tells it, and how it is shown: storage decides, the ledger adds what is under way."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from shared.errors import PlanError
+from shared.errors import FormatError, PlanError
 from shared.job import Job
 from shared.ledger import RUN_UNIT, Ledger, UnderWay, job_scope, run_scope
-from shared.manifest import JobPaths, Manifest, RunPaths, read_receipt, shards_done
+from shared.manifest import JobPaths, Manifest, RunPaths, ShardReceipt, read_receipt, shards_done
 from shared.storage import Storage
 from shared.stored import read_stored
 
@@ -180,7 +181,7 @@ def _counts(storage: Storage, ledger: Ledger | None, job: Job, stored: Stored, v
         return _Counts(
             images=int(view.get("written", 0)) + quarantined, quarantined=quarantined, attempts=attempts or 0
         )
-    receipts = [receipt for shard in stored.done if (receipt := read_receipt(storage, job.job, shard))]
+    receipts = list(_receipts(storage, job.job, stored.done))
     quarantined = sum(receipt.quarantined for receipt in receipts)
     claims = sum(receipt.attempt for receipt in receipts) - reused_shards(storage, job.job)
     return _Counts(
@@ -188,6 +189,15 @@ def _counts(storage: Storage, ledger: Ledger | None, job: Job, stored: Stored, v
         quarantined=quarantined,
         attempts=max(claims, attempts or 0),
     )
+
+
+def _receipts(storage: Storage, job: str, shards: Iterable[str]) -> Iterator[ShardReceipt]:
+    """Those that can be read; the reconciler has a damaged one written again."""
+    for shard in shards:
+        with suppress(FormatError):
+            receipt = read_receipt(storage, job, shard)
+            if receipt is not None:
+                yield receipt
 
 
 def reused_shards(storage: Storage, job: str) -> int:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -51,7 +52,7 @@ def test_job_needs_no_more_than_the_rights_given(
 
 @pytest.mark.parametrize("user", [user for user in USERS if user != "default"])
 def test_no_service_may_administer_or_wipe_redis(guarded: GuardedBroker, user: str) -> None:
-    client = redis.Redis.from_url(guarded.url_of(user))
+    client: Any = redis.Redis.from_url(guarded.url_of(user))
     assert client.ping()
     for command in (
         "FLUSHALL",
@@ -69,7 +70,8 @@ def test_no_service_may_administer_or_wipe_redis(guarded: GuardedBroker, user: s
 
 
 def test_worker_trainer_and_monitoring_reach_only_what_is_theirs(guarded: GuardedBroker) -> None:
-    worker, trainer, monitoring = (connect(guarded.url_of(user)) for user in ("worker", "trainer", "monitoring"))
+    users: list[Any] = [connect(guarded.url_of(user)) for user in ("worker", "trainer", "monitoring")]
+    worker, trainer, monitoring = users
     guarded.ledger().write_state("job:job", state="RUNNING")
     assert monitoring.hgetall("voc:job:job") == {"state": "RUNNING"}
     assert monitoring.llen(SHARD_QUEUE) == 0
