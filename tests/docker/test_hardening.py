@@ -1,6 +1,8 @@
 """What a running stack is allowed to do, as the engine itself tells it."""
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +48,39 @@ def test_the_running_stack_is_locked_down(stack: Stack) -> None:
 def test_redis_refuses_a_client_without_the_password(stack: Stack) -> None:
     stack.up("redis")
     assert "NOAUTH" in stack.compose("exec", "-T", "redis", "redis-cli", "ping")
+
+
+def test_a_service_knows_its_own_password_only_and_may_do_its_own_work_only(stack: Stack) -> None:
+    stack.up("--scale", "worker=1", "worker", "producer")
+    passwords = {}
+    for service in ("worker", "producer"):
+        assert stack.compose("exec", "-T", service, "ls", "/run/voc").split() == ["broker_password"]
+        passwords[service] = stack.compose("exec", "-T", service, "cat", "/run/voc/broker_password").strip()
+    assert passwords["worker"] != passwords["producer"]
+
+    def says(*command: str) -> str:
+        login = ("redis-cli", "--no-auth-warning", "--user", "worker", "--pass", passwords["worker"])
+        return stack.compose("exec", "-T", "redis", *login, *command)
+
+    assert "PONG" in says("ping")
+    for forbidden in (("flushall",), ("config", "get", "*"), ("set", "voc:generation", "x"), ("keys", "*")):
+        assert "NOPERM" in says(*forbidden), forbidden
+
+
+def test_a_one_off_command_is_well_as_long_as_it_runs(stack: Stack, small_set: Path) -> None:
+    shutil.copytree(small_set, stack.photos / "small")
+    stack.up("producer")
+    # Nobody works: it waits.
+    stack.compose("run", "-d", "--name", f"{stack.name}-one-off", "producer", "submit", "/data/small", "--wait")
+    container = f"{stack.name}-one-off"
+    try:
+        wait_for(
+            lambda: docker("inspect", "-f", "{{.State.Health.Status}}", container).strip() == "healthy",
+            within_s=40,
+            what="healthy",
+        )
+    finally:
+        docker("rm", "-f", container)
 
 
 def test_a_service_is_healthy_while_redis_answers_and_unhealthy_without(stack: Stack) -> None:

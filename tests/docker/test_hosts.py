@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docker.stack import Stack, assert_common_outcome, docker
+from tests.docker.stack import Stack, assert_common_outcome, docker, wait_for
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(600)]
 
@@ -15,7 +15,7 @@ FILES = ("docker-compose.yml", "docker-compose.hosts.yml")
 
 def _certificate(folder: Path, address: str) -> None:
     """A self-signed certificate, made with the command that docker-compose.hosts.yml gives."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", f"/CN={address}"]
     own = ["-addext", f"subjectAltName=IP:{address}", "-keyout", "redis.key", "-out", "redis.crt"]
     subprocess.run([*words, *own], cwd=folder, check=True, capture_output=True)
@@ -39,18 +39,22 @@ def _host(stack: Stack, name: str, address: str) -> Stack:
     )
 
 
+def _workers(first: Stack) -> int:
+    """How many workers beat in the first host's Redis."""
+    script = ". /run/voc/redis-cli.env; export REDISCLI_AUTH; redis-cli --tls --insecure --raw keys 'voc:worker:*'"
+    return first.compose("--profile", "broker", "exec", "-T", "redis", "sh", "-c", script).count("voc:worker:")
+
+
 def test_a_second_host_works_for_the_first_over_tls(stack: Stack, small_set: Path) -> None:
     address = _address_of_this_host()
     first, second = _host(stack, "first", address), _host(stack, "second", address)
     shutil.copytree(small_set, stack.photos / "small")
-    (stack.folder / "secrets").mkdir()
-    _certificate(stack.folder / "secrets/first", address)
+    _certificate(stack.folder / "secrets/first/redis", address)
     try:
         first.compose("--profile", "broker", "up", "-d", "--no-build", "redis", "producer")
-        (stack.folder / "secrets/second").mkdir()
-        for name in ("broker_password", "redis.crt"):
-            shutil.copyfile(stack.folder / "secrets/first" / name, stack.folder / "secrets/second" / name)
+        shutil.copytree(stack.folder / "secrets/first/worker", stack.folder / "secrets/second/worker")
         second.up("--scale", "worker=2", "worker")
+        wait_for(lambda: _workers(first) == 2, within_s=60, what="both workers, seen by the first host")
         text = first.compose(
             "--profile", "broker", "run", "--rm", "-T", "producer", "submit", "/data/small", "--no-train", "--wait"
         )
