@@ -15,7 +15,7 @@ from shared.job import Job, PathPair, ShardTask, canonical_json
 from shared.manifest import JobPaths, ShardReceipt
 from shared.storage import Storage
 from worker.prepare import PreparedExample, Quarantine, count_kinds, prepare_example, quarantine, recipe_of
-from worker.tfrecord import frame
+from worker.tfrecord import tfrecord
 
 Outcome = PreparedExample | Quarantine
 Prepare = Callable[[PathPair], Outcome]
@@ -95,7 +95,7 @@ def _make_files(outcomes: list[Outcome]) -> _Files:
     ]
     annotations = [annotation for example in prepared for annotation in _coco_annotations(example)]
     return _Files(
-        tfrecord=b"".join(frame(example.record) for example in prepared),
+        tfrecord=tfrecord(example.record for example in prepared),
         annotations=canonical_json({"images": images, "annotations": annotations}).encode(),
     )
 

@@ -5,7 +5,7 @@ record (uint32), all little endian. Source: tensorflow/core/lib/io/record_writer
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import google_crc32c
@@ -25,10 +25,14 @@ def masked_crc32c(content: bytes) -> int:
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
-def frame(record: bytes) -> bytes:
-    """`record` as it stands in a TFRecord file."""
+def tfrecord(records: Iterable[bytes]) -> bytes:
+    """`records` as a TFRecord file; of each record one copy is made, in the result."""
+    return b"".join(part for record in records for part in _frame(record))
+
+
+def _frame(record: bytes) -> tuple[bytes, bytes, bytes, bytes]:
     length = _LENGTH.pack(len(record))
-    return b"".join((length, _CRC.pack(masked_crc32c(length)), record, _CRC.pack(masked_crc32c(record))))
+    return length, _CRC.pack(masked_crc32c(length)), record, _CRC.pack(masked_crc32c(record))
 
 
 def read_records(content: bytes, *, file: str) -> Iterator[bytes]:

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.errors import ShardError
-from worker.tfrecord import frame, masked_crc32c, read_records
+from worker.tfrecord import masked_crc32c, read_records, tfrecord
 
 
 def test_frame_is_that_of_the_format() -> None:
     """CRC32C of 32 zero bytes is 0x8a9136aa (RFC 3720, B.4); masked as in tensorflow/core/lib/hash/crc32c.h."""
     crc = 0x8A9136AA
     assert masked_crc32c(bytes(32)) == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-    framed = frame(bytes(32))
+    framed = tfrecord([bytes(32)])
     assert struct.unpack_from("<Q", framed)[0] == 32
     assert framed[12:44] == bytes(32)
     assert len(framed) == 32 + 16
@@ -23,12 +23,12 @@ def test_frame_is_that_of_the_format() -> None:
 
 @given(st.lists(st.binary(max_size=300), max_size=10))
 def test_records_are_read_back(records: list[bytes]) -> None:
-    assert list(read_records(b"".join(map(frame, records)), file="x")) == records
+    assert list(read_records(tfrecord(records), file="x")) == records
 
 
 @given(st.lists(st.binary(min_size=1, max_size=50), min_size=1, max_size=4), st.data())
 def test_any_flipped_bit_is_found(records: list[bytes], draw: st.DataObject) -> None:
-    content = bytearray(b"".join(map(frame, records)))
+    content = bytearray(tfrecord(records))
     position = draw.draw(st.integers(0, len(content) * 8 - 1))
     content[position // 8] ^= 1 << position % 8
     with pytest.raises(ShardError, match=r"x\.tfrecord: record"):
@@ -37,7 +37,7 @@ def test_any_flipped_bit_is_found(records: list[bytes], draw: st.DataObject) -> 
 
 def test_any_truncation_is_found_or_ends_between_records() -> None:
     records = [b"one", b"", b"three"]
-    content = b"".join(map(frame, records))
+    content = tfrecord(records)
     ends = {0, 19, 35, 56}
     for end in range(len(content) + 1):
         if end in ends:
@@ -51,5 +51,5 @@ def test_tensorflow_reads_our_records(tmp_path: Path) -> None:
     tf = pytest.importorskip("tensorflow")
     records = [bytes([number]) * number * 100 for number in range(20)]
     path = tmp_path / "x.tfrecord"
-    path.write_bytes(b"".join(map(frame, records)))
+    path.write_bytes(tfrecord(records))
     assert [record.numpy() for record in tf.data.TFRecordDataset(str(path))] == records
