@@ -49,6 +49,10 @@ StopOption = Annotated[
 PatienceOption = Annotated[
     int | None, typer.Option(help="Stop after so many epochs without a better mAP on val.", rich_help_panel=_TRAINING)
 ]
+QuantizeOption = Annotated[
+    Literal["ptq", "qat"],
+    typer.Option(help="How int8 is made: ptq calibrates, qat fine-tunes for it first.", rich_help_panel=_TRAINING),
+]
 FlipsOption = Annotated[
     bool,
     typer.Option("--flips/--no-flips", help="Mirror left and right; not for text.", rich_help_panel=_CHANGES),

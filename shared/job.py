@@ -131,6 +131,7 @@ class Augmentation(Frozen):
 
     Probabilities in [0, 1]; `zoom`, `aspect`, `contrast`, `saturation` are the largest factor up or down, minus 1;
     `translate` a share of the side; `rotate_deg` and `hue_deg` degrees either way; `brightness` a share of white.
+    `mosaic` is the share of pictures put together from four, `mosaic_until` the share of the steps that have such.
     """
 
     flip_horizontal: float = Field(default=0.5, ge=0, le=1)
@@ -140,7 +141,8 @@ class Augmentation(Frozen):
     zoom: float = Field(default=0.6, ge=0, le=4)
     aspect: float = Field(default=0.15, ge=0, le=4)
     translate: float = Field(default=0.2, ge=0, le=1)
-    mosaic: float = Field(default=0.0, ge=0, le=1)
+    mosaic: float = Field(default=0.5, ge=0, le=1)
+    mosaic_until: float = Field(default=0.75, ge=0, le=1)
     brightness: float = Field(default=0.15, ge=0, le=1)
     contrast: float = Field(default=0.3, ge=0, le=4)
     saturation: float = Field(default=0.4, ge=0, le=4)
@@ -180,6 +182,8 @@ class RunSpec(Frozen):
     def _fits_together(self) -> Self:
         if self.weights != "none" and self.backbone == "conv":
             raise ValueError(f"--weights {self.weights} needs a published --backbone: mobilenet_v2, mobilenet_v3_small")
+        if self.quantize == "qat" and self.backbone != "conv":
+            raise ValueError("--quantize qat is for --backbone conv; a published backbone is quantized by ptq")
         if self.final and (self.stop_at_map is not None or self.patience is not None):
             raise ValueError(
                 "--final trains on the validation split too: nothing is left for --stop-at-map, --patience"

@@ -104,6 +104,26 @@ def load_checkpoint(storage: Storage, run: str, identity: str) -> tuple[Progress
     return None
 
 
+def exportable_weights(storage: Storage, run: str, step: int | None = None) -> NDArray[np.float32] | None:
+    """What a checkpoint would hand out if the run ended there, for `learner.load_average`.
+
+    Args:
+        storage: Where the run lies.
+        run: Its name.
+        step: Of the checkpoint; None takes the newest.
+
+    Returns:
+        The weights of the best validation so far, their average where there was none yet; None without a checkpoint.
+    """
+    names = _names(storage, run) if step is None else [f"step-{step:09d}.npz"]
+    content = storage.read_or_none(f"{_folder(run)}/{names[-1]}") if names else None
+    if content is None:
+        return None
+    with np.load(io.BytesIO(content)) as stored:
+        weights: NDArray[np.float32] = stored["best" if "best" in stored.files else "average"]
+    return weights
+
+
 def _folder(run: str) -> str:
     return f"{RunPaths(run).root}/checkpoints"
 

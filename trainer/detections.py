@@ -28,6 +28,11 @@ class Detections:
         kept = self.scores >= score
         return Detections(boxes=self.boxes[kept], class_ids=self.class_ids[kept], scores=self.scores[kept])
 
+    def scaled(self, factor: float) -> "Detections":
+        """The same in a picture enlarged by `factor`."""
+        boxes = (self.boxes * np.float32(factor)).astype(np.float32)
+        return Detections(boxes=boxes, class_ids=self.class_ids, scores=self.scores)
+
 
 def to_coco(detections: Detections, image_id: int) -> list[dict[str, float | int | list[float]]]:
     """COCO result records of one picture: `bbox` is [x, y, width, height] in the pixels of `detections`."""

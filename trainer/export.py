@@ -1,7 +1,7 @@
 """Trained Keras model → four `.tflite` forms with non-maximum suppression inside, and Keras's own two formats.
 
 Stands after training on the route. The weights go into the graph as constants: a function that captures live Keras 3
-variables converts "successfully" into a model without weights (D-export). TensorFlow only, no files but temporary ones.
+variables converts "successfully" into a model without weights (D-export).
 """
 
 import logging
@@ -21,7 +21,7 @@ from trainer.description import PIXEL_MEAN, PIXEL_STD, ModelDescription
 from trainer.evaluate import LEAST_SCORE, MOST_DETECTIONS, NMS_IOU
 from trainer.metadata import with_metadata
 from trainer.model import CENTER_SCALE, SIZE_SCALE, STRIDES
-from trainer.outputs import LOGIT_LIFT, POSTPROCESS_OP
+from trainer.outputs import LIFTED, LOGIT_LIFT, POSTPROCESS_OP
 
 logger = logging.getLogger(__name__)
 
@@ -35,52 +35,72 @@ CALIBRATION_IMAGES: Final = 128
 # three or four values (BCCD's platelets lost 11 points of AP50 by it; D-nms).
 LEAST_LOGIT: Final = math.log(LEAST_SCORE / (1 - LEAST_SCORE)) + LOGIT_LIFT
 
+# Of the network that learnt with int8's rounding in it.
+QAT_WEIGHTS_FILE: Final = "model_qat.keras"
+
 Pictures = Callable[[], Iterable[NDArray[np.uint8]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedModel:
-    """What is exported: `keras_model` as `build_model` makes it, `priors` float32 [A, 4] (ycenter, xcenter, h, w)."""
+    """What is exported: `keras_model` as `build_model` makes it, `priors` float32 [A, 4] (ycenter, xcenter, h, w).
+
+    `fine_tuned`, of `trainer/qat.py`, is what int8 is made of; without it int8 is made by calibration.
+    """
 
     keras_model: Any
     priors: NDArray[np.float32]
     description: ModelDescription
+    fine_tuned: Any | None = None
 
 
 def export_forms(
     model: TrainedModel, calibration: Pictures, progress: Callable[[Form], None], forms: Sequence[Form] = FORMS
 ) -> dict[str, bytes]:
+    """As `convert_forms`, from the model alone."""
+    with tempfile.TemporaryDirectory(prefix="voc-export-") as folder:
+        save_frozen(model, Path(folder))
+        return convert_forms(model, Path(folder), calibration, progress, forms)
+
+
+def save_keras(model: TrainedModel, folder: Path) -> None:
+    """Save a model in Keras's two formats, `model.keras` and `saved_model/`; a fine-tuned one as `model_qat.keras`."""
+    model.keras_model.save(folder / "model.keras")
+    if model.fine_tuned is not None:
+        model.fine_tuned.save(folder / QAT_WEIGHTS_FILE)
+    save_frozen(model, folder / "saved_model")
+
+
+def convert_forms(
+    model: TrainedModel,
+    saved_model: Path,
+    calibration: Pictures,
+    progress: Callable[[Form], None],
+    forms: Sequence[Form] = FORMS,
+) -> dict[str, bytes]:
     """Convert a model into `forms`, metadata included.
 
     Args:
         model: The trained network.
+        saved_model: What `save_frozen` made of it.
         calibration: Gives stored training pictures, each uint8 [H, W, 3], RGB; up to `CALIBRATION_IMAGES` are used.
         progress: Called with the form before it is made.
         forms: What to make.
 
     Returns:
-        The files' bytes by form, in the order of `forms`.
+        The `.tflite` files' bytes by form, in the order of `forms`.
 
     Raises:
         ExportError: The converter made something clients do not load.
     """
-    with tempfile.TemporaryDirectory(prefix="voc-export-") as folder:
-        save_frozen(model, Path(folder))
-        return convert_forms(Path(folder), model.description, calibration, progress, forms)
-
-
-def convert_forms(
-    saved_model: Path,
-    description: ModelDescription,
-    calibration: Pictures,
-    progress: Callable[[Form], None],
-    forms: Sequence[Form] = FORMS,
-) -> dict[str, bytes]:
-    """As `export_forms`, from what `save_frozen` saved."""
     files: dict[str, bytes] = {}
     for form in forms:
         progress(form)
-        files[form] = with_metadata(_convert(saved_model, form, calibration), replace(description, form=form))
+        if form == "int8" and model.fine_tuned is not None:
+            content = _convert_fine_tuned(model)
+        else:
+            content = _convert(saved_model, form, calibration)
+        files[form] = with_metadata(content, replace(model.description, form=form))
         logger.info("form_exported", extra={"form": form, "size_bytes": len(files[form])})
     return files
 
@@ -125,12 +145,16 @@ def _lifted(network: Any) -> Any:
     Logits reach from -20 to 3, but none below -4.6 is ever seen; cut there, int8 has three times finer steps for the
     rest.
     """
+    if any(layer.name == LIFTED for layer in network.layers):
+        return keras.Model(
+            network.input, {"boxes": network.output["boxes"], "scores": network.get_layer(LIFTED).output}
+        )
     rows = []
     for stride in STRIDES:
         logits = network.get_layer(f"scores_{stride}_out").output
-        lifted = keras.layers.ReLU(name=f"lifted_{stride}")(logits + LOGIT_LIFT)
-        rows.append(keras.layers.Reshape((-1, logits.shape[-1]), name=f"lifted_{stride}_rows")(lifted))
-    scores = keras.layers.Concatenate(axis=1, name="lifted")(rows)
+        lifted = keras.layers.ReLU(name=f"{LIFTED}_{stride}")(logits + LOGIT_LIFT)
+        rows.append(keras.layers.Reshape((-1, logits.shape[-1]), name=f"{LIFTED}_{stride}_rows")(lifted))
+    scores = keras.layers.Concatenate(axis=1, name=LIFTED)(rows)
     return keras.Model(network.input, {"boxes": network.output["boxes"], "scores": scores})
 
 
@@ -179,8 +203,7 @@ def _implements(num_classes: int) -> str:
 
 
 def _convert(saved_model: Path, form: Form, calibration: Pictures) -> bytes:
-    converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model))
-    converter.allow_custom_ops = True
+    converter = _converter(saved_model)
     if form != "float32":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     if form == "float16":
@@ -190,6 +213,22 @@ def _convert(saved_model: Path, form: Form, calibration: Pictures) -> bytes:
         converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS_INT8]
         converter.inference_input_type = tf.uint8
     return bytes(converter.convert())
+
+
+def _convert_fine_tuned(model: TrainedModel) -> bytes:
+    """Int8 by the ranges of the fake quantization in the graph; nothing is calibrated."""
+    with tempfile.TemporaryDirectory(prefix="voc-qat-") as folder:
+        save_frozen(replace(model, keras_model=model.fine_tuned), Path(folder))
+        converter = _converter(Path(folder))
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        converter.inference_input_type = tf.uint8
+        return bytes(converter.convert())
+
+
+def _converter(saved_model: Path) -> Any:
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model))
+    converter.allow_custom_ops = True
+    return converter
 
 
 def representative(pictures: Iterable[NDArray[np.uint8]]) -> Iterator[list[NDArray[np.float32]]]:

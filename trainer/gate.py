@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from shared.errors import ExportError
 from trainer.description import PIXEL_STD, ModelDescription, read_description
 from trainer.detections import Detections, iou_matrix
+from trainer.layer_error import LayerError
 from trainer.outputs import OUTPUT_ORDER, postprocess_outputs, sources_of_outputs
 
 _OUTPUTS_CHECK: Final = "outputs are boxes, classes, scores, count"
@@ -35,6 +36,8 @@ _PARITY_SCORE_STEP: Final = 0.01
 _PARITY_IOU: Final = 0.98
 # Two boxes whose IoU is within rounding of the suppression threshold may swap: a hundredth may be without a partner.
 _PARITY_SHARE: Final = 0.99
+# Layers that a refusal names; the report has more.
+_LAYERS_NAMED: Final = 3
 # A class that Keras sees this clearly must be seen by every form at half of it.
 _CLEAR_SCORE: Final = 0.3
 
@@ -54,7 +57,8 @@ class Evidence:
     """What the exported forms did.
 
     `classes` were trained. `reference` are Keras's detections on a few pictures and `seen` each form's on the same
-    ones. `map50` is each form's on the whole of the gate's split, in [0, 1]; `max_drop` in points.
+    ones. `map50` is each form's on the whole of the gate's split, in [0, 1]; `max_drop` in points. `layers` are those
+    that int8 changes, worst first.
     """
 
     classes: int
@@ -62,6 +66,7 @@ class Evidence:
     seen: Mapping[str, Sequence[Detections]]
     map50: Mapping[str, float]
     max_drop: float
+    layers: Sequence[LayerError] = ()
 
 
 def check_files(models: Mapping[str, bytes], kernels: int, expected: ModelDescription) -> list[Check]:
@@ -238,6 +243,16 @@ def _drop(form: str, evidence: Evidence) -> Check:
         is_ok=drop <= evidence.max_drop,
         found=f"mAP50 {points[form]:.2f} against {points['float32']:.2f} of float32, "
         f"a loss of {drop:.2f} points, {evidence.max_drop:g} allowed",
-        advice="Try longer training, more or more varied training pictures for calibration, or a larger --max-drop; "
-        "the report lists the layers with the largest quantization error.",
+        advice=_drop_advice(form, evidence.layers),
+    )
+
+
+def _drop_advice(form: str, layers: Sequence[LayerError]) -> str:
+    """What to try, likeliest first; for int8 the layers where to look."""
+    if form != "int8":
+        return "Rounding the weights should cost next to nothing: look for weights of extreme size in the float model."
+    worst = ", ".join(f"{layer.tensor} ({layer.error:.1%})" for layer in layers[:_LAYERS_NAMED])
+    return (
+        "Try --quantize qat (learns on with int8's rounding in it), longer training, more varied training pictures, "
+        f"or a larger --max-drop. Layers that int8 changes most: {worst or 'none could be compared'}."
     )

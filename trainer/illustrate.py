@@ -66,15 +66,15 @@ def _sheets(shown: Illustrated, there: Mapping[int, TruthBoxes]) -> dict[str, by
     spread = ranked if len(ranked) <= _GRID_PICTURES else [sorted(f1)[at] for at in _spread(len(f1))]
     chosen = {"best.jpg": ranked[:_RANKED_PICTURES], "worst.jpg": ranked[::-1][:_RANKED_PICTURES]}
     wanted = {*spread, *chosen["best.jpg"], *chosen["worst.jpg"]}
-    pixels = {picture.image_id: picture.rgb for picture in shown.pictures() if picture.image_id in wanted}
+    stored = {picture.image_id: picture for picture in shown.pictures() if picture.image_id in wanted}
 
     def row(image_id: int) -> Picture:
         return plots.truth_beside_detections(
-            pixels[image_id], there[image_id], cut[image_id], shown.labels, f1[image_id]
+            stored[image_id], there[image_id], cut[image_id], shown.labels, f1[image_id]
         )
 
     sheets = {name: plots.jpeg_sheet([row(image_id) for image_id in ids]) for name, ids in chosen.items()}
-    grid = plots.detection_grid([pixels[at] for at in spread], [cut[at] for at in spread], shown.labels)
+    grid = plots.detection_grid([stored[at].rgb for at in spread], [cut[at] for at in spread], shown.labels)
     return {"detections.jpg": grid, **sheets}
 
 

@@ -13,6 +13,22 @@ from trainer.predict import Detector
 # Each form runs this often in a row before the next has its turn.
 _INVOKES: Final = 5
 
+# Threads → turns of each form; the figure that counts is that of one thread.
+_TURNS: Final = {1: 10, 2: 4, 4: 4}
+
+
+def latency_ms(
+    models: Mapping[str, bytes], picture: NDArray[np.uint8], advance: Callable[[], None] = lambda: None
+) -> dict[str, dict[str, float]]:
+    """Median milliseconds of one inference by form, then by number of threads ("1", "2", "4"); as `median_ms`."""
+    by_threads = {
+        str(threads): median_ms(
+            {form: Detector(model, threads) for form, model in models.items()}, picture, turns, advance
+        )
+        for threads, turns in _TURNS.items()
+    }
+    return {form: {threads: times[form] for threads, times in by_threads.items()} for form in models}
+
 
 def median_ms(
     detectors: Mapping[str, Detector],

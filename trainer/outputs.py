@@ -21,6 +21,8 @@ OUTPUT_ORDER: Final = ("boxes", "classes", "scores", "count")
 
 # Logits come out of the op raised by this (`trainer/export.py`): sigmoid(-6) = 0.0025 is below every threshold.
 LOGIT_LIFT: Final = 6.0
+# Name of the layer that raises them; a network that was fine-tuned for int8 has it before it is exported.
+LIFTED: Final = "lifted"
 
 _LESS: Final = schema.BuiltinOperator.LESS
 _SUB: Final = schema.BuiltinOperator.SUB

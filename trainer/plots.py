@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 from trainer.detections import Detections
 from trainer.draw import PALETTE, Picture, caption, draw_detections, draw_truth, grid
 from trainer.matching import Curve, TruthBoxes
+from trainer.measure import StoredPicture
 
 _DPI: Final = 110
+# Of a picture in a pair: two of them are as wide as the report.
+_PAIR_SIDE_PX: Final = 512
 _COLOURS: Final = [tuple(channel / 255 for channel in colour[::-1]) for colour in PALETTE]
 
 
@@ -102,14 +105,20 @@ def detection_grid(
 
 
 def truth_beside_detections(
-    picture: Picture, truth: TruthBoxes, seen: Detections, labels: Sequence[str], f1: float
+    stored: StoredPicture, truth: TruthBoxes, seen: Detections, labels: Sequence[str], f1: float
 ) -> Picture:
-    """One row of two: the annotated boxes left, the detections right; uint8 BGR."""
+    """One row of two, enlarged: the annotated boxes left, the detections right; uint8 BGR."""
+    scale = max(1.0, _PAIR_SIDE_PX / stored.rgb.shape[0])
+    picture = cv2.resize(stored.rgb[..., ::-1], None, fx=scale, fy=scale, interpolation=cv2.INTER_CUBIC)
     names = [labels[class_id - 1] for class_id in truth.class_ids]
-    left = draw_truth(picture[..., ::-1].copy(), truth.boxes, names)
-    right = draw_detections(picture[..., ::-1].copy(), seen, labels)
+    left = draw_truth(picture.astype(np.uint8), truth.boxes * np.float32(scale), names)
+    right = draw_detections(picture.astype(np.uint8), seen.scaled(scale), labels)
     return grid(
-        [caption(left, f"annotated: {len(names)}"), caption(right, f"int8: {seen.scores.size}, F1 {f1:.2f}")], 2
+        [
+            caption(left, f"{stored.file_name}: annotated {len(names)}"),
+            caption(right, f"int8: {seen.scores.size}, F1 {f1:.2f}"),
+        ],
+        2,
     )
 
 

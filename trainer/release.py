@@ -21,18 +21,18 @@ from numpy.typing import NDArray
 
 from shared import __version__
 from shared.guard import Guard
-from shared.job import SPLITS, Job, RunSpec, Split
+from shared.job import SPLITS, RunSpec, Split
 from shared.labels import LabelMap
-from shared.manifest import JobPaths, Manifest, RunPaths
+from shared.manifest import Manifest, RunPaths
 from shared.storage import Storage
-from shared.stored import read_stored
 from trainer import gate, measure
+from trainer.asked import read_asked
 from trainer.description import ModelDescription
 from trainer.detections import Detections
-from trainer.export import CALIBRATION_IMAGES, TrainedModel, convert_forms, save_frozen
+from trainer.export import CALIBRATION_IMAGES, TrainedModel, convert_forms, save_keras
 from trainer.illustrate import Illustrated, best_score, illustrate
-from trainer.latency import median_ms
-from trainer.layer_error import layer_errors
+from trainer.latency import latency_ms
+from trainer.layer_error import LayerError, layer_errors
 from trainer.measure import DetectionsById, Pictures, StoredPicture, Truth
 from trainer.predict import Detector
 from trainer.report import RunSummary, render_card, render_report
@@ -42,8 +42,6 @@ logger = logging.getLogger(__name__)
 # Pictures on which Keras and float32 are compared one by one, and on which layers are traced.
 _PARITY_PICTURES: Final = 16
 _TRACED_PICTURES: Final = 4
-# Threads → turns of the measurement; the figure that counts is that of one thread.
-_THREADS: Final = {1: 10, 2: 4, 4: 4}
 
 # The licence of what this project adds; whoever trains decides on the weights.
 _LICENCE: Final = "Apache-2.0"
@@ -55,7 +53,7 @@ class ReleaseRequest:
 
     `keras_model` and `priors` as `trainer/model.py` makes them, with the weights to ship. `pictures` streams a split
     anew at each call, `truth` is its COCO form with categories. `history` has one row an epoch; `timings` are seconds
-    of the stages before this one.
+    of the stages before this one. `fine_tuned`, of `trainer/qat.py`, is what int8 is made of, if there is one.
     """
 
     spec: RunSpec
@@ -64,6 +62,7 @@ class ReleaseRequest:
     priors: NDArray[np.float32]
     pictures: Pictures
     truth: Truth
+    fine_tuned: Any | None = None
     history: Sequence[Mapping[str, float | None]] = ()
     timings: Mapping[str, float] = field(default_factory=dict)
 
@@ -105,6 +104,7 @@ class _Release:
         self._model = TrainedModel(
             keras_model=request.keras_model,
             priors=request.priors,
+            fine_tuned=request.fine_tuned,
             description=ModelDescription(
                 name=request.spec.run,
                 version=__version__,
@@ -128,11 +128,12 @@ class _Release:
             same = self._measured_split == self._gate_split
             gate_seen = seen if same else self._detect(detectors, self._gate_split)
         with self.timed("latency"):
-            latency = self._latency(models)
-        metrics = self._metrics(models, seen, latency)
+            picture = next(iter(self._request.pictures(self._measured_split))).rgb
+            latency = latency_ms(models, picture, lambda: self._guard.advance(phase="latency"))
+        metrics = self._metrics(models, seen, gate_seen, latency)
         with self.timed("gate"):
-            self.checks += gate.check_detections(self._evidence(gate_seen))
             layers = layer_errors(models["float32"], models["int8"], self._some(self._gate_split, _TRACED_PICTURES))
+            self.checks += gate.check_detections(self._evidence(gate_seen, metrics, layers))
         with self.timed("report"):
             score = best_score(
                 gate_seen["int8"], self._request.truth(self._gate_split), len(self._model.description.labels)
@@ -141,7 +142,7 @@ class _Release:
         summary = RunSummary(
             spec=self._request.spec,
             manifest=self._request.manifest,
-            job=_read_job(storage, self._request.spec.job),
+            asked=read_asked(storage, self._request.spec.job),
             metrics=metrics,
             checks=self.checks,
             layers=layers,
@@ -171,11 +172,10 @@ class _Release:
     def _export(self) -> Mapping[str, bytes]:
         calibration = lambda: self._some("train", CALIBRATION_IMAGES)  # noqa: E731 - converted more than once
         with tempfile.TemporaryDirectory(prefix="voc-release-") as folder:
-            self._model.keras_model.save(Path(folder, "model.keras"))
-            save_frozen(self._model, Path(folder, "saved_model"))
+            save_keras(self._model, Path(folder))
             forms = convert_forms(
+                self._model,
                 Path(folder, "saved_model"),
-                self._model.description,
                 calibration,
                 lambda form: self._guard.advance(phase="export", form=form),
             )
@@ -198,34 +198,29 @@ class _Release:
         self._guard.advance(phase="measure", form=form, pictures=pictures)
 
     def _metrics(
-        self, models: Mapping[str, bytes], seen: Mapping[str, DetectionsById], latency: Mapping[str, dict[str, float]]
+        self,
+        models: Mapping[str, bytes],
+        seen: Mapping[str, DetectionsById],
+        gate_seen: Mapping[str, DetectionsById],
+        latency: Mapping[str, dict[str, float]],
     ) -> dict[str, Any]:
-        return {
+        """By form: figures on the measured split, the same on the gate's split below "gate", bytes and time."""
+        metrics: dict[str, Any] = {
             form: {
+                "split": self._measured_split,
                 **self._figures(seen[form], self._measured_split),
+                "gate": {"split": self._gate_split, **self._figures(gate_seen[form], self._gate_split)},
                 "bytes": len(model),
                 "median_ms": latency[form]["1"],
                 "latency_ms": latency[form],
             }
             for form, model in models.items()
         }
+        metrics["int8"]["quantize"] = "ptq" if self._model.fine_tuned is None else "qat"
+        return metrics
 
     def _figures(self, seen: DetectionsById, split: Split) -> dict[str, Any]:
         return measure.figures(self._request.truth(split), seen, self._request.manifest.image_size)
-
-    def _latency(self, models: Mapping[str, bytes]) -> dict[str, dict[str, float]]:
-        """Milliseconds by form, then by number of threads."""
-        picture = next(iter(self._request.pictures(self._measured_split))).rgb
-        by_threads = {
-            str(threads): median_ms(
-                {form: Detector(model, threads) for form, model in models.items()},
-                picture,
-                rounds,
-                lambda: self._guard.advance(phase="latency"),
-            )
-            for threads, rounds in _THREADS.items()
-        }
-        return {form: {threads: times[form] for threads, times in by_threads.items()} for form in models}
 
     def _check_files(self, models: Mapping[str, bytes]) -> None:
         """Stop at a file that is not worth running; it would only fail later and less clearly."""
@@ -234,15 +229,18 @@ class _Release:
         self.checks = gate.check_files(models, kernels, self._model.description)
         gate.require(self.checks)
 
-    def _evidence(self, seen: Mapping[str, DetectionsById]) -> gate.Evidence:
+    def _evidence(
+        self, seen: Mapping[str, DetectionsById], metrics: Mapping[str, Any], layers: Sequence[LayerError]
+    ) -> gate.Evidence:
         pictures = list(islice(self._request.pictures(self._gate_split), _PARITY_PICTURES))
         ids = [picture.image_id for picture in pictures]
         return gate.Evidence(
             classes=len(self._model.description.labels),
             reference=measure.keras_detections(self._model.keras_model, self._model.priors, pictures),
             seen={form: [found[image_id] for image_id in ids] for form, found in seen.items()},
-            map50={form: self._figures(found, self._gate_split)["map50"] for form, found in seen.items()},
+            map50={form: row["gate"]["map50"] for form, row in metrics.items()},
             max_drop=self._request.spec.max_drop,
+            layers=layers,
         )
 
     def _illustrate(self, seen: dict[int, Detections], score: float) -> dict[str, bytes]:
@@ -276,12 +274,6 @@ class _Release:
 def first_split(manifest: Manifest, wanted: Sequence[Split]) -> Split:
     """The first of `wanted` that has a picture; `train` always has."""
     return next((split for split in wanted if manifest.examples(split) > 0), SPLITS[0])
-
-
-def _read_job(storage: Storage, job: str) -> Job | None:
-    key = JobPaths(job).job
-    text = storage.read_or_none(key)
-    return None if text is None else read_stored(Job, text, storage.url(key))
 
 
 def _json(value: Any) -> bytes:

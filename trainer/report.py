@@ -8,14 +8,21 @@ from typing import Any, Final
 
 import jinja2
 
-from shared.job import Job, RunSpec
+from shared import __version__
+from shared.job import RunSpec
 from shared.manifest import Manifest
+from trainer.asked import Asked
 from trainer.gate import Check
 from trainer.layer_error import LayerError
+from trainer.reproduce import reproduce_commands
 
 _TEMPLATES: Final = Path(__file__).parent
 _MEDIA: Final = {".png": "image/png", ".jpg": "image/jpeg"}
 _LAYERS_SHOWN: Final = 8
+_KINDS_SHOWN: Final = 20
+
+# Of a request: what only the store needs to know, and what a digest or a file says better.
+_NOT_ASKED: Final = {"schema_version", "run", "job", "kind", "dry"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,12 +30,12 @@ class RunSummary:
     """All that the report and the card say.
 
     `metrics` as in `metrics.json`; `plots` file name → bytes; `score` is the threshold that the pictures are drawn at;
-    `timings` seconds a stage; `job` None where the store does not hold it any more.
+    `timings` seconds a stage.
     """
 
     spec: RunSpec
     manifest: Manifest
-    job: Job | None
+    asked: Asked
     metrics: Mapping[str, Mapping[str, Any]]
     checks: Sequence[Check]
     layers: Sequence[LayerError]
@@ -49,28 +56,14 @@ def render_card(summary: RunSummary) -> str:
     return _environment(is_html=False).get_template("model_card.md.j2").render(**_context(summary))
 
 
-def reproduce_commands(spec: RunSpec, manifest: Manifest, job: Job | None) -> list[str]:
-    """The commands that lead from the folder to the same model."""
-    store = "--store STORE"
-    dataset = job.dataset if job is not None else "FOLDER"
-    submit = f"producer submit {dataset} --job {spec.job} {store} --local --wait"
-    submit += f" --image-size {manifest.image_size} --resize {manifest.resize} --model {spec.model}"
-    if spec.epochs is not None:
-        submit += f" --epochs {spec.epochs}"
-    return [
-        submit,
-        f"python -m trainer export {spec.run} {store}",
-        f"python -m trainer evaluate {spec.run} {store}",
-        f"python -m trainer predict STORE/runs/{spec.run}/model_int8.tflite PICTURES --out seen",
-    ]
-
-
 def _context(summary: RunSummary) -> dict[str, Any]:
-    manifest, spec = summary.manifest, summary.spec
+    manifest, spec, job = summary.manifest, summary.spec, summary.asked.job
+    lint = summary.asked.lint
     return {
         "run": spec.run,
         "job": spec.job,
         "spec": spec,
+        "version": __version__,
         "labels": manifest.labels,
         "image_size": manifest.image_size,
         "resize": manifest.resize,
@@ -81,6 +74,7 @@ def _context(summary: RunSummary) -> dict[str, Any]:
         "gate_split": summary.gate_split,
         "score": summary.score,
         "checks": summary.checks,
+        "check_rows": check_rows(summary.checks, list(summary.metrics)),
         "passed": all(check.is_ok for check in summary.checks),
         "layers": summary.layers[:_LAYERS_SHOWN],
         "images": {name: _data_uri(name, content) for name, content in summary.plots.items()},
@@ -88,11 +82,34 @@ def _context(summary: RunSummary) -> dict[str, Any]:
             split: {"pictures": manifest.examples(split), "classes": manifest.class_counts.get(split, {})}
             for split in manifest.splits
         },
-        "counters": dict(sorted(manifest.counters.items())),
-        "asked": {name: value for name, value in spec.model_dump(mode="json").items() if value is not None},
+        "counters": manifest.counters,
+        "lint": None if lint is None else lint[:_KINDS_SHOWN],
+        "lint_left_out": 0 if lint is None else len(lint[_KINDS_SHOWN:]),
+        "failed_shards": manifest.failed,
+        "dataset": None if job is None else job.dataset,
+        "asked_data": {} if job is None else _asked(job.spec.model_dump(mode="json")),
+        "asked_training": _asked(spec.model_dump(mode="json", exclude={"augmentation"})),
+        "asked_changes": spec.augmentation.model_dump(mode="json"),
         "timings": summary.timings,
-        "commands": reproduce_commands(spec, manifest, summary.job),
+        "commands": reproduce_commands(spec, job),
     }
+
+
+def _asked(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request that say something."""
+    return {name: value for name, value in fields.items() if name not in _NOT_ASKED and value not in (None, [], {})}
+
+
+def check_rows(checks: Sequence[Check], forms: Sequence[str]) -> dict[str, list[Check | None]]:
+    """The checks as a table: question → one entry a form, None where that form was not asked.
+
+    A check's name is `form: question`.
+    """
+    rows: dict[str, list[Check | None]] = {}
+    for check in checks:
+        form, question = check.name.split(": ", 1)
+        rows.setdefault(question, [None] * len(forms))[forms.index(form)] = check
+    return rows
 
 
 def _environment(*, is_html: bool) -> jinja2.Environment:

@@ -25,8 +25,9 @@ from shared.stored import read_stored
 from trainer.dataset import check_shards
 from trainer.model import build_model, priors
 from trainer.pictures import pictures_of, truth_of
+from trainer.qat import fine_tune
 from trainer.release import ReleaseRequest, release
-from trainer.rerun import export_run
+from trainer.rerun import Again, export_run
 from trainer.settings import TrainerSettings
 from trainer.strategy import make_strategy
 from trainer.train import Trained, train
@@ -52,13 +53,12 @@ def run(request: RunSpec, *, storage: Storage, settings: TrainerSettings, guard:
     """
     started_s = time.monotonic()
     guard.advance(phase="check")
-    if request.quantize != "ptq":
-        raise TrainingError(f"--quantize {request.quantize} is not built yet; int8 is made after training (ptq)")
     manifest = read_manifest(storage, request.job)
     check_shards(storage, manifest)
     use_threads(settings.threads)
     if request.kind == "export":
-        metrics = export_run(request.run, storage=storage, max_drop=request.max_drop, guard=guard)
+        again = Again(max_drop=request.max_drop, cache_mb=settings.cache_mb)
+        metrics = export_run(request.run, storage=storage, again=again, guard=guard)
         facts: dict[str, Any] = {"seconds": {}}
     else:
         metrics, facts = _train_and_release(request, manifest, storage=storage, settings=settings, guard=guard)
@@ -109,8 +109,13 @@ def _train_and_release(
         guard=guard,
         build=_network_of(request, manifest, local_weights(request.weights, storage)),
     )
+    seconds = {"read": round(trained_s - read_s, 1), "train": round(time.monotonic() - trained_s, 1)}
+    fine_tuned = None
+    if request.quantize == "qat":
+        settled_s = time.monotonic()
+        fine_tuned = fine_tune(trained.model, dataset, strategy=strategy, guard=guard)
+        seconds["qat"] = round(time.monotonic() - settled_s, 1)
     released_s = time.monotonic()
-    seconds = {"read": round(trained_s - read_s, 1), "train": round(released_s - trained_s, 1)}
     metrics = release(
         ReleaseRequest(
             spec=request,
@@ -119,6 +124,7 @@ def _train_and_release(
             priors=priors(manifest.image_size),
             pictures=pictures_of(storage, manifest),
             truth=truth_of(storage, manifest),
+            fine_tuned=fine_tuned,
             history=_history(trained),
             timings=seconds,
         ),

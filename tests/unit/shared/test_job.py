@@ -96,3 +96,9 @@ def test_image_size_is_a_multiple_of_the_coarsest_stride(size: int) -> None:
 
 def test_run_without_epochs_lets_the_trainer_choose() -> None:
     assert RunSpec(run="r", job="j").epochs is None
+
+
+def test_fine_tuning_for_int8_needs_our_own_backbone() -> None:
+    assert RunSpec(run="r", job="j", quantize="qat").quantize == "qat"
+    with pytest.raises(ValidationError, match="--backbone conv"):
+        RunSpec(run="r", job="j", quantize="qat", backbone="mobilenet_v2")

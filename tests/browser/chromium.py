@@ -1,0 +1,138 @@
+"""A page in a real Chromium, driven over its own pipe protocol: what it asked of the network, its width, a picture.
+
+No driver package: the DevTools protocol is JSON, one message ended by a zero byte, on descriptors 3 and 4
+(`--remote-debugging-pipe`; https://chromedevtools.github.io/devtools-protocol/).
+"""
+
+import base64
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+def find_chromium() -> str | None:
+    """`VOC_CHROMIUM`, or the first on PATH."""
+    return os.environ.get("VOC_CHROMIUM") or next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+@dataclass(slots=True)
+class Page:
+    """One open page; `asked` are the addresses it requested, `complaints` what its console and its scripts said."""
+
+    to_browser: int
+    from_browser: int
+    session: str = ""
+    asked: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    is_loaded: bool = False
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    rest: bytes = b""
+
+    def call(self, method: str, **params: Any) -> Any:
+        """One command; its result."""
+        number = next(self.numbers)
+        message = {"id": number, "method": method, "params": params}
+        if self.session:
+            message["sessionId"] = self.session
+        os.write(self.to_browser, json.dumps(message).encode() + b"\0")
+        while (answer := self._receive()).get("id") != number:
+            self._note(answer)
+        if "error" in answer:
+            raise RuntimeError(f"{method}: {answer['error']}")
+        return answer["result"]
+
+    def open(self, path: Path, width_px: int) -> None:
+        """Load a file in a window of that width, and wait until it is drawn."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width_px, height=900, deviceScaleFactor=1, mobile=width_px < 700
+        )
+        self.is_loaded = False
+        self.call("Page.navigate", url=path.resolve().as_uri())
+        while not self.is_loaded:
+            self._note(self._receive())
+        # Pictures in the page are decoded when they are shown.
+        self.evaluate("Promise.all([...document.images].map(image => image.decode()))")
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of a script in the page."""
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in result:
+            raise RuntimeError(f"{expression}: {result['exceptionDetails']}")
+        return result["result"].get("value")
+
+    def screenshot(self, path: Path) -> None:
+        """The whole page, as PNG."""
+        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+    def _note(self, event: dict[str, Any]) -> None:
+        params = event.get("params", {})
+        match event.get("method"):
+            case "Page.loadEventFired":
+                self.is_loaded = True
+            case "Network.requestWillBeSent":
+                self.asked.append(params["request"]["url"])
+            case "Runtime.exceptionThrown" | "Log.entryAdded" | "Runtime.consoleAPICalled":
+                self.complaints.append(json.dumps(params)[:300])
+
+    def _receive(self) -> dict[str, Any]:
+        while b"\0" not in self.rest:
+            received = os.read(self.from_browser, 1 << 20)
+            if not received:
+                raise RuntimeError("the browser has gone")
+            self.rest += received
+        message, self.rest = self.rest.split(b"\0", 1)
+        event: dict[str, Any] = json.loads(message)
+        return event
+
+
+@contextlib.contextmanager
+def chromium(executable: str, profile: Path) -> Iterator[Page]:
+    """A browser with one page, no network but files."""
+    commands, answers = os.pipe(), os.pipe()
+    for descriptor in (commands[0], answers[1]):
+        os.set_inheritable(descriptor, True)
+    # The shell puts our descriptors where the browser looks for them.
+    launch = f'exec "$0" "$@" 3<&{commands[0]} 4>&{answers[1]}'
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
+    options += ["--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
+    browser = subprocess.Popen(
+        ["sh", "-c", launch, executable, *options],
+        pass_fds=(commands[0], answers[1]),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(commands[0])
+    os.close(answers[1])
+    try:
+        page = Page(commands[1], answers[0])
+        targets = _page_targets(page)
+        page.session = page.call("Target.attachToTarget", targetId=targets, flatten=True)["sessionId"]
+        for domain in ("Page", "Network", "Runtime", "Log"):
+            page.call(f"{domain}.enable")
+        yield page
+    finally:
+        browser.terminate()
+        browser.wait(20)
+        os.close(commands[1])
+        os.close(answers[0])
+
+
+def _page_targets(page: Page) -> str:
+    """The id of the first page; it appears some moments after the browser."""
+    for _ in range(100):
+        found = [row for row in page.call("Target.getTargets")["targetInfos"] if row["type"] == "page"]
+        if found:
+            return str(found[0]["targetId"])
+        time.sleep(0.1)
+    raise RuntimeError("the browser opened no page")
