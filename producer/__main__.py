@@ -3,7 +3,7 @@
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
@@ -12,6 +12,11 @@ from producer import control, look, service
 from producer.launch import go_on, launch
 from producer.options import (
     BackgroundOption,
+    ClassesOption,
+    CoordsOption,
+    DifficultOption,
+    ExifOption,
+    IgnoreOption,
     JobName,
     JsonOption,
     RenameOption,
@@ -39,6 +44,31 @@ from producer.session import (
 )
 from producer.state import load_job
 from producer.submit import Request
+from producer.training import (
+    USUAL,
+    BackboneOption,
+    BatchOption,
+    ColoursOption,
+    EpochsOption,
+    FinalOption,
+    FlipsOption,
+    MinutesOption,
+    ModelOption,
+    MosaicOption,
+    PatienceOption,
+    PrecisionOption,
+    QuantizeOption,
+    RateOption,
+    RotateOption,
+    StopOption,
+    TranslateOption,
+    TurnsOption,
+    VerticalOption,
+    WeightsOption,
+    ZoomOption,
+    augmentation,
+    stored_weights,
+)
 from shared import logs
 from shared.errors import PipelineError
 from shared.job import JobSpec, RunSpec
@@ -65,27 +95,36 @@ def submit_command(  # the command line's options, each passed on by name
     resize: ResizeOption = "stretch",
     split: SplitOption = "80/10/10",
     seed: Annotated[int, typer.Option(help="Seed of the split and of training.")] = 0,
-    classes: Annotated[str | None, typer.Option(help="Only these classes, comma separated.")] = None,
-    ignore_classes: Annotated[str, typer.Option(help="Leave these classes out, comma separated.")] = "",
+    classes: ClassesOption = None,
+    ignore_classes: IgnoreOption = "",
     rename: RenameOption = None,
     unknown: UnknownOption = "error",
-    difficult: Annotated[
-        Literal["keep", "ignore", "drop"], typer.Option(help="Objects marked difficult: keep, ignore or drop.")
-    ] = "keep",
-    voc_coords: Annotated[
-        Literal["corner", "voc1"], typer.Option(help="corner (LabelImg and most) or voc1 (devkit, 1-based).")
-    ] = "corner",
-    exif: Annotated[
-        Literal["upright", "raw"], typer.Option(help="Where EXIF cannot be decided: boxes are upright or raw.")
-    ] = "upright",
+    difficult: DifficultOption = "keep",
+    voc_coords: CoordsOption = "corner",
+    exif: ExifOption = "upright",
     background: BackgroundOption = "none",
     shard_images: Annotated[int, typer.Option(help="At most this many pictures a shard.")] = 256,
     train: Annotated[bool, typer.Option("--train/--no-train", help="Train and export a detector.")] = True,
-    model: Annotated[Literal["nano", "small", "medium"], typer.Option(help="nano, small or medium.")] = "small",
-    epochs: Annotated[int | None, typer.Option(help="Default: chosen by the size of the set.")] = None,
-    max_minutes: Annotated[float, typer.Option(min=0, help="Bound of the training loop; 0: none.")] = 30,
-    batch: Annotated[int, typer.Option(help="Pictures a step and replica.")] = 8,
-    final: Annotated[bool, typer.Option("--final", help="Train on train + val.")] = False,
+    model: ModelOption = "small",
+    backbone: BackboneOption = "conv",
+    weights: WeightsOption = "none",
+    epochs: EpochsOption = None,
+    max_minutes: MinutesOption = 30,
+    batch: BatchOption = 8,
+    learning_rate: RateOption = None,
+    precision: PrecisionOption = "float32",
+    quantize: QuantizeOption = "ptq",
+    final: FinalOption = False,
+    stop_at_map: StopOption = None,
+    patience: PatienceOption = None,
+    flips: FlipsOption = True,
+    vertical_flips: VerticalOption = False,
+    quarter_turns: TurnsOption = False,
+    rotate: RotateOption = USUAL.rotate_deg,
+    zoom: ZoomOption = USUAL.zoom,
+    translate: TranslateOption = USUAL.translate,
+    mosaic: MosaicOption = USUAL.mosaic,
+    colours: ColoursOption = True,
     max_drop: Annotated[float, typer.Option(help="Points of mAP50 that int8 may lose against float.")] = 1.0,
     strict: Annotated[bool, typer.Option("--strict", help="Stop on any finding of lint.")] = False,
     wait: WaitOption = False,
@@ -112,19 +151,37 @@ def submit_command(  # the command line's options, each passed on by name
         exif=exif,
         background=background,
     )
+    settings = read_settings(store)
     run = RunSpec(
         run="job",
         job="job",
         model=model,
+        backbone=backbone,
+        weights=stored_weights(weights, Storage(settings.store)),
         epochs=epochs,
         max_minutes=max_minutes or None,
         batch=batch,
+        learning_rate=learning_rate,
+        precision=precision,
+        quantize=quantize,
         seed=seed,
         final=final,
+        stop_at_map=stop_at_map,
+        patience=patience,
         max_drop=max_drop,
+        augmentation=augmentation(
+            flips=flips,
+            vertical_flips=vertical_flips,
+            quarter_turns=quarter_turns,
+            colours=colours,
+            rotate=rotate,
+            zoom=zoom,
+            translate=translate,
+            mosaic=mosaic,
+        ),
     )
     request = Request(dataset=dataset, name=job, spec=spec, run=run if train else None, strict=strict)
-    how = how_to(read_settings(store), local=local, wait=wait, workers=workers)
+    how = how_to(settings, local=local, wait=wait, workers=workers)
     end(launch(request, how), how.settings, as_json=as_json)
 
 

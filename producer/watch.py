@@ -106,7 +106,12 @@ def run_facts(run: Mapping[str, Any]) -> str:
     facts = []
     if "epoch" in run:
         facts.append(f"epoch {run['epoch']}/{run.get('epochs', '?')}")
-    for name, label, form in (("loss", "loss", ".3f"), ("val_map50", "val mAP50", ".3f"), ("busy", "busy", ".0%")):
+    for name, label, form in (
+        ("loss", "loss", ".3f"),
+        ("val_map50", "val mAP50", ".3f"),
+        ("val_map", "mAP", ".3f"),
+        ("busy", "busy", ".0%"),
+    ):
         if name in run:
             facts.append(f"{label} {format(float(run[name]), form)}")
     if "eta_s" in run:

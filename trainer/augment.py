@@ -28,7 +28,7 @@ MIN_VISIBLE: Final = 0.3
 MIN_SIDE_PX: Final = 3.0
 
 UNCHANGED: Final = Augmentation(
-    flip_horizontal=0, zoom=0, aspect=0, translate=0, brightness=0, contrast=0, saturation=0, hue_deg=0
+    flip_horizontal=0, mosaic=0, zoom=0, aspect=0, translate=0, brightness=0, contrast=0, saturation=0, hue_deg=0
 )
 
 
@@ -80,13 +80,18 @@ def _boxes_of(parts: Parts, examples: Examples, count: int) -> tuple[Boxes, Labe
     side = examples.pictures.shape[1]
     counts = np.array([len(examples.labels[row]) for row in parts.rows])
     part = np.repeat(np.arange(len(parts.rows)), counts)
-    boxes, visible = move_boxes(
-        np.concatenate([examples.boxes[row] for row in parts.rows]), parts.matrices[part], parts.tiles[part], side
-    )
+    whole = np.concatenate([examples.boxes[row] for row in parts.rows])
+    boxes, visible = move_boxes(whole, parts.matrices[part], parts.tiles[part], side)
     labels = np.concatenate([examples.labels[row] for row in parts.rows])
-    shortest = (boxes[:, 2:] - boxes[:, :2]).min(axis=1, initial=1.0) * side
-    keep = (visible >= MIN_VISIBLE) & (shortest >= MIN_SIDE_PX)
+    # A set of tiny objects keeps them: a box may become half as short as it was.
+    least = np.minimum(MIN_SIDE_PX, _shortest_px(whole, side) / 2)
+    keep = (visible >= MIN_VISIBLE) & (_shortest_px(boxes, side) >= least)
     return pad_boxes(boxes[keep], labels[keep], parts.places[part][keep], count)
+
+
+def _shortest_px(boxes: Boxes, side: int) -> NDArray[np.float32]:
+    shortest: NDArray[np.float32] = (boxes[:, 2:] - boxes[:, :2]).min(axis=1, initial=1.0) * side
+    return shortest
 
 
 def draw_parts(rows: Places, *, recipe: Augmentation, rng: np.random.Generator, pool: int, side: int) -> Parts:

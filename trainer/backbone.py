@@ -1,9 +1,11 @@
 """Published backbones of `keras.applications` -> features at strides 8, 16 and 32, for transfer learning."""
 
+import warnings
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import keras
+import numpy as np
 
 from shared.errors import TrainingError
 from trainer.norm import MOMENTUM
@@ -49,19 +51,50 @@ def published_levels(
 
 
 def _network(pictures: Any, name: Published, width: float, weights: str) -> keras.Model:
-    common: dict[str, Any] = {"input_tensor": pictures, "alpha": width, "include_top": False, "weights": None}
-    if weights == "imagenet":
-        common["weights"] = "imagenet"
-    elif weights != "none":
-        if not Path(weights).is_file():
-            raise TrainingError(f"--weights {weights}: there is no such file")
-        common["weights"] = weights
+    with warnings.catch_warnings():
+        # That ImageNet's weights are of 224 px: convolutions take any size.
+        warnings.filterwarnings("ignore", message="`input_shape` is undefined", category=UserWarning)
+        if weights == "imagenet":
+            return _downloaded(pictures, name, width)
+        network = _untrained(pictures, name, width)
+    if weights != "none":
+        _load(network, Path(weights), f"{name} of width {width:g} without top")
+    return network
+
+
+def _untrained(pictures: Any, name: Published, width: float, weights: str | None = None) -> keras.Model:
+    common: dict[str, Any] = {"input_tensor": pictures, "alpha": width, "include_top": False, "weights": weights}
+    if name == "mobilenet_v2":
+        return keras.applications.MobileNetV2(**common)
+    return keras.applications.MobileNetV3Small(**common, include_preprocessing=False)
+
+
+def _downloaded(pictures: Any, name: Published, width: float) -> keras.Model:
     try:
-        if name == "mobilenet_v2":
-            return keras.applications.MobileNetV2(**common)
-        return keras.applications.MobileNetV3Small(**common, include_preprocessing=False)
-    except Exception as error:  # Keras raises a bare Exception when a download fails.
+        return _untrained(pictures, name, width, "imagenet")
+    except Exception as error:  # Keras raises a bare Exception when a download fails
         raise TrainingError(
-            f"--backbone {name} --weights {weights}: {error}. Where weights cannot be downloaded, fetch the "
-            "weights file without top elsewhere (the address is above) and give its path: --weights FILE"
+            f"--backbone {name} --weights imagenet: {error}. Where weights cannot be downloaded, fetch that file on "
+            "another machine and give it: --weights FILE"
         ) from error
+
+
+def _load(network: keras.Model, file: Path, wanted: str) -> None:
+    """Put the weights of `file` into `network`; all of them, or none of the file's is of use."""
+    if not file.is_file():
+        raise TrainingError(f"--weights {file}: there is no such file")
+    before = [value.numpy() for value in network.trainable_variables]
+    try:
+        with warnings.catch_warnings():
+            # Of parts that the file does not have: they are told below, by the weights that did not change.
+            warnings.simplefilter("ignore", UserWarning)
+            network.load_weights(file)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).partition("\n")[0]
+        raise TrainingError(f"--weights {file}: expected the weights of {wanted}; {reason}") from error
+    kernels = [(old, new) for old, new in zip(before, network.trainable_variables, strict=True) if old.ndim > 1]
+    same = sum(np.array_equal(old, new.numpy()) for old, new in kernels)
+    if same:
+        raise TrainingError(
+            f"--weights {file}: expected the weights of {wanted}; it has none for {same} of {len(kernels)} kernels"
+        )

@@ -82,6 +82,15 @@ def results_csv(rows: Sequence[EpochRow]) -> bytes:
     return text.getvalue().encode()
 
 
+def epochs_without_better(rows: Sequence[EpochRow]) -> int:
+    """Epochs since the validation mAP last rose above all before it; an equal one is none the better."""
+    best, best_epoch = -1.0, 0
+    for row in rows:
+        if row.val_map is not None and row.val_map > best:
+            best, best_epoch = row.val_map, row.epoch
+    return rows[-1].epoch - best_epoch if rows else 0
+
+
 def input_hint(busy: float) -> str | None:
     """What to do when the input holds the training up, None when it does not."""
     if busy >= BUSY_ENOUGH:

@@ -52,6 +52,8 @@ class Learner:
         anchors: NDArray[np.float32],
         strategy: tf.distribute.Strategy,
         batch_spec: dict[str, Any],
+        *,
+        epsilon: float = ADAM_EPSILON,
     ) -> None:
         """Build the network on every replica.
 
@@ -60,8 +62,10 @@ class Learner:
             anchors: float32 [A, 4], `model.priors`.
             strategy: Over which replicas.
             batch_spec: `element_spec` of the (distributed) batches: the step is traced once for it.
+            epsilon: Of Adam. A large one makes a step proportional to its gradient, so that rounding errors stay small.
         """
         self.strategy = strategy
+        self._epsilon = epsilon
         self._anchors = anchors
         with strategy.scope():
             self.model = build()
@@ -133,7 +137,7 @@ class Learner:
             gradient = tf.where(tf.math.is_finite(norm), gradient, 0.0)
         first = self._first.assign(BETA_1 * self._first + (1 - BETA_1) * gradient)
         second = self._second.assign(BETA_2 * self._second + (1 - BETA_2) * tf.square(gradient))
-        direction = (first / (1 - BETA_1**count)) / (tf.sqrt(second / (1 - BETA_2**count)) + ADAM_EPSILON)
+        direction = (first / (1 - BETA_1**count)) / (tf.sqrt(second / (1 - BETA_2**count)) + self._epsilon)
         weights = _flat(self._weights)
         weights -= rate * (direction + WEIGHT_DECAY * self._decayed * weights)
         _assign(self._weights, weights)

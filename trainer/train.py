@@ -7,7 +7,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,11 +22,12 @@ from shared.job import RunSpec, canonical_json
 from shared.storage import Storage
 from trainer.budget import VALIDATION_SHARE, TimeBudget
 from trainer.checkpoint import Arrays, Progress, load_checkpoint, save_checkpoint
-from trainer.epoch import EpochSums, input_hint
+from trainer.epoch import EpochSums, epochs_without_better, input_hint
 from trainer.evaluate import AveragePrecision, average_precision, detect_all, keras_detector
 from trainer.learner import Learner, in_precision, load_average
 from trainer.model import priors
 from trainer.schedule import Schedule, plan_schedule
+from trainer.stream import BatchStream
 from trainer.training_set import TrainingSet
 from trainer.watching import Watching
 
@@ -93,8 +94,10 @@ class _Run:
         self._batch = spec.batch * strategy.num_replicas_in_sync
         keras.utils.set_random_seed(spec.seed)
         anchors = priors(dataset.image_size)
-        spread = self._batches(0).element_spec
-        self._learner = Learner(lambda: in_precision(spec.precision, build), anchors, strategy, spread)
+        self._stream = BatchStream(dataset, strategy, spec.augmentation.mosaic_until)
+        self._learner = Learner(
+            lambda: in_precision(spec.precision, build), anchors, strategy, self._stream.element_spec
+        )
         self._model = build()
         self._detect = keras_detector(self._model, anchors)
         self._progress = Progress(identity=_identity(spec, dataset, self._batch), seed=spec.seed)
@@ -108,11 +111,10 @@ class _Run:
         """See `trainer.train.train`."""
         self._resume()
         if self._progress.step == 0:
-            self._watching.show_batches(self._dataset.batches(0))
-        batches = iter(self._batches(self._progress.step))
+            self._watching.show_batches((self._dataset.opening or self._dataset.batches)(0))
         while not self._is_done():
             self._advance()
-            self._step(batches)
+            self._step()
             self._freeze_schedule()
             if self._is_epoch_end():
                 self._keep_to_time()
@@ -145,13 +147,6 @@ class _Run:
     def _update(self, **fields: Any) -> None:
         self._progress = self._progress.model_copy(update=fields)
 
-    def _batches(self, first_step: int) -> Any:
-        """The stream of batches, each spread over the replicas where there are several."""
-        stream = self._dataset.batches(first_step)
-        if self._strategy.num_replicas_in_sync == 1:
-            return stream
-        return self._strategy.experimental_distribute_dataset(stream)
-
     @property
     def _schedule(self) -> Schedule:
         """The frozen schedule, or before that what was asked without regard to time."""
@@ -176,21 +171,23 @@ class _Run:
         }
         if self._epoch.steps:  # the guard keeps what it was told last: the epoch before, at the start of one
             shown["loss"] = round(self._epoch.mean_loss, 4)
-        measured = [row.val_map50 for row in self._progress.rows if row.val_map50 is not None]
+        measured = [row for row in self._progress.rows if row.val_map is not None]
         if measured:
-            shown["val_map50"] = round(measured[-1], 4)
+            shown |= {
+                "val_map50": round(measured[-1].val_map50 or 0, 4),
+                "val_map": round(measured[-1].val_map or 0, 4),
+            }
         try:
             self._guard.advance(**shown)
         except StopRequested:
             self._save()
             raise
 
-    def _step(self, batches: Iterator[dict[str, Any]]) -> None:
-        step = self._progress.step
+    def _step(self) -> None:
+        step, schedule = self._progress.step, self._schedule
         asked_s = time.monotonic()
-        batch = next(batches)
+        batch = self._stream.batch(step, schedule.steps)
         began_s = time.monotonic()
-        schedule = self._schedule
         share = schedule.published_share(step) if self._spec.weights != "none" else 1.0
         losses = self._learner.step(batch, rate=schedule.rate(step), number=step, published_share=share)
         if not math.isfinite(losses.total):
@@ -272,7 +269,7 @@ class _Run:
             return False
         if spec.stop_at_map is not None and last.val_map >= spec.stop_at_map:
             return True
-        return spec.patience is not None and last.epoch - progress.best_epoch >= spec.patience
+        return spec.patience is not None and epochs_without_better(progress.rows) >= spec.patience
 
 
 def _identity(spec: RunSpec, dataset: TrainingSet, batch: int) -> str:

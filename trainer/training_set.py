@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from shared.job import RunSpec, Split
+from shared.job import Augmentation, RunSpec, Split
 from shared.manifest import Manifest, RunPaths
 from shared.storage import Storage
 from trainer.batches import batches_from_memory, batches_from_shards
@@ -27,8 +27,9 @@ _MOST_NAMES: Final = 64
 class TrainingSet:
     """What a run learns from.
 
-    `batches` gives the endless stream of batches from a step on; `pictures` counts the training set; `names` turns a
-    batch's rows into file names. `validation` with its COCO-form `truth` is empty where there is nothing to select by.
+    `batches` gives the endless stream of batches from a step on, `opening` the one with mosaics that the first steps
+    take instead, if there is one; `pictures` counts the training set; `names` turns a batch's rows into file names.
+    `validation` with its COCO-form `truth` is empty where there is nothing to select by.
     """
 
     labels: tuple[str, ...]
@@ -39,6 +40,7 @@ class TrainingSet:
     names: Callable[[NDArray[np.int64]], list[str]]
     validation: Examples | None
     truth: dict[str, Any]
+    opening: Callable[[int], tf.data.Dataset] | None = None
 
 
 def load_training_set(
@@ -62,14 +64,21 @@ def load_training_set(
     examples = None if kept == "none" else read(learned, kept)
     # Looked at again and again whatever the store; it is a small part of the set.
     validation = read(judged, "memory" if kept == "none" else kept) if judged else None
+    source = _Source(
+        urls=shard_urls(storage, manifest, learned),
+        examples=examples,
+        image_size=manifest.image_size,
+        batch=batch,
+        seed=request.seed,
+    )
+    changes = request.augmentation
     return TrainingSet(
         labels=manifest.labels,
         image_size=manifest.image_size,
         pictures=sum(manifest.examples(split) for split in learned),
         fingerprint=manifest.digest(),
-        batches=partial(
-            _batches, request, shard_urls(storage, manifest, learned), examples, manifest.image_size, batch
-        ),
+        batches=partial(source.stream, changes.model_copy(update={"mosaic": 0.0})),
+        opening=partial(source.stream, changes) if changes.mosaic > 0 else None,
         names=_names_in(examples) if examples is not None else _names_in_store(storage, manifest, learned),
         validation=validation,
         truth=truth_from_store(storage, manifest, "val") if judged else {},
@@ -84,13 +93,29 @@ def _read(storage: Storage, manifest: Manifest, run: str, splits: Sequence[Split
     return read_examples(shard_urls(storage, manifest, splits), side, room)
 
 
-def _batches(
-    request: RunSpec, urls: Sequence[str], examples: Examples | None, side: int, batch: int, first_step: int
-) -> tf.data.Dataset:
-    recipe, seed = request.augmentation, request.seed
-    if examples is not None:
-        return batches_from_memory(examples, batch=batch, recipe=recipe, seed=seed, first_step=first_step)
-    return batches_from_shards(urls, batch=batch, image_size=side, recipe=recipe, seed=seed, first_step=first_step)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Source:
+    """Where batches of `batch` pictures come from: `examples` where they are kept, else the shards at `urls`."""
+
+    urls: Sequence[str]
+    examples: Examples | None
+    image_size: int
+    batch: int
+    seed: int
+
+    def stream(self, recipe: Augmentation, first_step: int) -> tf.data.Dataset:
+        if self.examples is not None:
+            return batches_from_memory(
+                self.examples, batch=self.batch, recipe=recipe, seed=self.seed, first_step=first_step
+            )
+        return batches_from_shards(
+            self.urls,
+            batch=self.batch,
+            image_size=self.image_size,
+            recipe=recipe,
+            seed=self.seed,
+            first_step=first_step,
+        )
 
 
 def _names_in(examples: Examples) -> Callable[[NDArray[np.int64]], list[str]]:

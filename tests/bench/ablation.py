@@ -2,7 +2,8 @@
 
 Trains on the train list of BCCD (`VOC_BCCD`, never its test list) for `--steps` steps a row, each row in a process of
 its own; appends a JSON line a row to `--out` and skips the rows that are there, so that it can be stopped and
-continued. Run: `python tests/bench/ablation.py --store out/ablation --out ablation.jsonl [row …]`; `--table` prints.
+continued. Run: `python tests/bench/ablation.py --store out/ablation --out ablation.jsonl all` (or some rows), about
+8 minutes of one core a row; without rows the table of what is done is printed.
 """
 
 import argparse
@@ -12,8 +13,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,7 +30,8 @@ BATCH: Final = 8
 class Row:
     """One training: `recipe` are fields of `Augmentation`, `constants` the names of modules and what they are set to.
 
-    `schedule` is "cosine" or "constant"; `assign` the name of a function of this file instead of the product's.
+    `schedule` is "cosine" or "constant"; `mosaic_until` the share of the steps after which there are none; `assign` the
+    name of a function of this file instead of the product's.
     """
 
     side: int = 320
@@ -36,32 +39,38 @@ class Row:
     rate: float = 2e-3
     schedule: str = "cosine"
     assign: str | None = None
+    mosaic_until: float = 0.75
     recipe: dict[str, float] = field(default_factory=dict)
     constants: dict[str, float] = field(default_factory=dict)
 
 
-# The defaults of the product, and one thing changed in each of the others.
+# Mosaics of half of the pictures, until three quarters of the steps: as the product has them.
+MOSAIC: Final = {"mosaic": 0.5}
+
+# The recipe of the product, and one thing changed in each of the others.
 ROWS: Final[dict[str, Row]] = {
-    "baseline": Row(),
-    "mosaic": Row(recipe={"mosaic": 0.5}),
-    "turns": Row(recipe={"flip_vertical": 0.5, "quarter_turn": 0.5}),
-    "mosaic+turns": Row(recipe={"mosaic": 0.5, "flip_vertical": 0.5, "quarter_turn": 0.5}),
-    "rate-4e-3": Row(rate=4e-3),
-    "centre-assignment": Row(assign="assign_centres"),
+    "recipe": Row(),
+    "no-mosaic": Row(recipe={"mosaic": 0}),
+    "mosaic-to-the-end": Row(mosaic_until=1.0),
+    "all-mosaic": Row(recipe={"mosaic": 1}),
     "no-colour": Row(recipe={"brightness": 0, "contrast": 0, "saturation": 0, "hue_deg": 0}),
     "no-zoom": Row(recipe={"zoom": 0, "aspect": 0, "translate": 0}),
     "no-flip": Row(recipe={"flip_horizontal": 0}),
+    "turns": Row(recipe={"flip_vertical": 0.5, "quarter_turn": 0.5}),
+    "turns-no-mosaic": Row(recipe={"mosaic": 0, "flip_vertical": 0.5, "quarter_turn": 0.5}),
+    "rotate-10": Row(recipe={"rotate_deg": 10}),
+    "centre-assignment": Row(assign="assign_centres"),
+    "top-cells-5": Row(constants={"targets.TOP_CELLS": 5}),
     "start-0.01": Row(constants={"model.START_CELLS": -1}),
     "box-weight-1": Row(constants={"loss.BOX_WEIGHT": 1.0, "learner.BOX_WEIGHT": 1.0}),
     "box-weight-5": Row(constants={"loss.BOX_WEIGHT": 5.0, "learner.BOX_WEIGHT": 5.0}),
+    "decay-0.005": Row(constants={"learner.WEIGHT_DECAY": 0.005}),
+    "rate-4e-3": Row(rate=4e-3),
+    "constant-rate": Row(schedule="constant"),
     "256-px": Row(side=256),
     "416-px": Row(side=416),
     "nano": Row(model="nano"),
     "medium": Row(model="medium"),
-    "constant-rate": Row(schedule="constant"),
-    "top-cells-5": Row(constants={"targets.TOP_CELLS": 5}),
-    "decay-0.005": Row(constants={"learner.WEIGHT_DECAY": 0.005}),
-    "rotate-10": Row(recipe={"rotate_deg": 10}),
 }
 
 
@@ -103,8 +112,8 @@ def make_job(store: str, side: int) -> None:
         subprocess.run([sys.executable, "-m", "producer", *command, "--no-train", "--local", "--wait"], check=True)
 
 
-def train_row(row: Row, *, steps: int, seed: int, store: str) -> Iterator[dict[str, Any]]:
-    """Train; after each third of the steps, the figures on the validation list."""
+def train_row(row: Row, *, steps: int, seed: int, store: str, start: Path | None) -> Iterator[dict[str, Any]]:
+    """Train, from the averaged weights of a checkpoint if given; each third of the steps, the figures on val."""
     import keras
     import numpy as np
     import tensorflow as tf
@@ -112,13 +121,14 @@ def train_row(row: Row, *, steps: int, seed: int, store: str) -> Iterator[dict[s
     from shared.job import Augmentation
     from shared.manifest import JobPaths, Manifest
     from shared.storage import Storage
-    from trainer import batches, dataset, evaluate, learner, loss, model, schedule
+    from trainer import batches, dataset, evaluate, learner, model, schedule
 
     for name, value in row.constants.items():
         module, constant = name.rsplit(".", 1)
         setattr(import_module(f"trainer.{module}"), constant, value)
     if row.assign is not None:
-        loss.assign = globals()[row.assign]
+        losses: Any = import_module("trainer.loss")
+        losses.assign = globals()[row.assign]
     if row.constants.get("model.START_CELLS") == -1:
         model._start_logit = lambda *_: float(np.log(0.01 / 0.99))
     keras.utils.set_random_seed(seed)
@@ -130,13 +140,19 @@ def train_row(row: Row, *, steps: int, seed: int, store: str) -> Iterator[dict[s
     truth = evaluate.truth_from_store(storage, manifest, "val")
     anchors, strategy = model.priors(row.side), tf.distribute.get_strategy()
     build: Callable[[], Any] = lambda: model.build_model(len(manifest.labels), row.side, row.model)  # type: ignore[arg-type]  # noqa: E731
-    stream = batches.batches_from_memory(train, batch=BATCH, recipe=Augmentation(**row.recipe), seed=seed)
+    closed = round(row.mosaic_until * steps)
+    stream, rest = (
+        batches.batches_from_memory(train, batch=BATCH, recipe=Augmentation(**recipe), seed=seed, first_step=first)
+        for first, recipe in ((0, MOSAIC | row.recipe), (closed, row.recipe | {"mosaic": 0.0}))
+    )
     student = learner.Learner(build, anchors, strategy, stream.element_spec)
+    if start is not None:
+        learner.load_average(student.model, np.load(start)["average"])
     judged = build()
     detect = evaluate.keras_detector(judged, anchors)
     plan = schedule.Schedule(steps=steps, steps_per_epoch=len(train) // BATCH, peak_rate=row.rate)
     times_s: list[float] = []
-    for number, batch in zip(range(steps), stream, strict=False):
+    for number, batch in zip(range(steps), chain(stream.take(closed), rest), strict=False):
         began_s = time.perf_counter()
         rate = (
             plan.rate(number)
@@ -173,21 +189,22 @@ def train_row(row: Row, *, steps: int, seed: int, store: str) -> Iterator[dict[s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("rows", nargs="*", default=[], help="All, when none is named.")
+    parser.add_argument("rows", nargs="*", default=[], help="`all`, or some; none prints the table.")
     parser.add_argument("--store", default="out/ablation")
     parser.add_argument("--out", default="ablation.jsonl", type=Path)
     parser.add_argument("--steps", default=600, type=int)
     parser.add_argument("--seed", default=0, type=int)
     parser.add_argument("--threads", default=1, type=int)
+    parser.add_argument("--start", type=Path, help="A checkpoint of a run: begin with its averaged weights.")
+    parser.add_argument("--rate-share", default=1.0, type=float, help="Of each row's rate.")
     parser.add_argument("--only", help=argparse.SUPPRESS)
-    parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
-    if asked.table:
-        print_table(asked.out)
-    elif asked.only:
+    if asked.only:
         do_row(asked)
+    elif not asked.rows:
+        print_table(asked.out)
     else:
-        for name in asked.rows or ROWS:
+        for name in ROWS if asked.rows == ["all"] else asked.rows:
             if not is_done(asked.out, name, asked.steps, asked.seed):
                 make_job(asked.store, ROWS[name].side)
                 subprocess.run([sys.executable, __file__, *sys.argv[1:], "--only", name], check=False)
@@ -203,7 +220,13 @@ def do_row(asked: argparse.Namespace) -> None:
     tf.config.threading.set_inter_op_parallelism_threads(asked.threads)
     cv2.setNumThreads(1)
     began_s = time.time()
-    for figures in train_row(ROWS[asked.only], steps=asked.steps, seed=asked.seed, store=asked.store):
+    for figures in train_row(
+        replace(ROWS[asked.only], rate=asked.rate_share * ROWS[asked.only].rate),
+        steps=asked.steps,
+        seed=asked.seed,
+        store=asked.store,
+        start=asked.start,
+    ):
         print(asked.only, json.dumps(figures), flush=True)
     line = {
         "row": asked.only,
@@ -225,9 +248,9 @@ def is_done(out: Path, name: str, steps: int, seed: int) -> bool:
 
 
 def print_table(out: Path) -> None:
-    """mAP50 and mAP of each row, of the averaged weights, and their distance from the baseline of the same length."""
+    """mAP50 and mAP of each row, of the averaged weights, and their distance from the recipe of the same length."""
     lines = done(out)
-    base = {(line["steps"], line["seed"]): line["average"] for line in lines if line["row"] == "baseline"}
+    base = {(line["steps"], line["seed"]): line["average"] for line in lines if line["row"] == "recipe"}
     print(
         f"{'row':20}{'steps':>7}{'seed':>5}{'mAP50':>8}{'mAP':>8}{'':4}{'d50':>7}{'dmAP':>7}{'no EMA':>15}{'s/step':>8}"
     )

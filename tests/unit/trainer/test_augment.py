@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -151,16 +152,40 @@ def test_a_mosaic_holds_parts_of_several_pictures_and_only_their_boxes() -> None
     assert boxes[labels < 0].max(initial=0) == 0
 
 
-def test_eager_and_in_dataset_map_give_the_same() -> None:
+ONE_EACH: dict[str, dict[str, float]] = {
+    "horizontal flip": {"flip_horizontal": 1},
+    "vertical flip": {"flip_vertical": 1},
+    "quarter turn": {"quarter_turn": 1},
+    "rotation": {"rotate_deg": 20},
+    "zoom, aspect and translation": {"zoom": 0.6, "aspect": 0.2, "translate": 0.2},
+    "brightness and contrast": {"brightness": 0.2, "contrast": 0.3},
+    "colour": {"saturation": 0.4, "hue_deg": 10},
+    "mosaic": {"mosaic": 1},
+}
+
+
+@pytest.mark.parametrize("recipe", [*(changed(**one) for one in ONE_EACH.values()), EVERYTHING], ids=[*ONE_EACH, "all"])
+def test_eager_and_in_a_graph_of_tf_data_give_the_same(recipe: Augmentation) -> None:
     examples = drawn_examples(6)
-    batch = next(iter(batches_from_memory(examples, batch=4, recipe=EVERYTHING, seed=5, first_step=3)))
+    batch = next(iter(batches_from_memory(examples, batch=4, recipe=recipe, seed=5, first_step=3)))
     rows = draw_rows(3, batch=4, count=6, seed=5)
-    pictures, boxes, labels = augment_batch(examples, rows, recipe=EVERYTHING, rng=np.random.default_rng((5, 1, 3)))
+    pictures, boxes, labels = augment_batch(examples, rows, recipe=recipe, rng=np.random.default_rng((5, 1, 3)))
+    assert (pictures != examples.pictures[rows]).any()
     np.testing.assert_array_equal(batch["pictures"], pictures)
     np.testing.assert_array_equal(batch["boxes"], boxes)
     np.testing.assert_array_equal(batch["labels"], labels)
     np.testing.assert_array_equal(batch["rows"], rows)
     assert batch["pictures"].dtype == tf.uint8
+
+
+def test_objects_that_were_tiny_before_stay() -> None:
+    examples = drawn_examples(4)
+    low = np.array([[0.2, 0.2], [0.5, 0.6]])
+    tiny = np.concatenate([low, low + 2 / SIDE], axis=1).astype(np.float32)
+    examples = replace(examples, boxes=(tiny,) * 4, labels=(np.zeros(2, np.int32),) * 4)
+    _, boxes, labels = augment_batch(examples, np.arange(4), recipe=changed(flip_horizontal=0.5), rng=seeded(0))
+    assert (labels >= 0).all()
+    np.testing.assert_allclose(boxes[..., 2:] - boxes[..., :2], 2 / SIDE, atol=1e-6)
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,11 +1,9 @@
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from shared.errors import StopRequested, TrainingError
 from shared.guard import Unguarded
@@ -13,16 +11,15 @@ from shared.job import Augmentation, RunSpec
 from shared.storage import Storage
 from tests.unit.trainer.pictures import coco_truth, drawn_examples
 from trainer.batches import batches_from_memory
+from trainer.checkpoint import EpochRow
 from trainer.dataset import Examples
-from trainer.learner import Learner
-from trainer.model import build_model, priors
+from trainer.epoch import epochs_without_better
 from trainer.norm import BatchNorm
 from trainer.strategy import make_strategy
 from trainer.train import Trained, train
 from trainer.training_set import TrainingSet
 
 SIDE = 64
-RATE = 1e-3
 
 
 def training_set(examples: Examples, *, batch: int, seed: int = 0, validation: Examples | None = None) -> TrainingSet:
@@ -40,7 +37,7 @@ def training_set(examples: Examples, *, batch: int, seed: int = 0, validation: E
     )
 
 
-def small_network() -> keras.Model:
+def small_network(classes: int = 2) -> keras.Model:
     """Two normalized convolutions and outputs of the detector's form on 64 px."""
     pictures = keras.Input((SIDE, SIDE, 3))
     x = pictures
@@ -52,7 +49,7 @@ def small_network() -> keras.Model:
         name: keras.layers.Concatenate(axis=1)(
             [keras.layers.Reshape((-1, size))(keras.layers.Conv2D(size, 1)(level)) for level in levels]
         )
-        for name, size in (("boxes", 4), ("scores", 2))
+        for name, size in (("boxes", 4), ("scores", classes))
     }
     return keras.Model(pictures, outputs)
 
@@ -87,48 +84,6 @@ class StopsAfter:
 
     def before_publish(self) -> None:
         pass
-
-
-def learned(
-    build: Callable[[], keras.Model], replicas: int, monkeypatch: pytest.MonkeyPatch
-) -> list[dict[str, np.ndarray[Any, Any]]]:
-    """States after each of four steps of 8 pictures."""
-    # Ring collectives keep the group's size under a key that counts on within a process.
-    monkeypatch.setattr(tf.distribute.MirroredStrategy, "_collective_key_base", 1000 * replicas)
-    keras.utils.set_random_seed(0)
-    strategy = make_strategy(replicas)
-    stream: Any = batches_from_memory(drawn_examples(12), batch=8, recipe=Augmentation(), seed=0)
-    if replicas > 1:
-        stream = strategy.experimental_distribute_dataset(stream)
-    learner = Learner(build, priors(SIDE), strategy, stream.element_spec)
-    states = []
-    for number, batch in zip(range(4), stream, strict=False):
-        learner.step(batch, rate=RATE, number=number)
-        states.append(learner.state())
-    return states
-
-
-def assert_equal_learning(build: Callable[[], keras.Model], replicas: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, several = (learned(build, count, monkeypatch) for count in (1, replicas))
-    for name in ("first_moment", "second_moment", "statistics"):
-        scale = np.abs(one[0][name]).max()
-        np.testing.assert_allclose(several[0][name], one[0][name], atol=1e-3 * scale, err_msg=name)
-    # Adam divides a gradient by its own size: where one is all rounding error, a step of the rate may differ in sign.
-    distance = np.abs(several[0]["weights"] - one[0]["weights"])
-    assert np.mean(distance > 1e-6) < 0.01
-    assert distance.max() <= 2.01 * RATE
-    drift = np.linalg.norm(several[-1]["weights"] - one[-1]["weights"]) / np.linalg.norm(one[-1]["weights"])
-    assert drift < 1e-2
-
-
-@pytest.mark.parametrize("replicas", [2, 4])
-def test_replicas_learn_what_one_device_learns(replicas: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert_equal_learning(small_network, replicas, monkeypatch)
-
-
-@pytest.mark.slow
-def test_replicas_of_the_whole_detector_learn_what_one_device_learns(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert_equal_learning(lambda: build_model(2, SIDE, "nano"), 2, monkeypatch)
 
 
 def test_a_resumed_run_ends_like_an_unbroken_one(tmp_path: Path) -> None:
@@ -167,29 +122,6 @@ def test_a_loss_that_is_not_finite_stops_with_the_names_of_its_pictures(tmp_path
         )
 
 
-def test_a_set_smaller_than_a_batch_and_without_boxes_trains(tmp_path: Path) -> None:
-    examples = drawn_examples(3)
-    empty = Examples(
-        pictures=examples.pictures,
-        boxes=(np.zeros((0, 4), np.float32),) * 3,
-        labels=(np.zeros(0, np.int32),) * 3,
-        source_ids=examples.source_ids,
-        filenames=examples.filenames,
-    )
-    spec = RunSpec(run="r", job="j", model="nano", epochs=2, batch=8)
-    done = train(
-        spec,
-        training_set(empty, batch=8),
-        strategy=make_strategy(1),
-        storage=Storage(str(tmp_path)),
-        guard=Unguarded(),
-        build=small_network,
-    )
-    assert done.progress.step == 2
-    assert done.progress.best_map is None
-    assert np.isfinite(weights(done)).all()
-
-
 def test_time_bounds_the_steps_and_the_rate_still_ends_low(tmp_path: Path) -> None:
     done = trained(tmp_path, epochs=100_000, max_minutes=0.05)
     assert done.progress.schedule is not None
@@ -202,6 +134,22 @@ def test_mixed_precision_trains_to_finite_float32_weights(tmp_path: Path, precis
     done = trained(tmp_path, epochs=1, precision=precision)
     assert np.isfinite(weights(done)).all()
     assert weights(done).dtype == np.float32
+
+
+def test_training_stops_after_the_asked_epochs_without_a_better_precision(tmp_path: Path) -> None:
+    done = trained(tmp_path, epochs=200, patience=3, learning_rate=1e-9)
+    assert epochs_without_better(done.progress.rows) >= 3
+    assert done.progress.step < 600
+
+
+def test_an_equal_precision_is_no_better_one() -> None:
+    def row(epoch: int, val_map: float | None) -> EpochRow:
+        numbers = dict.fromkeys(("step", "seconds", "loss", "loss_score", "loss_box"), 0)
+        return EpochRow(epoch=epoch, learning_rate=0, images_per_s=0, busy=1, val_map=val_map, **numbers)
+
+    rows = [row(1, None), row(2, 0.5), row(3, 0.5), row(4, None), row(5, 0.4)]
+    assert [epochs_without_better(rows[:count]) for count in range(6)] == [0, 1, 0, 1, 2, 3]
+    assert epochs_without_better([*rows, row(6, 0.6)]) == 0
 
 
 def test_training_stops_when_the_asked_precision_is_reached(tmp_path: Path) -> None:

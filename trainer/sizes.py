@@ -1,0 +1,105 @@
+"""A size and a backbone -> what it costs: parameters, multiply-adds, bytes and milliseconds; what `sizes` prints."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import keras
+import numpy as np
+
+from shared import __version__
+from trainer.description import ModelDescription
+from trainer.export import TrainedModel, export_forms
+from trainer.latency import median_ms
+from trainer.model import Backbone, Size, build_model, priors
+from trainer.predict import Detector
+
+# Rounds of the clock; each invokes both forms some times.
+_ROUNDS: Final = 10
+_CALIBRATION: Final = 4
+
+_CONVOLUTIONS: Final = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Of one picture through one network: `macs` multiply-adds, `*_ms` on one thread of this machine, with NMS."""
+
+    backbone: Backbone
+    model: Size
+    parameters: int
+    macs: int
+    int8_bytes: int
+    float32_ms: float
+    int8_ms: float
+
+
+def costs(backbones: Iterable[Backbone], sizes: Iterable[Size], *, image_size: int, classes: int) -> Iterable[Cost]:
+    """The cost of each size of each backbone with fresh weights, one after another.
+
+    Args:
+        backbones: Ours (`conv`) or published ones.
+        sizes: Of the detector.
+        image_size: Side of the pictures in pixels.
+        classes: Without background.
+    """
+    chosen = list(sizes)
+    return (_cost(backbone, size, image_size, classes) for backbone in backbones for size in chosen)
+
+
+def _cost(backbone: Backbone, size: Size, image_size: int, classes: int) -> Cost:
+    network = build_model(classes, image_size, size, backbone=backbone)
+    rng = np.random.default_rng(0)
+    pictures = rng.integers(0, 256, (_CALIBRATION, image_size, image_size, 3), np.uint8)
+    files = export_forms(
+        TrainedModel(
+            keras_model=network, priors=priors(image_size), description=_description(size, image_size, classes)
+        ),
+        lambda: iter(pictures),
+        lambda _: None,
+        ("float32", "int8"),
+    )
+    times = median_ms({form: Detector(content) for form, content in files.items()}, pictures[0], _ROUNDS)
+    return Cost(
+        backbone=backbone,
+        model=size,
+        parameters=int(network.count_params()),
+        macs=multiply_adds(network),
+        int8_bytes=len(files["int8"]),
+        float32_ms=times["float32"],
+        int8_ms=times["int8"],
+    )
+
+
+def multiply_adds(network: keras.Model) -> int:
+    """Multiply-adds of the convolutions of `network` for one picture; all else is below 2 % of them."""
+    return sum(_of_layer(layer) for layer in network.layers if isinstance(layer, _CONVOLUTIONS))
+
+
+def _of_layer(layer: Any) -> int:
+    cells = int(np.prod(layer.output.shape[1:3]))
+    # A kernel [h, w, in, out] (depthwise [h, w, in, 1]) is used once a cell of the output.
+    return cells * int(np.prod(layer.kernel.shape))
+
+
+def _description(size: str, image_size: int, classes: int) -> ModelDescription:
+    return ModelDescription(
+        name=f"untrained-{size}",
+        version=__version__,
+        licence="Apache-2.0",
+        labels=tuple(f"class{number}" for number in range(1, classes + 1)),
+        image_size=image_size,
+        resize="stretch",
+        data_digest="-",
+    )
+
+
+def machine() -> str:
+    """The processor's name, as far as the system tells it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as facts:
+            names = [line.partition(":")[2].strip() for line in facts if line.startswith("model name")]
+    except OSError:
+        names = []
+    return f"{names[0] if names else 'unknown processor'}, {os.cpu_count()} cores"
