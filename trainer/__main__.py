@@ -1,11 +1,11 @@
-"""`python -m trainer`: `export` a run again, `evaluate` its models, `predict` with one.
+"""`python -m trainer`: `export` a run again, `evaluate` its models, `predict` with one, compare `sizes`.
 
 TensorFlow is imported only by what needs it.
 """
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -14,6 +14,8 @@ from shared.errors import PipelineError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from trainer.model import Backbone
+
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 
 Store = Annotated[str, typer.Option(help="Where jobs and runs are kept: a folder, or an fsspec URL.")]
@@ -21,7 +23,7 @@ Store = Annotated[str, typer.Option(help="Where jobs and runs are kept: a folder
 
 @app.callback()
 def _root() -> None:
-    """What the trainer knows, by hand: exporting, measuring, predicting."""
+    """What the trainer knows, by hand: exporting, measuring, predicting, comparing sizes."""
 
 
 @app.command(name="predict")
@@ -70,9 +72,10 @@ def evaluate_command(
 
     Example: python -m trainer evaluate demo --store out/demo --split val
     """
+    from shared.storage import Storage
     from trainer.rerun import evaluate_run
 
-    metrics = evaluate_run(run, store=store, split=split, forms=form)
+    metrics = evaluate_run(run, storage=Storage(store), split=split, forms=form)
     typer.echo(json.dumps(metrics) if as_json else _table(metrics))
 
 
@@ -80,17 +83,57 @@ def evaluate_command(
 def export_command(
     run: Annotated[str, typer.Argument(help="A run of the store that has trained weights.")],
     store: Store = "out",
+    quantize: Annotated[
+        Literal["ptq", "qat"] | None,
+        typer.Option(help="How int8 is made: ptq calibrates, qat fine-tunes first. Default: as the run asked."),
+    ] = None,
+    step: Annotated[int | None, typer.Option(min=0, help="The checkpoint of this step. Default: the best.")] = None,
     max_drop: Annotated[float | None, typer.Option(min=0, help="Points of mAP50 that int8 may lose.")] = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Export a run's weights again without training: all four forms, measured and judged as at the end of training.
 
-    Example: python -m trainer export demo --store out/demo
+    Exit code 0: the gate passed; 1: it refused the model, or an error.
+
+    Example: python -m trainer export demo --store out/demo --quantize qat
     """
     from shared.guard import Unguarded
     from shared.storage import Storage
-    from trainer.rerun import export_run
+    from trainer.rerun import Again, export_run
 
-    typer.echo(_table(export_run(run, storage=Storage(store), max_drop=max_drop, guard=Unguarded())))
+    again = Again(max_drop=max_drop, quantize=quantize, step=step)
+    metrics = export_run(run, storage=Storage(store), again=again, guard=Unguarded())
+    typer.echo(json.dumps(metrics) if as_json else _table(metrics))
+
+
+@app.command(name="sizes")
+def sizes_command(
+    backbone: Annotated[
+        list[str] | None, typer.Option(help="conv, mobilenet_v2, mobilenet_v3_small; may be given more than once.")
+    ] = None,
+    image_size: Annotated[int, typer.Option(min=32, help="Side of the pictures in pixels, a multiple of 32.")] = 320,
+    classes: Annotated[int, typer.Option(min=1, help="Classes to tell apart.")] = 3,
+) -> None:
+    """What each size of the detector costs on this machine: parameters, multiply-adds, bytes, milliseconds (1 thread).
+
+    Example: python -m trainer sizes --backbone conv
+    """
+    from trainer.sizes import costs, machine
+
+    known: list[Backbone] = ["conv", "mobilenet_v2", "mobilenet_v3_small"]
+    unknown = sorted(set(backbone or ()) - set(known))
+    if image_size % 32 or unknown:
+        found = f"--backbone {unknown[0]}" if unknown else f"--image-size {image_size}"
+        raise PipelineError(f"{found}: expected one of {', '.join(known)}, and a size that is a multiple of 32")
+    typer.echo(f"{image_size} px, {classes} classes; {machine()}")
+    typer.echo(f"{'backbone':20}{'model':8}{'parameters':>12}{'MMAC':>8}{'int8 kB':>9}{'float ms':>10}{'int8 ms':>9}")
+    backbones = [name for name in known if not backbone or name in backbone]
+    for row in costs(backbones, ["nano", "small", "medium"], image_size=image_size, classes=classes):
+        typer.echo(
+            f"{row.backbone:20}{row.model:8}{row.parameters:12,}{row.macs / 1e6:8.0f}{row.int8_bytes / 1e3:9.0f}"
+            f"{row.float32_ms:10.1f}{row.int8_ms:9.1f}"
+        )
 
 
 def _counted(names: list[str]) -> str:
