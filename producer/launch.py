@@ -58,7 +58,7 @@ def launch(request: Request, how: Launch) -> JobStatus:
         how.console.print(texts.admission_text(admission, stored, storage), highlight=False, soft_wrap=True)
     if how.local:
         return run_here(admission.job, request.dataset.resolve(), how, storage)
-    return _tell_and_wait(admission.job, how, storage)
+    return _tell_and_wait(admission.job, how, storage, is_new=admission.outcome == "new")
 
 
 def run_here(job: Job, data_root: Path, how: Launch, storage: Storage) -> JobStatus:
@@ -82,11 +82,11 @@ def run_here(job: Job, data_root: Path, how: Launch, storage: Storage) -> JobSta
         return drive(job, reconciler=reconciler, settings=quick, screen=screen, keep=crew.keep)
 
 
-def _tell_and_wait(job: Job, how: Launch, storage: Storage) -> JobStatus:
+def _tell_and_wait(job: Job, how: Launch, storage: Storage, *, is_new: bool = False) -> JobStatus:
     """Tell the reconciler of the job; with `wait` do its part too until the job is done."""
     settings = how.settings
     ledger = Ledger(connect(settings.broker()))
-    if not tell(ledger, job.job):
+    if not tell(ledger, job.job, is_new=is_new):
         how.console.print("Redis cannot be reached: the job is stored and starts once `producer serve` sees it.")
     if not how.wait:
         return job_status(storage, None, job, settings.failed_share)

@@ -49,6 +49,10 @@ class RunKeeper:
             self._hint(run, scope)
 
     def _hint(self, run: str, scope: str) -> None:
+        if self._ledger.done_count(scope):
+            # Of a run of this name whose files are gone: no trainer would take the new one.
+            self._ledger.unmark_done(scope, 0)
+            logger.warning("run_noted_as_done_without_result", extra={"run": run})
         view = self._ledger.under_way(scope)
         if RUN_UNIT in view.expired:
             self._ledger.forget_leased(scope, RUN_UNIT)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from producer.plan import PlanLines, PlannedJob, plan_job
 from producer.reuse import Reuse, reuse_shards
@@ -14,11 +14,14 @@ from producer.state import load_job
 from shared import __version__, faults
 from shared.errors import PlanError
 from shared.job import NAME_PATTERN, Job, JobSpec, RunSpec, canonical_json
-from shared.ledger import UNREACHABLE, Ledger
+from shared.ledger import UNREACHABLE, Ledger, job_scope, run_scope
 from shared.manifest import JobPaths
 from shared.storage import Storage
 
 logger = logging.getLogger(__name__)
+
+# Folders of the data root that an error names: enough to see a slip of the pen.
+MOST_FOLDERS_NAMED: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +89,9 @@ def folder_below(dataset: Path, data_root: Path) -> str:
         PlanError: It is not a folder, or not below the data root.
     """
     if not dataset.is_dir():
-        raise PlanError(f"{dataset}: expected a folder with images and Pascal-VOC XML, found no folder")
+        raise PlanError(
+            f"{dataset}: expected a folder with images and Pascal-VOC XML, found no folder{_folders_of(data_root)}"
+        )
     try:
         return dataset.resolve().relative_to(data_root.resolve()).as_posix()
     except ValueError as error:
@@ -94,6 +99,14 @@ def folder_below(dataset: Path, data_root: Path) -> str:
             f"{dataset} is not below the data root {data_root} that the workers see: move it there, set "
             "VOC_DATA_ROOT for producer and workers, or use --local"
         ) from error
+
+
+def _folders_of(data_root: Path) -> str:
+    """What could have been meant: in a container the data root is a mount, whose folders a person cannot see."""
+    if not data_root.is_dir():
+        return ""
+    folders = sorted(entry.name for entry in data_root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    return f" (in {data_root} there are: {', '.join(folders[:MOST_FOLDERS_NAMED]) or 'none'})"
 
 
 def name_from(dataset: Path) -> str:
@@ -151,10 +164,15 @@ def _admit(request: Request, planned: PlannedJob, *, name: str, folder: str, dig
     return job
 
 
-def tell(ledger: Ledger | None, job: str) -> bool:
-    """Tell the reconciler that `job` changed; False if it has to find out by itself within its next listing."""
+def tell(ledger: Ledger | None, job: str, *, is_new: bool = False) -> bool:
+    """Tell the reconciler that `job` changed; False if it has to find out by itself within its next listing.
+
+    What Redis knows of a job of this name, if it `is_new`, is of one whose files are gone: done shards, attempts.
+    """
     try:
         if ledger is not None:
+            for scope in (job_scope(job), run_scope(job)) if is_new else ():
+                ledger.forget_scope(scope)
             ledger.touch(job)
             return True
     except UNREACHABLE as error:
