@@ -3,9 +3,10 @@
 # make faults   kill, fill, wipe: the pipeline survives
 # make lint     format, ruff, mypy, import contracts
 # make bench    ratios against the named alternatives
+# make bench-loaders  every loader of the field on the same pictures and step: table and pictures (15 minutes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench faults chaos audit clean lock
+.PHONY: help install demo test lint bench bench-loaders faults chaos audit clean lock
 
 PYTHON := $(shell for p in python3 python3.12 python3.13 python3.11; do \
   if $$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1; \
@@ -51,6 +52,12 @@ lint: install
 
 bench: install
 	@for file in tests/bench/*.py; do case $$file in */__init__.py) ;; *) $(BIN)/python $$file || exit 1 ;; esac; done
+
+# SciPy is what ImageDataGenerator's affine maps want; nothing else here does, so it stays out of .venv.
+bench-loaders: install
+	@test -d out/bench-loaders/scipy/scipy || $(BIN)/pip install --quiet --disable-pip-version-check --no-deps \
+	  --require-hashes --target out/bench-loaders/scipy -r requirements/bench.txt
+	@PYTHONPATH=out/bench-loaders/scipy $(BIN)/python -m tests.bench.loaders --json out/bench-loaders/loaders.json
 
 clean:
 	rm -rf out/demo out/demo-voc

@@ -1,0 +1,123 @@
+"""Every loader of the field on the same pictures and the same step: `make bench-loaders`.
+
+Each row runs in a process of its own; the rounds go through all rows in turns, in both directions; medians count.
+"""
+
+import argparse
+import json
+import os
+import shutil
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from tests.bench.loaders import ours, plots, sizing
+from tests.bench.loaders.crew import Row, crew
+from tests.bench.loaders.photos import make_photos
+from tests.bench.loaders.table import Figures, demand, figures, ratios, table, worked_share
+from tests.bench.loaders.work import BATCH, ROWS, WHOLE, Took, Work
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", default=512, type=int, help=f"a multiple of {BATCH}")
+    parser.add_argument("--epochs", default=10, type=int)
+    parser.add_argument("--short-epochs", default=3, type=int, help="of rows on which no target hangs")
+    parser.add_argument("--rounds", default=3, type=int)
+    parser.add_argument("--step-ms", default=20.0, type=float, help=f"simulated accelerator, a batch of {BATCH}")
+    parser.add_argument("--size", default=224, type=int)
+    parser.add_argument("--augment", default="usual", choices=["usual", "none"])
+    parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument(
+        "--cpu-step", nargs="*", default=[], choices=list(ROWS), help="rows also fed to a real CPU step"
+    )
+    parser.add_argument("--folder", default=Path("out/bench-loaders"), type=Path)
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    if asked.images % BATCH:
+        parser.error(f"--images must be a multiple of {BATCH}")
+    return asked
+
+
+def measure(rows: dict[str, Row], work: Work, asked: argparse.Namespace) -> dict[str, list[Took]]:
+    """All rounds of all rows, in turns."""
+    took: dict[str, list[Took]] = {name: [] for name in rows}
+    for number in range(asked.rounds):
+        for name in list(rows) if number % 2 == 0 else list(rows)[::-1]:
+            epochs = asked.epochs if name in WHOLE else min(asked.epochs, asked.short_epochs)
+            own = replace(work, scratch=work.scratch / name, epochs=epochs)
+            took[name].append(rows[name].fit(own, watch=number == 0))
+            last = took[name][-1]
+            print(f"round {number + 1} {name}: {work.pictures / last.epochs_s[-1]:.0f} images/s", flush=True)
+    return took
+
+
+def beside(rows: dict[str, Row], found: dict[str, Figures], work: Work, names: list[str]) -> dict[str, Figures]:
+    """The figures with those of a real CPU step, once each, two epochs."""
+    for name in names:
+        own = replace(work, scratch=work.scratch / name, epochs=2, on_cpu=True)
+        took = rows[name].fit(own, watch=False)
+        share = worked_share(took, work.steps)
+        found[name] = replace(found[name], on_cpu=work.pictures / took.epochs_s[-1], on_cpu_busy=share)
+        print(f"CPU step {name}: {found[name].on_cpu:.0f} images/s", flush=True)
+    return found
+
+
+def report(found: dict[str, Figures], work: Work, epochs: int) -> list[str]:
+    """The table and what is asked of it, as lines."""
+    lines = [table(found, epochs), ""]
+    for what, value, target in ratios(found, work):
+        lines.append(f"{'holds' if value >= target else 'MISSES'}: {what}: {value:.2f} (asked for: {target:g})")
+    cores = len(os.sched_getaffinity(0))
+    for name in ("ours-cached", "ours-cold"):
+        if name in found:
+            air = cores * 1000 / found[name].cpu_s / demand(work)
+            lines.append(f"{ROWS[name]}: {cores} cores x rate = {air:.2f} x demand; busy {found[name].busy:.3f}")
+    return lines
+
+
+def sizes(found: dict[str, Figures], work: Work) -> str:
+    """The table of sizes, where our rows were measured."""
+    if not {"ours-cold", "ours-cached"} <= set(found):
+        return ""
+    worker_s = ours.worker_cpu_s(work.scratch / "ours-cold" / "store", work.photos / "voc")
+    rates = sizing.Rates(
+        worker=1000 / worker_s, cached=1000 / found["ours-cached"].cpu_s, cold=1000 / found["ours-cold"].cpu_s
+    )
+    return f"{sizing.sizing(rates)}\n\nimages/s of one core: {asdict(rates)}"
+
+
+def main() -> None:
+    """Measure and print."""
+    asked = arguments()
+    folder = asked.folder.resolve()
+    shutil.rmtree(folder / "scratch", ignore_errors=True)
+    work = Work(
+        photos=make_photos(folder / "photos", asked.images),
+        scratch=folder / "scratch",
+        pictures=asked.images,
+        side=asked.size,
+        epochs=asked.epochs,
+        step_s=asked.step_ms / 1e3,
+        is_augmented=asked.augment == "usual",
+    )
+    load = os.getloadavg()[0]
+    with crew(asked.rows, folder / "logs") as rows:
+        took = measure(rows, work, asked)
+        found = {name: figures(some, work, epochs=asked.epochs) for name, some in took.items()}
+        found = beside(rows, found, work, asked.cpu_step)
+    lines = report(found, work, asked.epochs)
+    title = (
+        f"{asked.images} pictures 640x480 → {asked.size} px, augmentation: {asked.augment}, step {asked.step_ms:g} ms"
+    )
+    print("\n".join([title, f"load before: {load:.2f}", "", *lines, "", sizes(found, work)]))
+    plots.bars(found, title, folder / "loaders.png")
+    if {"tfdata-naive", "ours-cached"} <= set(took):
+        plots.lanes(took["tfdata-naive"][0], took["ours-cached"][0], work.steps, folder / "lanes.png")
+    if asked.json:
+        text = {"work": json.loads(work.to_json()), "rows": {name: asdict(row) for name, row in found.items()}}
+        asked.json.write_text(json.dumps(text, indent=1))
+
+
+if __name__ == "__main__":
+    main()
