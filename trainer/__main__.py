@@ -107,6 +107,21 @@ def export_command(
     typer.echo(json.dumps(metrics) if as_json else _table(metrics))
 
 
+@app.command(name="compare")
+def compare_command(
+    runs: Annotated[list[str], typer.Argument(help="Finished runs of the store, e.g. the same with other seeds.")],
+    store: Store = "out",
+) -> None:
+    """Int8 against float32 in several finished runs: mAP50, mAP, bytes, time.
+
+    Example: python -m trainer compare bccd-0 bccd-1 bccd-2 --store out
+    """
+    from shared.storage import Storage
+    from trainer.compare import compare_runs, comparison_table
+
+    typer.echo(comparison_table(compare_runs(runs, Storage(store))))
+
+
 @app.command(name="sizes")
 def sizes_command(
     backbone: Annotated[
@@ -154,6 +169,10 @@ def main() -> None:
         app(prog_name="python -m trainer")
     except PipelineError as error:
         typer.echo(f"error: {error}", err=True)
+        raise SystemExit(1) from error
+    except ModuleNotFoundError as error:
+        # Where only `predict` is installed, which is a way to install it.
+        typer.echo(f"error: {error}; this command needs more than predict: pip install '.[trainer]'", err=True)
         raise SystemExit(1) from error
 
 

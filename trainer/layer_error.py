@@ -23,7 +23,9 @@ class LayerError:
 
 
 def layer_errors(float32: bytes, int8: bytes, pictures: Iterable[NDArray[np.uint8]]) -> list[LayerError]:
-    """Deviation of every activation that both forms have under the same name, worst first.
+    """Deviation of every activation that both forms have, worst first.
+
+    Both are named by the Keras layer they come from: int8 that was fine-tuned is another graph of the same layers.
 
     Args:
         float32: The float `.tflite`.
@@ -42,11 +44,16 @@ def layer_errors(float32: bytes, int8: bytes, pictures: Iterable[NDArray[np.uint
             if exact[name].shape == rounded[name].shape:
                 sums[name] += [np.square(exact[name] - rounded[name]).sum(), np.square(exact[name]).sum()]
     errors = [
-        LayerError(tensor=name.split(";")[0], error=float(np.sqrt(deviation / power)))
+        LayerError(tensor=name, error=float(np.sqrt(deviation / power)))
         for name, (deviation, power) in sums.items()
         if power > 0
     ]
     return sorted(errors, key=lambda entry: -entry.error)
+
+
+def _layer_of(tensor: str) -> str:
+    """`stem_relu_1/Relu6;stem_norm_1/add_1;…` → `stem_relu`: the last of the layers that the converter fused."""
+    return tensor.split(";")[0].split("/")[0].removesuffix("_1")
 
 
 class _Tracer:
@@ -62,7 +69,7 @@ class _Tracer:
         details = self._interpreter.get_tensor_details()
         ops = self._interpreter._get_ops_details()  # no public call lists them
         made = {index for op in ops if op["op_name"] in _COMPUTING_OPS for index in op["outputs"]}
-        self.tensors = {detail["name"]: detail for detail in details if detail["index"] in made}
+        self.tensors = {_layer_of(detail["name"]): detail for detail in details if detail["index"] in made}
 
     def activations(self, picture: NDArray[np.uint8], names: Iterable[str]) -> dict[str, NDArray[np.float64]]:
         """The named tensors for one picture, dequantized."""

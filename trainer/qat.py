@@ -253,8 +253,8 @@ def _rounded_output(layer: Any) -> Any:
 def _round_output(name: str, output: Any, ranges: Ranges) -> Any:
     """What goes on behind the copy of layer `name`."""
     if _is_score(name):
-        # The lift is in the bias already; the convolution takes this ReLU in.
-        return keras.layers.ReLU(name=f"{name}_cut")(output)
+        # The lift is in the bias already; the convolution takes this ReLU in. Named as the exporter names its own.
+        return keras.layers.ReLU(name=f"{LIFTED}_{name.split('_')[1]}")(output)
     if name not in ranges:
         return output
     low, high = ranges[name]

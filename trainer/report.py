@@ -9,7 +9,7 @@ from typing import Any, Final
 import jinja2
 
 from shared import __version__
-from shared.job import RunSpec
+from shared.job import SPLITS, RunSpec
 from shared.manifest import Manifest
 from trainer.asked import Asked
 from trainer.gate import Check
@@ -20,6 +20,7 @@ _TEMPLATES: Final = Path(__file__).parent
 _MEDIA: Final = {".png": "image/png", ".jpg": "image/jpeg"}
 _LAYERS_SHOWN: Final = 8
 _KINDS_SHOWN: Final = 20
+_COMMAND_CHARACTERS: Final = 100
 
 # Of a request: what only the store needs to know, and what a digest or a file says better.
 _NOT_ASKED: Final = {"schema_version", "run", "job", "kind", "dry"}
@@ -80,7 +81,8 @@ def _context(summary: RunSummary) -> dict[str, Any]:
         "images": {name: _data_uri(name, content) for name, content in summary.plots.items()},
         "splits": {
             split: {"pictures": manifest.examples(split), "classes": manifest.class_counts.get(split, {})}
-            for split in manifest.splits
+            for split in SPLITS
+            if split in manifest.splits
         },
         "counters": manifest.counters,
         "lint": None if lint is None else lint[:_KINDS_SHOWN],
@@ -91,8 +93,17 @@ def _context(summary: RunSummary) -> dict[str, Any]:
         "asked_training": _asked(spec.model_dump(mode="json", exclude={"augmentation"})),
         "asked_changes": spec.augmentation.model_dump(mode="json"),
         "timings": summary.timings,
-        "commands": reproduce_commands(spec, job),
+        "commands": [_folded(command) for command in reproduce_commands(spec, job)],
     }
+
+
+def _folded(command: str) -> str:
+    """A command of more than a line's length as several, broken before options."""
+    lines, *options = command.split(" --")
+    for option in options:
+        is_full = len(lines.rsplit("\n", 1)[-1]) + len(option) > _COMMAND_CHARACTERS
+        lines += f" \\\n  --{option}" if is_full else f" --{option}"
+    return lines
 
 
 def _asked(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from shared.errors import ExportError
 from tests.unit.trainer.exported import SIZE, Exported
 from trainer.description import description_archive, read_description
 from trainer.detections import Detections
-from trainer.export import export_forms
+from trainer.export import FORMS, export_forms
 from trainer.gate import Check, Evidence, check_detections, check_files, require
+from trainer.layer_error import LayerError
 from trainer.measure import keras_detections
 from trainer.model import build_model
 from trainer.predict import Detector
@@ -95,7 +96,9 @@ def test_network_that_is_gone_is_caught(exported: Exported) -> None:
     empty = tf.function(lambda image: tf.reduce_mean(image, axis=-1), input_signature=[image])
     content = bytes(tf.lite.TFLiteConverter.from_concrete_functions([empty.get_concrete_function()], empty).convert())
     assert len(content) < 4096
-    assert "float32: weights are in the file" in file_failures(exported, "float32", content)
+    failed = file_failures(exported, "float32", content)
+    # Nor does it hold the op: what a composite that the converter does not recognise looks like.
+    assert {"float32: weights are in the file", "float32: outputs are boxes, classes, scores, count"} <= failed
 
 
 def test_file_smaller_than_its_weights_is_caught(exported: Exported) -> None:
@@ -130,6 +133,24 @@ def test_swapped_output_names_are_caught(exported: Exported) -> None:
     assert failed == {"float32: outputs are boxes, classes, scores, count"}
 
 
+def test_quantized_class_tensor_is_caught(exported: Exported) -> None:
+    # The default of ai-edge-quantizer: classes in steps of .00363.
+    def change(tree: Any) -> None:
+        tensor = tree.subgraphs[0].tensors[tree.subgraphs[0].outputs[1]]
+        tensor.type = schema.TensorType.INT8
+
+    failed = file_failures(exported, "int8", rewritten(exported.forms["int8"], change))
+    assert failed == {"int8: outputs are boxes, classes, scores, count"}
+
+
+def test_wrong_labels_in_one_file_are_caught(exported: Exported) -> None:
+    content = exported.forms["int8"]
+    end = content.index(b"PK\x03\x04")
+    stated = replace(exported.model.description, labels=("cross", "box", "Ähre"), form="int8")
+    failed = file_failures(exported, "int8", content[:end] + description_archive(end, stated))
+    assert failed == {"int8: labels and metadata"}
+
+
 def test_wrong_labels_are_caught(exported: Exported) -> None:
     expected = replace(exported.model.description, labels=("box", "Ähre", "cross"))
     failed = failures(check_files(exported.forms, kernels(exported), expected))
@@ -162,6 +183,14 @@ def test_class_ids_off_by_one_are_caught(exported: Exported, evidence: Evidence)
     assert "float32: same detections as Keras" in failures(check_detections(replace(evidence, seen=seen)))
 
 
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("offset", [-1, 1])
+def test_class_ids_off_by_one_are_caught_in_every_form(evidence: Evidence, form: str, offset: int) -> None:
+    moved = [replace(seen, class_ids=seen.class_ids + offset) for seen in evidence.seen[form]]
+    failed = failures(check_detections(replace(evidence, seen={**evidence.seen, form: moved})))
+    assert f"{form}: class ids" in failed
+
+
 def test_class_that_a_form_never_sees_is_caught(evidence: Evidence) -> None:
     # A class tensor quantized by .00363 cannot say "2": every detection is of the first class.
     blind = [replace(seen, class_ids=np.ones_like(seen.class_ids)) for seen in evidence.seen["int8"]]
@@ -176,9 +205,12 @@ def test_constant_scores_are_caught(evidence: Evidence) -> None:
 
 
 def test_loss_beyond_the_limit_is_refused_with_what_to_try(evidence: Evidence) -> None:
-    checks = check_detections(replace(evidence, map50={**evidence.map50, "int8": 0.785}))
-    with pytest.raises(ExportError, match=r"(?s)int8: accuracy kept: mAP50 78\.50 .* loss of 1\.50 .* longer training"):
+    layers = [LayerError(tensor=f"conv{index}", error=0.3 - index / 100) for index in range(5)]
+    checks = check_detections(replace(evidence, map50={**evidence.map50, "int8": 0.785}, layers=layers))
+    with pytest.raises(ExportError, match=r"(?s)int8: accuracy kept: mAP50 78\.50 .* loss of 1\.50 .*") as caught:
         require(checks)
+    assert "Try --quantize qat" in str(caught.value)
+    assert "Layers that int8 changes most: conv0 (30.0%), conv1 (29.0%), conv2 (28.0%)." in str(caught.value)
 
 
 def test_loss_at_the_limit_passes(evidence: Evidence) -> None:

@@ -157,3 +157,12 @@ def test_predict_without_a_picture_fails(model_path: Path, tmp_path: Path) -> No
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "none.jpg" in done.stderr
+
+
+def test_command_that_needs_more_than_predict_says_what_to_install(tmp_path: Path) -> None:
+    block = "import sys\nsys.modules['fsspec'] = None\nfrom trainer.__main__ import main\nmain()"
+    command = [sys.executable, "-c", block, "evaluate", "run", "--store", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "pip install '.[trainer]'" in done.stderr

@@ -15,10 +15,12 @@ from shared.errors import TrainingError
 from shared.guard import Unguarded
 from shared.job import Augmentation
 from tests.unit.trainer.exported import SIZE, Exported, as_batch
-from tests.unit.trainer.pictures import drawn_examples
+from tests.unit.trainer.pictures import coco_truth, drawn_examples
 from trainer.batches import batches_from_memory
+from trainer.dataset import Examples
 from trainer.export import export_forms
 from trainer.gate import check_files
+from trainer.layer_error import layer_errors
 from trainer.model import build_model
 from trainer.outputs import LOGIT_LIFT
 from trainer.predict import Detector
@@ -35,7 +37,7 @@ class Recorder(Unguarded):
         self.steps.append(progress["step"])
 
 
-def training_set() -> TrainingSet:
+def training_set(validation: Examples | None = None) -> TrainingSet:
     examples = drawn_examples(12, side=SIZE)
     recipe = Augmentation()
     return TrainingSet(
@@ -45,8 +47,8 @@ def training_set() -> TrainingSet:
         fingerprint="drawn",
         batches=lambda step: batches_from_memory(examples, batch=4, recipe=recipe, seed=0, first_step=step),
         names=lambda rows: [examples.filenames[row] for row in rows],
-        validation=None,
-        truth={},
+        validation=validation,
+        truth=coco_truth(validation) if validation else {},
     )
 
 
@@ -95,6 +97,14 @@ def test_converted_network_computes_in_int8_alone(int8: bytes) -> None:
         assert len(scales[kernel]) > 1, "one scale a channel"
 
 
+def test_layers_are_compared_with_those_of_the_float_form(exported: Exported, int8: bytes) -> None:
+    errors = layer_errors(exported.forms["float32"], int8, [exported.pictures[0].rgb])
+    calibrated = layer_errors(exported.forms["float32"], exported.forms["int8"], [exported.pictures[0].rgb])
+    assert {entry.tensor for entry in errors} == {entry.tensor for entry in calibrated}
+    assert len(errors) > 20
+    assert all(0 < entry.error < 0.5 for entry in errors)
+
+
 def test_converted_network_passes_the_checks_of_files(exported: Exported, int8: bytes) -> None:
     variables = exported.model.keras_model.variables
     kernels = sum(int(np.prod(variable.shape)) for variable in variables if len(variable.shape) > 1)
@@ -118,12 +128,21 @@ def test_fine_tuning_learns_in_a_copy_and_tells_each_step() -> None:
     before = [value.copy() for value in network.get_weights()]
     guard = Recorder()
     settled = fine_tune(network, training_set(), strategy=make_strategy(1), guard=guard, steps=3, peak_rate=1e-3)
-    assert guard.steps == [0, 1, 2]
+    assert guard.steps == [1, 2, 3]
     for old, new in zip(before, network.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
     fresh = with_rounding(network, observed_ranges(network, [np.zeros((1, SIZE, SIZE, 3), np.uint8)]))
     assert np.abs(settled.get_layer("stem").kernel - fresh.get_layer("stem").kernel).max() > 1e-4
     assert float(settled.get_layer("image_rounded").low) == -1
+
+
+def test_steps_that_gain_nothing_on_the_validation_split_are_not_kept() -> None:
+    keras.utils.set_random_seed(1)
+    network = build_model(2, SIZE, "nano")
+    data = training_set(drawn_examples(4, side=SIZE, seed=2))
+    settled = fine_tune(network, data, strategy=make_strategy(1), guard=Recorder(), steps=2, peak_rate=0.5)
+    start = with_rounding(network, observed_ranges(network, [np.zeros((1, SIZE, SIZE, 3), np.uint8)]))
+    np.testing.assert_array_equal(settled.get_layer("stem").kernel, start.get_layer("stem").kernel)
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
