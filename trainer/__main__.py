@@ -4,6 +4,7 @@ TensorFlow is imported only by what needs it.
 """
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -165,6 +166,8 @@ def _table(metrics: "Mapping[str, Any]") -> str:
 
 def main() -> None:
     """Run the command line; what went wrong is one sentence and an exit code."""
+    # Read when TensorFlow is imported: its remarks would bury the figures, or the gate's word.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         app(prog_name="python -m trainer")
     except PipelineError as error:

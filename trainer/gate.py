@@ -58,7 +58,7 @@ class Evidence:
 
     `classes` were trained. `reference` are Keras's detections on a few pictures and `seen` each form's on the same
     ones. `map50` is each form's on the whole of the gate's split, in [0, 1]; `max_drop` in points. `layers` are those
-    that int8 changes, worst first.
+    that int8 changes, worst first; `is_fine_tuned` says that int8 was made by fine-tuning.
     """
 
     classes: int
@@ -67,6 +67,7 @@ class Evidence:
     map50: Mapping[str, float]
     max_drop: float
     layers: Sequence[LayerError] = ()
+    is_fine_tuned: bool = False
 
 
 def check_files(models: Mapping[str, bytes], kernels: int, expected: ModelDescription) -> list[Check]:
@@ -97,8 +98,12 @@ def check_detections(evidence: Evidence) -> list[Check]:
     return [*checks, _parity(evidence), *(_drop(form, evidence) for form in lossy)]
 
 
-def require(checks: Sequence[Check]) -> None:
+def require(checks: Sequence[Check], report: str | None = None) -> None:
     """Pass, or name every check that failed.
+
+    Args:
+        checks: All that were made.
+        report: Where more is to be seen, if it was written.
 
     Raises:
         ExportError: A check failed; the text says which, what was found, and what to try.
@@ -106,7 +111,8 @@ def require(checks: Sequence[Check]) -> None:
     failed = [check for check in checks if not check.is_ok]
     if failed:
         lines = [f"{check.name}: {check.found}. {check.advice}".rstrip() for check in failed]
-        raise ExportError("the export gate refuses this model:\n" + "\n".join(lines))
+        more = [] if report is None else [f"The report shows more: {report}"]
+        raise ExportError("the export gate refuses this model:\n" + "\n".join([*lines, *more]))
 
 
 def _variables(form: str, tree: Any) -> Check:
@@ -243,16 +249,17 @@ def _drop(form: str, evidence: Evidence) -> Check:
         is_ok=drop <= evidence.max_drop,
         found=f"mAP50 {points[form]:.2f} against {points['float32']:.2f} of float32, "
         f"a loss of {drop:.2f} points, {evidence.max_drop:g} allowed",
-        advice=_drop_advice(form, evidence.layers),
+        advice=_drop_advice(form, evidence),
     )
 
 
-def _drop_advice(form: str, layers: Sequence[LayerError]) -> str:
+def _drop_advice(form: str, evidence: Evidence) -> str:
     """What to try, likeliest first; for int8 the layers where to look."""
     if form != "int8":
         return "Rounding the weights should cost next to nothing: look for weights of extreme size in the float model."
-    worst = ", ".join(f"{layer.tensor} ({layer.error:.1%})" for layer in layers[:_LAYERS_NAMED])
+    worst = ", ".join(f"{layer.tensor} ({layer.error:.1%})" for layer in evidence.layers[:_LAYERS_NAMED])
+    fine_tuning = "" if evidence.is_fine_tuned else "--quantize qat (learns on with int8's rounding in it), "
     return (
-        "Try --quantize qat (learns on with int8's rounding in it), longer training, more varied training pictures, "
-        f"or a larger --max-drop. Layers that int8 changes most: {worst or 'none could be compared'}."
+        f"Try {fine_tuning}longer training, more varied training pictures, or a larger --max-drop. "
+        f"Layers that int8 changes most: {worst or 'none could be compared'}."
     )

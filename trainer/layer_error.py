@@ -1,5 +1,6 @@
 """Float and int8 forms of one network → which layers int8 hurts most; named in the report when int8 loses accuracy."""
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -9,8 +10,9 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from numpy.typing import NDArray
 
 from trainer.description import PIXEL_MEAN, PIXEL_STD
+from trainer.outputs import POSTPROCESS_OP
 
-# The others only move numbers, or come after the network.
+# The others only move numbers.
 _COMPUTING_OPS: Final = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "MUL", "LOGISTIC"})
 
 
@@ -68,7 +70,9 @@ class _Tracer:
         self._interpreter.allocate_tensors()
         details = self._interpreter.get_tensor_details()
         ops = self._interpreter._get_ops_details()  # no public call lists them
-        made = {index for op in ops if op["op_name"] in _COMPUTING_OPS for index in op["outputs"]}
+        # What follows the suppression is in the order of its detections, which two forms need not share.
+        network = itertools.takewhile(lambda op: op["op_name"] != POSTPROCESS_OP.decode(), ops)
+        made = {index for op in network if op["op_name"] in _COMPUTING_OPS for index in op["outputs"]}
         self.tensors = {_layer_of(detail["name"]): detail for detail in details if detail["index"] in made}
 
     def activations(self, picture: NDArray[np.uint8], names: Iterable[str]) -> dict[str, NDArray[np.float64]]:

@@ -87,7 +87,7 @@ def release(request: ReleaseRequest, *, storage: Storage, guard: Guard) -> dict[
     with released.timed("write"):
         released.write(storage)
     logger.info("run_released", extra={"run": request.spec.run, "int8_map50": metrics["int8"]["map50"]})
-    gate.require(released.checks)
+    gate.require(released.checks, storage.url(f"{RunPaths(request.spec.run).root}/report.html"))
     return metrics
 
 
@@ -241,6 +241,7 @@ class _Release:
             map50={form: row["gate"]["map50"] for form, row in metrics.items()},
             max_drop=self._request.spec.max_drop,
             layers=layers,
+            is_fine_tuned=self._model.fine_tuned is not None,
         )
 
     def _illustrate(self, seen: dict[int, Detections], score: float) -> dict[str, bytes]:

@@ -111,6 +111,7 @@ def released_folder(exported: Exported, store: Path) -> Path:
 
 def test_refused_model_is_named_with_figures_and_advice(released: Released) -> None:
     assert re.search(r"(int8|dynamic): accuracy kept: mAP50 \d+\.\d\d against \d+\.\d\d of float32", released.error)
+    assert released.error.endswith(f"The report shows more: {released.folder / 'report.html'}")
     assert re.search(r"Rounding the weights should cost next to nothing|Try --quantize qat", released.error)
 
 
