@@ -1,7 +1,7 @@
 """MediaPipe Tasks, in an environment of its own, loads every form and sees what our detector sees.
 
-`VOC_PEERS_MEDIAPIPE_ENV` names an environment that has mediapipe (else one is made); `VOC_RUN` a folder `runs/<run>` of a
-trained model, for the tests on photographs of the folder `VOC_BCCD` (default `../shared/data/bccd`).
+`VOC_PEERS_MEDIAPIPE_ENV` names an environment that has mediapipe (else one is made); `VOC_RUN` a folder `runs/<run>` of
+a trained model, for the tests on photographs of the folder `VOC_BCCD` (default `../shared/data/bccd`).
 """
 
 import json
