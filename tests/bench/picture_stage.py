@@ -1,15 +1,16 @@
 """The picture stage against what most scripts do and against its floor: `python tests/bench/picture_stage.py`.
 
 Every ratio is of CPU time in one run: the contenders take turns on the same pictures, and of each picture the best of
-its rounds counts. All write the same geometry (letterbox; the square padded with gray) at JPEG quality 95.
-Ends with 1 where a target does not hold.
+its rounds counts. All write the same geometry (letterbox; the square padded with gray) at JPEG quality 95. Pictures are
+made up, with texture; BCCD's own where they are (`VOC_BCCD`). Ends with 1 where a target does not hold.
 """
 
 import io
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from worker.notes import decoder_notes
 
 Row = tuple[str, str, str, bool]
 MAX_PIXELS: Final = 200_000_000
+BCCD: Final = Path(os.environ.get("VOC_BCCD", "../shared/data/bccd")) / "JPEGImages"
 
 
 class Frame(TypedDict):
@@ -48,7 +50,8 @@ CAMERA: Final[Frame] = {"width": 4000, "height": 3000, "pictures": 2, "rounds": 
 class Case:
     """A geometry and its targets; None: nothing is asked, the figure is only printed.
 
-    `missed` names the decision that explains why `times_pil` is not reached.
+    `files` are pictures from disk instead of made-up ones. `missed` names the decision that explains why `times_pil` is
+    not reached.
     """
 
     name: str
@@ -61,6 +64,13 @@ class Case:
     times_pil: float | None = None
     share_of_floor: float | None = None
     missed: str = ""
+    files: tuple[Path, ...] = ()
+
+    def contents(self) -> list[bytes]:
+        """The picture files."""
+        if self.files:
+            return [path.read_bytes() for path in self.files]
+        return [photo(self.width, self.height, seed) for seed in range(self.pictures)]
 
 
 CASES: Final = (
@@ -71,6 +81,15 @@ CASES: Final = (
     Case(name="640x480 -> 320 stretch", size=320, resize="stretch", **SMALL),
     Case(name="1080p -> 320 stretch", size=320, resize="stretch", **HD),
 )
+
+
+def bccd_cases() -> Sequence[Case]:
+    """640x480 photographs from a microscope's camera, where they are on this machine."""
+    files = tuple(sorted(BCCD.glob("*.jpg"))[:: 364 // SMALL["pictures"]])[: SMALL["pictures"]]
+    name = "BCCD, 640x480 -> 320"
+    return [Case(name=name, size=320, times_pil=5.0, share_of_floor=0.8, files=files, **SMALL)] if files else []
+
+
 PSNR_TARGET_DB: Final = 50.0
 # Of lens and demosaicking together; files come out at 1 to 1.7 bits a pixel, as phones write them.
 BLUR_PX: Final = 1.4
@@ -169,8 +188,7 @@ def measure(case: Case) -> list[Row]:
     spec = JobSpec.model_validate({"image_size": case.size, "resize": case.resize})
     totals: dict[str, float] = {}
     qualities, sizes = [], []
-    for seed in range(case.pictures):
-        content = photo(case.width, case.height, seed)
+    for content in case.contents():
         calls = floor_calls(content, spec)
         calls |= {"ours": partial(ours, content, spec), "pil": partial(pil_loop, content, spec), "listen": listen}
         for name, seconds in best_of(calls, case.rounds).items():
@@ -230,7 +248,10 @@ def main() -> int:
     cv2.setNumThreads(1)
     print(f"OpenCV {cv2.__version__}, {cv2.getCPUFeaturesLine()}")
     held = True
-    calls: list[Callable[[], list[Row]]] = [measure_start, *(partial(measure, case) for case in CASES)]
+    calls: list[Callable[[], list[Row]]] = [
+        measure_start,
+        *(partial(measure, case) for case in (*CASES, *bccd_cases())),
+    ]
     for call in calls:
         for what, found, target, holds in call():
             print(f"{what:<44} {found:>9}  {target:<26} {'' if holds else 'MISSED'}".rstrip(), flush=True)

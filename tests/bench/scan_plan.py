@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -43,15 +44,19 @@ XML = (
 )
 
 
+# Where the picture and the XML of pair {0} lie; {1} is one of a hundred folders.
+LAYOUTS = {
+    "devkit": ("JPEGImages/{0:06d}.jpg", "Annotations/{0:06d}.xml"),
+    "one folder": ("{0:06d}.jpg", "{0:06d}.xml"),
+    "side by side in 100 folders": ("{1:03d}/{0:06d}.jpg", "{1:03d}/{0:06d}.xml"),
+    "by unique stem": ("pictures here/{0:06d}.jpg", "boxes/{1:03d}/{0:06d}.xml"),
+}
+
+
 def make_files(root: Path, count: int, layout: str) -> None:
     """`count` files, half of them empty pictures, half XML without content."""
     for index in range(count // 2):
-        image, annotation = {
-            "devkit": ("JPEGImages/{0:06d}.jpg", "Annotations/{0:06d}.xml"),
-            "side by side": ("{1:03d}/{0:06d}.jpg", "{1:03d}/{0:06d}.xml"),
-            "by unique stem": ("pictures here/{0:06d}.jpg", "boxes/{1:03d}/{0:06d}.xml"),
-        }[layout]
-        for name in (image, annotation):
+        for name in LAYOUTS[layout]:
             path = f"{root}/{name.format(index, index % 100)}"
             if index < 100:
                 Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -72,17 +77,18 @@ def scan_once(root: Path) -> Pairing:
     return pair_files(Walk(root, root), lambda _path: ())
 
 
-def scan_and_pair() -> dict[str, float]:
-    """Files a CPU second, by layout; all names are in the kernel's cache, so a quiet machine takes no longer."""
+def scan_and_pair() -> dict[str, tuple[float, float]]:
+    """Files a second by the clock and by CPU time, by layout; all names are in the kernel's cache."""
     rates = {}
-    for layout in ("devkit", "side by side", "by unique stem"):
+    for layout in LAYOUTS:
         with tempfile.TemporaryDirectory() as folder:
             root = Path(folder)
             make_files(root, FILES, layout)
             pairs = len(scan_once(root).pairs)
             if pairs != FILES // 2:
                 raise SystemExit(f"{layout}: {pairs} pairs of {FILES // 2}")
-            rates[layout] = FILES / best_of(3, partial(scan_once, root))
+            scan = partial(scan_once, root)
+            rates[layout] = (FILES / best_of(5, scan, time.perf_counter), FILES / best_of(3, scan))
     return rates
 
 
@@ -155,13 +161,13 @@ def peak_mb() -> float:
     return peak / (1e6 if sys.platform == "darwin" else 1e3)
 
 
-PARTS = {"scan": scan_and_pair, "plan": plan_a_million, "read": read_xml}
+PARTS: dict[str, Callable[[], Any]] = {"scan": scan_and_pair, "plan": plan_a_million, "read": read_xml}
 
 
-def run_apart(part: str) -> dict[str, float]:
+def run_apart(part: str) -> dict[str, Any]:
     """The figures of one part, from a process of its own."""
     done = subprocess.run([sys.executable, __file__, part], check=True, capture_output=True, text=True)
-    figures: dict[str, float] = json.loads(done.stdout)
+    figures: dict[str, Any] = json.loads(done.stdout)
     return figures
 
 
@@ -174,8 +180,11 @@ def main() -> int:
         ok = ok and holds is not False
         print(f"{'' if holds is None else 'ok  ' if holds else 'MISS'}\t{text}", flush=True)
 
-    for layout, rate in run_apart("scan").items():
-        line(f"scan + pair {FILES:,} files, {layout}: {rate:,.0f} files/s (floor 50,000)", holds=rate >= 50_000)
+    for layout, (rate, cpu_rate) in run_apart("scan").items():
+        text = (
+            f"scan + pair {FILES:,} files, {layout}: {rate:,.0f} files/s (floor 50,000), {cpu_rate:,.0f} a CPU second"
+        )
+        line(text, holds=rate >= 50_000)
     plan = run_apart("plan")
     line(f"plan + messages of {PAIRS:,} pairs: {plan['cpu_s']:.1f} s CPU (most 60)", holds=plan["cpu_s"] < 60)
     line(f"… of it before the messages {plan['of_it_before_messages_s']:.1f} s; {plan['shards']:.0f} shards,")
