@@ -16,6 +16,11 @@ from producer.lint_csv import lint_rows
 from producer.lint_report import lint_report
 from producer.options import (
     BackgroundOption,
+    ClassesOption,
+    CoordsOption,
+    DifficultOption,
+    ExifOption,
+    IgnoreOption,
     JobName,
     JsonOption,
     RenameOption,
@@ -46,10 +51,14 @@ def lint(
     image_size: SizeOption = 320,
     resize: ResizeOption = "stretch",
     split: SplitOption = "80/10/10",
-    classes: Annotated[str | None, typer.Option(help="As for submit.")] = None,
-    ignore_classes: Annotated[str, typer.Option(help="As for submit.")] = "",
+    seed: Annotated[int, typer.Option(help="Seed of the split.")] = 0,
+    classes: ClassesOption = None,
+    ignore_classes: IgnoreOption = "",
     rename: RenameOption = None,
     unknown: UnknownOption = "error",
+    difficult: DifficultOption = "keep",
+    voc_coords: CoordsOption = "corner",
+    exif: ExifOption = "upright",
     background: BackgroundOption = "none",
     pixels: Annotated[bool, typer.Option("--pixels", help="Let workers open every picture too.")] = False,
     csv: Annotated[Path | None, typer.Option(help="Write every finding into this file.")] = None,
@@ -67,16 +76,21 @@ def lint(
         image_size=image_size,
         resize=resize,
         split=shares(split),
+        seed=seed,
         classes=tuple(words(classes)) if classes is not None else None,
         ignore_classes=tuple(words(ignore_classes)),
         rename=renamed(rename),
         unknown=unknown,
+        difficult=difficult,
+        voc_coords=voc_coords,
+        exif=exif,
         background=background,
         dry=True,
     )
     with Screen(screen_console) as screen:
         linted = lint_folder(dataset, spec=spec, progress=screen.stage, data_root=_root_of(dataset))
     findings = list(linted.findings)
+    pixels = pixels and not linted.findings.of_rank("error")
     if pixels:
         request = Request(dataset=dataset, name=None, spec=spec, run=None)
         how = how_to(read_settings(store), local=False, wait=True, workers=2)
@@ -88,6 +102,7 @@ def lint(
         typer.echo(json.dumps(report.to_dict(), indent=2))
     else:
         out.print(report.render())
+        out.print(report.next_steps(pixels=pixels, listed=csv is not None), highlight=False)
     if any(strict or finding.rank == "error" for finding in findings):
         raise typer.Exit(EXIT_ERROR)
 
