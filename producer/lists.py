@@ -100,9 +100,7 @@ def _resolve(
         flagged = _CLASS_FLAG.match(line)
         stems = [line, image_stem(line), *([image_stem(flagged[1])] if flagged else [])]
         candidates = next((by_stem[stem] for stem in stems if stem in by_stem), [])
-        folder = f"{entry.root}/JPEGImages/".lstrip("/")
-        devkit = [index for index in candidates if images[index].startswith(folder)]
-        chosen = devkit if len(candidates) > 1 and devkit else candidates
+        chosen = _narrowed(images, candidates, line, f"{entry.root}/JPEGImages/".lstrip("/"))
         if len(chosen) == 1:
             found.append(chosen[0])
             continue
@@ -113,6 +111,25 @@ def _resolve(
             Finding(file=entry.path(name), rank=rank, kind=kind, found=f"{line}: {text}", done="line not used")
         )
     return found
+
+
+def _narrowed(images: Sequence[str], candidates: list[int], line: str, devkit_folder: str) -> list[int]:
+    """Of several pictures of one stem those that the line's folders mean (CVAT writes them), else the devkit's."""
+    for is_meant in (
+        lambda image: _is_spelled(image, line),
+        lambda image: image.startswith(devkit_folder),
+    ):
+        meant = [index for index in candidates if is_meant(images[index])]
+        if len(candidates) > 1 and meant:
+            candidates = meant
+    return candidates
+
+
+def _is_spelled(image: str, line: str) -> bool:
+    """Whether one of the two paths, with or without extension, ends with the other."""
+    written = "/" + line.replace("\\", "/").lstrip("/")
+    forms = (f"/{image}", f"/{image.rpartition('.')[0]}")
+    return any(form.endswith(written) or written.endswith(form) for form in forms)
 
 
 def _once(listed: Iterable[int], path: str, images: Sequence[str], findings: Findings) -> list[int]:
