@@ -93,9 +93,7 @@ def test_a_line_that_could_mean_two_pictures_is_not_used() -> None:
     assert [f.found for f in result.findings if f.kind == "list_ambiguous"] == ["a: could mean one/a.jpg, two/a.jpg"]
 
 
-@pytest.mark.parametrize(
-    "line", ["two/a", "two/a.jpg", "JPEGImages/two/a.jpg", "D:\\\\VOC\\\\JPEGImages\\\\two\\\\a.jpg"]
-)
+@pytest.mark.parametrize("line", ["two/a", "two/a.jpg", "JPEGImages/two/a.jpg", "D:\\VOC\\JPEGImages\\two\\a.jpg"])
 def test_folders_in_a_line_tell_pictures_of_one_stem_apart(line: str) -> None:
     images = ["JPEGImages/one/a.jpg", "JPEGImages/two/a.jpg"]
     result = assign(images, [listed(train=[line], val=["one/a"])])
