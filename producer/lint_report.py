@@ -119,7 +119,9 @@ class LintReport:
         errors = sum(count for (rank, _), count in self.kinds.items() if rank == "error")
         go_on = f"next: producer submit {shlex.quote(self.folder)}"
         lines = [f"{_plural(errors, 'finding')} of rank error: a submit would stop" if errors else go_on]
-        more = [] if pixels else ["--pixels opens every picture too"]
+        more = (
+            [] if pixels else ["mended, --pixels opens every picture" if errors else "--pixels opens every picture too"]
+        )
         more += [] if listed or not self.kinds else ["--csv FILE lists every finding"]
         return "\n".join([*lines, *filter(None, ["; ".join(more)])])
 

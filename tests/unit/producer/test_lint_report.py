@@ -82,8 +82,8 @@ def test_the_next_steps_are_those_still_to_do(tmp_path: Path) -> None:
         f"next: producer submit {tmp_path}\n--pixels opens every picture too"
     )
     stopping = finding("a.xml", "class_unknown", 3, "error")
-    assert lint_report(linted, [stopping]).next_steps(pixels=True, listed=True) == (
-        "1 finding of rank error: a submit would stop"
+    assert lint_report(linted, [stopping]).next_steps(pixels=False, listed=True) == (
+        "1 finding of rank error: a submit would stop\nmended, --pixels opens every picture"
     )
 
 
