@@ -119,46 +119,30 @@ def parse_example(record: bytes) -> dict[str, list[Value]]:
 def _build_example_class() -> Any:
     """`tensorflow.Example` as a message class of a private pool."""
     file = descriptor_pb2.FileDescriptorProto(name="voc2tflite/example.proto", package="tensorflow", syntax="proto3")
-    feature = descriptor_pb2.DescriptorProto(name="Feature")
+    feature = file.message_type.add(name="Feature")
     feature.oneof_decl.add(name="kind")
     for kind, (list_name, number, value_type) in _KIND_FIELDS.items():
-        file.message_type.add(name=list_name).field.add(
-            name="value", number=1, type=value_type, label=_Field.LABEL_REPEATED
-        )
-        feature.field.add(
-            name=f"{kind}_list",
-            number=number,
-            type=_Field.TYPE_MESSAGE,
-            type_name=f".tensorflow.{list_name}",
-            label=_Field.LABEL_OPTIONAL,
-            oneof_index=0,
-        )
-    file.message_type.append(feature)
+        values = file.message_type.add(name=list_name)
+        values.field.add(name="value", number=1, type=value_type, label=_Field.LABEL_REPEATED)
+        _add_message(feature, f"{kind}_list", number, list_name, oneof_index=0)
     features = file.message_type.add(name="Features")
     entry = features.nested_type.add(name="FeatureEntry")
     entry.options.map_entry = True
     entry.field.add(name="key", number=1, type=_Field.TYPE_STRING, label=_Field.LABEL_OPTIONAL)
-    entry.field.add(
-        name="value", number=2, type=_Field.TYPE_MESSAGE, type_name=".tensorflow.Feature", label=_Field.LABEL_OPTIONAL
-    )
-    features.field.add(
-        name="feature",
-        number=1,
-        type=_Field.TYPE_MESSAGE,
-        type_name=".tensorflow.Features.FeatureEntry",
-        label=_Field.LABEL_REPEATED,
-    )
-    example = file.message_type.add(name="Example")
-    example.field.add(
-        name="features",
-        number=1,
-        type=_Field.TYPE_MESSAGE,
-        type_name=".tensorflow.Features",
-        label=_Field.LABEL_OPTIONAL,
-    )
+    _add_message(entry, "value", 2, "Feature")
+    _add_message(features, "feature", 1, "Features.FeatureEntry", label=_Field.LABEL_REPEATED)
+    _add_message(file.message_type.add(name="Example"), "features", 1, "Features")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
+
+
+def _add_message(message: Any, name: str, number: int, type_name: str, **options: Any) -> None:
+    """Give `message` a field that holds another message of this file."""
+    options = {"label": _Field.LABEL_OPTIONAL, **options}
+    message.field.add(
+        name=name, number=number, type=_Field.TYPE_MESSAGE, type_name=f".tensorflow.{type_name}", **options
+    )
 
 
 _Example: Final = _build_example_class()

@@ -77,7 +77,14 @@ _FATAL: Final = frozenset({"annotation_unreadable", "image_unreadable"})
 def all_quirks() -> list[Quirk]:
     """Every planted quirk, in the order of their stems."""
     return sorted(
-        (*_annotation_quirks(), *_broken_annotations(), *_image_quirks(), *_turned_images(), *_lonely()),
+        (
+            *_annotation_quirks(),
+            *_encodings_and_names(),
+            *_broken_annotations(),
+            *_image_quirks(),
+            *_turned_images(),
+            *_lonely(),
+        ),
         key=lambda quirk: quirk.stem,
     )
 
@@ -149,6 +156,12 @@ def _annotation_quirks() -> list[Quirk]:
             xml=f"<annotation><size><width>{WIDTH_PX}</width><height>{HEIGHT_PX}</height></size></annotation>",
         ),
         _quirk("names_of_a_moved_folder", xml=_xml(head=windows)),
+    ]
+
+
+def _encodings_and_names() -> list[Quirk]:
+    """Annotations in other encodings than UTF-8, and files of other names than ASCII ones."""
+    return [
         _quirk("encoding_utf16", xml=f'<?xml version="1.0" encoding="utf-16"?>{_xml()}'.encode("utf-16")),
         _quirk("encoding_bom", xml=f"{_HEAD}{_xml()}".encode("utf-8-sig")),
         _quirk(

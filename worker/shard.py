@@ -5,8 +5,9 @@ Each pair of the task ends in exactly one counter of the receipt: written, or qu
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from shared.faults import reached
@@ -14,7 +15,7 @@ from shared.guard import Guard
 from shared.job import Job, PathPair, ShardTask, canonical_json
 from shared.manifest import JobPaths, ShardReceipt
 from shared.storage import Storage
-from worker.prepare import PreparedExample, Quarantine, count_kinds, prepare_example, quarantine, recipe_of
+from worker.prepare import PreparedExample, Quarantine, count_kinds, prepare_example, recipe_of
 from worker.tfrecord import tfrecord
 
 Outcome = PreparedExample | Quarantine
@@ -40,7 +41,6 @@ def write_shard(
     data_root: Path,
     guard: Guard,
     attempt: int,
-    quarantined: Mapping[str, str] | None = None,
     prepare: Prepare | None = None,
 ) -> ShardReceipt:
     """Write one shard, its annotations and, last, its receipt. The same input gives the same bytes.
@@ -52,7 +52,6 @@ def write_shard(
         data_root: Folder that holds the data set; nothing outside it is read.
         guard: Asked after each picture and before the files get their names.
         attempt: Number of this attempt, from 1; it is in the receipt.
-        quarantined: Picture path → reason, of pictures that are not to be opened (again).
         prepare: Makes the outcome of a pair; another process may do it. In this process by default.
 
     Returns:
@@ -63,13 +62,10 @@ def write_shard(
         StopRequested, Cancelled, LeaseLost: From the guard; nothing is left behind then.
     """
     recipe = recipe_of(job, data_root)
-    prepare = prepare or (lambda pair: prepare_example(pair, recipe=recipe))
-    poisoned = quarantined or {}
+    prepare = prepare or partial(prepare_example, recipe=recipe)
     outcomes: list[Outcome] = []
     for done, pair in enumerate(task.pairs, start=1):
-        reason = poisoned.get(pair.image)
-        poison = None if reason is None else quarantine(pair, file=pair.image, kind="image_poison", reason=reason)
-        outcomes.append(poison or prepare(pair))
+        outcomes.append(prepare(pair))
         guard.advance(images=done)
     files = None if job.spec.dry else _make_files(outcomes)
     receipt = _make_receipt(task, outcomes, files, attempt)

@@ -150,13 +150,6 @@ def test_work_that_is_stopped_leaves_no_file(write: Write, store: Storage, at: s
     assert files(store) == []
 
 
-def test_pictures_named_as_poison_are_not_opened(write: Write) -> None:
-    receipt = write(quarantined={"JPEGImages/a.jpg": "the decoder died on it"})
-    assert (receipt.written, receipt.quarantined) == (2, 3)
-    assert receipt.counters["image_poison"] == 1
-    assert receipt.findings[0].found == "the decoder died on it"
-
-
 def test_outcomes_may_be_made_elsewhere(tmp_path: Path, write: Write, pairs: list[PathPair]) -> None:
     """The seam for the isolated child: the same outcomes give the same receipt."""
     recipe = recipe_of(make_job(*pairs)[0], tmp_path)
