@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import re
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +75,7 @@ def submit(
         request.dataset, spec=request.spec, job=name, progress=progress, data_root=data_root, strict=request.strict
     )
     digest = request_digest(request, planned.fingerprint)
-    known = _known(storage, name, digest)
+    known = _known(request, planned, name=name, digest=digest, storage=storage)
     if known is not None:
         return Admission(job=known, outcome="known", planned=planned)
     job = _admit(request, planned, name=name, folder=folder, digest=digest, storage=storage)
@@ -122,7 +123,7 @@ def request_digest(request: Request, fingerprint: str) -> str:
     return hashlib.sha256(canonical_json(asked).encode()).hexdigest()
 
 
-def _known(storage: Storage, name: str, digest: str) -> Job | None:
+def _known(request: Request, planned: PlannedJob, *, name: str, digest: str, storage: Storage) -> Job | None:
     """The job `name` if it is there and was the same request.
 
     Raises:
@@ -131,12 +132,22 @@ def _known(storage: Storage, name: str, digest: str) -> Job | None:
     if not storage.exists(JobPaths(name).job):
         return None
     job = load_job(storage, name)
-    if job.request_digest != digest:
+    if job.request_digest != digest and not _asks_the_same(request, planned, job):
         raise PlanError(
             f"job {name!r} exists with other pictures or options and is never overwritten: "
             f"choose another --job (shards that did not change are reused), or remove it with `producer rm {name}`"
         )
     return job
+
+
+def _asks_the_same(request: Request, planned: PlannedJob, job: Job) -> bool:
+    """Whether `job` is of another version that had fewer options, and `request` leaves the new ones as they are."""
+    run = request.run.model_copy(update={"run": job.job, "job": job.job}) if request.run else None
+    if (job.spec, job.run, job.labels) != (request.spec, run, planned.labels.names):
+        return False
+    lines = PlanLines(planned.tasks)
+    deque(lines, maxlen=0)
+    return planned.split_plans(lines.digests) == job.splits
 
 
 def _admit(request: Request, planned: PlannedJob, *, name: str, folder: str, digest: str, storage: Storage) -> Job:

@@ -49,6 +49,15 @@ def test_a_job_begun_by_the_first_version_is_finished(upgraded: Cluster) -> None
     assert admit({"run": "upgraded"}, upgraded.storage()).job == "upgraded"
 
 
+def test_the_same_submit_after_an_upgrade_goes_on_with_the_old_job(upgraded: Cluster) -> None:
+    # Of the first version's options; those that came later are left at their defaults.
+    options = ("--job", "upgraded", "--image-size", "64", "--shard-images", "2", "--model", "nano", "--epochs", "1")
+    again = upgraded.producer("submit", str(upgraded.data_root / "golden"), *options)
+    assert "known already" in again.stderr
+    other = upgraded.producer("submit", str(upgraded.data_root / "golden"), *options, "--batch", "4", check=False)
+    assert "never overwritten" in other.stderr
+
+
 @pytest.mark.parametrize(("version", "age"), [(0, "an older"), (2, "a newer")])
 def test_a_job_of_another_version_is_refused_and_the_others_go_on(upgraded: Cluster, version: int, age: str) -> None:
     upgraded.serve()
