@@ -96,6 +96,15 @@ def test_a_service_is_healthy_while_redis_answers_and_unhealthy_without(stack: S
     wait_for(lambda: {health("worker"), health("producer")} == {"healthy"}, within_s=100, what="healthy again")
 
 
+def test_what_is_written_into_the_store_belongs_to_the_user_of_the_host(stack: Stack, small_set: Path) -> None:
+    own = Stack(name=stack.name, folder=stack.folder, environment={"VOC_UID": "4321", "VOC_GID": "4322"})
+    shutil.copytree(small_set, own.photos / "small")
+    own.up("--scale", "worker=1", "worker", "producer")
+    own.submit("/data/small", "--no-train", "--wait")
+    owners = {(path.stat().st_uid, path.stat().st_gid) for path in own.store.rglob("*")}
+    assert owners == {(4321, 4322)}
+
+
 def test_a_store_of_somebody_else_is_refused_with_the_remedy(stack: Stack) -> None:
     docker("run", "--rm", "-u", "0", "-v", f"{stack.store}:/out", "redis:7-bookworm", "chown", "4242:4242", "/out")
     text = stack.compose("up", "--no-build", "prepare")

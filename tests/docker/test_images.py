@@ -4,6 +4,7 @@ import json
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,3 +65,22 @@ def test_a_change_of_code_is_an_image_within_20_seconds(service: str, trainer_bu
     seconds = time.monotonic() - began
     print(f"\n{service} after a change of shared/: {seconds:.1f} s")
     assert seconds <= 20
+
+
+def test_the_gpu_override_changes_packages_and_devices_only() -> None:
+    def trainer(*files: str) -> dict[str, Any]:
+        names = [word for name in files for word in ("-f", str(ROOT / name))]
+        service: dict[str, Any] = json.loads(docker("compose", *names, "config", "--format", "json"))["services"][
+            "trainer"
+        ]
+        return service
+
+    plain, gpu = trainer("docker-compose.yml"), trainer("docker-compose.yml", "docker-compose.gpu.yml")
+    assert gpu["build"]["args"].pop("REQUIREMENTS") == "trainer-gpu"
+    assert gpu["build"] == plain["build"]
+    devices = gpu["deploy"]["resources"]["reservations"]["devices"]
+    assert [(device["driver"], device["capabilities"]) for device in devices] == [("nvidia", ["gpu"])]
+    assert {name for name in gpu if gpu[name] != plain.get(name)} == {"image", "environment", "deploy"}
+    locked = (ROOT / "requirements/trainer-gpu.txt").read_text()
+    assert "\nnvidia-cudnn-cu12==" in locked
+    assert "\ntensorflow==" in locked

@@ -31,7 +31,9 @@ def test_a_trainer_killed_mid_epoch_resumes_and_leaves_one_run(
 
 def test_the_demo_makes_its_own_photos_and_ends_with_a_model_on_the_host(stack: Stack, trainer_built: None) -> None:
     # As it is: with fewer minutes than the default the export gate may rightly refuse the model.
-    stack.compose("--profile", "demo", "run", "--rm", "-T", "demo", timeout_s=3000)
+    stack.compose("--profile", "demo", "up", "-d", "--no-build", timeout_s=600)
     run = stack.store / "runs/demo"
+    wait_for(lambda: any((run / name).exists() for name in ("run.json", "failed.json")), within_s=2400, what="the end")
+    assert not (run / "failed.json").exists(), (run / "failed.json").read_text()
     assert (run / "model_int8.tflite").read_bytes()[4:8] == b"TFL3"
     assert set(json.loads((run / "metrics.json").read_text())) >= {"float32", "float16", "dynamic", "int8"}
