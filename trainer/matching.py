@@ -27,10 +27,12 @@ class TruthBoxes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Precision over recall of one class, and its highest F1 with the score where it lies."""
+    """Recall, precision and F1 of one class by falling score, and the highest F1 with the score where it lies."""
 
+    scores: Floats
     recall: NDArray[np.float64]
     precision: NDArray[np.float64]
+    f1: NDArray[np.float64]
     best_f1: float
     best_score: float
 
@@ -99,8 +101,10 @@ def _curve(scores: Floats, hits: NDArray[np.bool_], objects: int) -> Curve:
     f1 = 2 * precision * recall / np.maximum(precision + recall, 1e-12)
     best = int(f1.argmax()) if f1.size else -1
     return Curve(
+        scores=scores[order],
         recall=recall,
         precision=precision,
+        f1=f1,
         best_f1=float(f1[best]) if f1.size else 0.0,
         best_score=float(scores[order][best]) if f1.size else 0.0,
     )

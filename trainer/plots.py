@@ -41,16 +41,20 @@ def training_curves(history: Sequence[Mapping[str, float | None]]) -> bytes:
 
 
 def precision_recall(curves: Mapping[str, Curve], title: str) -> bytes:
-    """One line a class at IoU 0.5, with its best F1 in the legend."""
-    figure = Figure(figsize=(5.2, 4.2), layout="constrained")
-    axis = figure.subplots()
+    """Precision over recall and F1 over the score, one line a class at IoU 0.5; the best F1 in the legend."""
+    figure = Figure(figsize=(9, 4.0), layout="constrained")
+    recall_axis, score_axis = figure.subplots(1, 2)
     for index, (name, curve) in enumerate(curves.items()):
         label = f"{name}: F1 {curve.best_f1:.2f} at {curve.best_score:.2f}"
-        axis.plot(curve.recall, curve.precision, color=_COLOURS[index % len(_COLOURS)], label=label)
-    axis.set(title=title, xlabel="recall", ylabel="precision", xlim=(0, 1.01), ylim=(0, 1.01))
-    axis.grid(alpha=0.3)
+        colour = _COLOURS[index % len(_COLOURS)]
+        recall_axis.plot(curve.recall, curve.precision, color=colour, label=label)
+        score_axis.plot(curve.scores, curve.f1, color=colour)
+    recall_axis.set(title=title, xlabel="recall", ylabel="precision", xlim=(0, 1.01), ylim=(0, 1.01))
+    score_axis.set(title="F1 by least score", xlabel="least score", ylabel="F1", xlim=(0, 1.01), ylim=(0, 1.01))
+    for axis in (recall_axis, score_axis):
+        axis.grid(alpha=0.3)
     if curves:
-        axis.legend(fontsize=8, loc="lower left")
+        recall_axis.legend(fontsize=8, loc="lower left")
     return _png(figure)
 
 

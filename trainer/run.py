@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import cv2
 import keras
@@ -29,11 +29,13 @@ from trainer.qat import fine_tune
 from trainer.release import ReleaseRequest, release
 from trainer.rerun import Again, export_run
 from trainer.settings import TrainerSettings
-from trainer.strategy import make_strategy
+from trainer.strategy import gains_by_precision, make_strategy
 from trainer.train import Trained, train
 from trainer.training_set import load_training_set
 
 logger = logging.getLogger(__name__)
+
+_PRECISION_HINT: Final = "no GPU, and no bfloat16 units in this CPU: float32 is faster here"
 
 
 def run(request: RunSpec, *, storage: Storage, settings: TrainerSettings, guard: Guard) -> None:
@@ -97,6 +99,8 @@ def _train_and_release(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The metrics, and what `run.json` says of the training."""
     strategy = make_strategy(settings.replicas or 1)
+    if not gains_by_precision(request.precision):
+        logger.warning("precision_gains_nothing", extra={"precision": request.precision, "hint": _PRECISION_HINT})
     read_s = time.monotonic()
     batch = request.batch * strategy.num_replicas_in_sync
     dataset = load_training_set(request, manifest, storage=storage, batch=batch, cache_mb=settings.cache_mb)

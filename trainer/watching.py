@@ -25,6 +25,9 @@ from trainer.plots import jpeg_sheet, training_curves
 # Batches shown: enough to see every kind of change.
 SHOWN_BATCHES: Final = 2
 
+# `results.png` is drawn at every validation, and where there is none (`--final`) every so many epochs.
+DRAWN_EPOCHS: Final = 10
+
 # Validation pictures shown, evenly over the split, and the least score drawn: lower ones are not meant to be looked at.
 SHOWN_PICTURES: Final = 8
 LEAST_SHOWN_SCORE: Final = 0.3
@@ -57,9 +60,10 @@ class Watching:
         self._show("validation", validation_sheet(examples, seen, self._labels), step=step)
 
     def note_epoch(self, rows: Sequence[EpochRow]) -> None:
-        """Write all epochs to `results.csv` and the last to TensorBoard; `results.png` where it was validated."""
+        """Write all epochs to `results.csv` and the last to TensorBoard; `results.png` now and then."""
         self._storage.write(f"{self._root}/results.csv", results_csv(rows))
-        if rows[-1].val_map is not None:  # drawing takes 0.3 s, as long as a step
+        # Drawing takes 0.3 s, as long as a step.
+        if rows[-1].val_map is not None or rows[-1].epoch % DRAWN_EPOCHS == 0:
             history = [{key: value for key, value in row.model_dump().items() if value is not None} for row in rows]
             self._storage.write(f"{self._root}/results.png", training_curves(history))
         if self._writer is None:
