@@ -140,7 +140,7 @@ def status_command(
         rows = [status.as_json() for status in statuses]
         typer.echo(json.dumps(rows[0] if job else rows, indent=2))
     elif job:
-        out.print(texts.status_text(statuses[0]), highlight=False)
+        out.print(texts.status_text(statuses[0]), highlight=False, soft_wrap=True)
     else:
         out.print(texts.jobs_table(statuses))
 

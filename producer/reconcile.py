@@ -20,6 +20,7 @@ from shared import faults
 from shared.broker import SHARD_QUEUE, Broker
 from shared.errors import BrokerError, FormatError, PipelineError, PlanError, ShardError, StorageError, VersionError
 from shared.job import canonical_json
+from shared.lease import RENEW_MOST_S
 from shared.ledger import UNREACHABLE, Ledger, UnderWay, job_scope
 from shared.manifest import JobPaths, ShardReceipt, check_shard, read_receipt
 from shared.storage import Storage
@@ -97,8 +98,8 @@ class Reconciler:
         elif is_wiped or self._run_id not in (None, run_id):
             logger.warning("redis_lost", extra={"wiped": is_wiped})
             # Holders renew every third of a lease: after that all that live are known again. After a wipe a holder
-            # may also have to reconnect first, so it gets the whole lease.
-            wait_s = self._settings.lease_s if is_wiped else self._settings.lease_s / 3 + 1
+            # may also have to reconnect first: it gets the whole lease, and trainers what they renew by.
+            wait_s = max(self._settings.lease_s, RENEW_MOST_S + 1) if is_wiped else self._settings.lease_s / 3 + 1
             self._wait_until = time.monotonic() + wait_s
             self._listed_at = float("-inf")
             self.ledger.set_generation(self._token)

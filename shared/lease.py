@@ -13,12 +13,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from shared.errors import Cancelled, LeaseLost, StopRequested
 from shared.ledger import UNREACHABLE, ClaimOutcome, Ledger, RenewOutcome, Unit
 
 logger = logging.getLogger(__name__)
+
+# No holder renews less often, however long its lease: after a wipe of Redis all that live are known again within this.
+RENEW_MOST_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +107,7 @@ class Lease:
         self._outcome = self._ledger.renew(self._unit, self.token, lease_s=self._terms.lease_s, holder=self._holder())
 
     def _keep(self) -> None:
-        while not self._ended.wait(self._terms.lease_s / 3):
+        while not self._ended.wait(min(self._terms.lease_s / 3, RENEW_MOST_S)):
             if time.monotonic() - self._advanced_at > self._terms.stall_s:
                 logger.error("work_stands_still", extra={"unit": self._unit.name, "limit_s": self._terms.stall_s})
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -21,6 +21,7 @@ Nothing here grows with the number of pictures: the hashes hold what is under wa
 import json
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any, Final, Literal
@@ -281,8 +282,12 @@ class Ledger:
         return int(self.client.llen(queue))
 
     def queued_ids(self, queue: str) -> set[str]:
-        """The Celery task ids of the messages that wait in `queue`."""
-        return {json.loads(message)["headers"]["id"] for message in self.client.lrange(queue, 0, -1)}
+        """The Celery task ids of the messages that wait in `queue`; what is no message has none."""
+        ids = set()
+        for text in self.client.lrange(queue, 0, -1):
+            with suppress(ValueError, TypeError, KeyError):
+                ids.add(str(json.loads(text)["headers"]["id"]))
+        return ids
 
     def is_reachable(self) -> bool:
         """Whether Redis answers."""

@@ -165,7 +165,7 @@ class Cluster:
         storage = self.storage()
         return job_status(storage, self.broker.ledger(), load_job(storage, job), 0.1)
 
-    def wait_for(self, job: str, states: tuple[str, ...] = ("DONE",), timeout_s: float = 60) -> JobStatus:
+    def wait_for(self, job: str, states: tuple[str, ...] = ("DONE",), timeout_s: float = 180) -> JobStatus:
         """Wait until the job is in one of `states`."""
         wait_until(lambda: self.state(job) in states, timeout_s, f"{job} is {' or '.join(states)}")
         return self.status(job)
@@ -204,7 +204,7 @@ def wait_until(condition: Callable[[], object], timeout_s: float, what: str) -> 
 
 def wait_for_progress(cluster: Cluster, done: int, job: str = "job") -> float:
     """Wait until more than `done` shards of `job` are done; the seconds it took."""
-    return wait_until(lambda: cluster.status(job).done > done, 30, f"more than {done} shards of {job} are done")
+    return wait_until(lambda: cluster.status(job).done > done, 90, f"more than {done} shards of {job} are done")
 
 
 def children(pid: int) -> list[int]:
@@ -212,6 +212,24 @@ def children(pid: int) -> list[int]:
     with suppress(psutil.NoSuchProcess):
         return [child.pid for child in psutil.Process(pid).children()]
     return []
+
+
+def hostile_messages(line: dict[str, Any]) -> list[object]:
+    """What a worker must refuse, made of a line of a plan."""
+    first = line["pairs"][0]
+    return [
+        {**line, "job": "other"},
+        {**line, "job": "../job"},
+        {**line, "index": 9, "count": 10},
+        {**line, "index": 10**12, "count": 10**12 + 1},
+        {**line, "pairs": [{**first, "image": "../../etc/passwd"}]},
+        {**line, "pairs": [{**first, "image": "/etc/passwd"}]},
+        {**line, "pairs": line["pairs"][1:]},
+        {**line, "pairs": "text"},
+        {**line, "surplus": 1},
+        "text",
+        None,
+    ]
 
 
 def kill_tree(pid: int) -> None:

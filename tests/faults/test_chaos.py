@@ -3,6 +3,7 @@
 `VOC_CHAOS_S` is how long (90 s; `make chaos` 600 s), `VOC_CHAOS_SEED` the seed (by default of the day's time, printed).
 """
 
+import json
 import os
 import random
 import signal
@@ -15,14 +16,16 @@ from pathlib import Path
 
 import psutil
 import pytest
+from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 from producer.feed import send_shard
 from producer.state import JobStatus
+from shared.broker import SHARD_QUEUE, SHARD_TASK, celery_app
 from shared.broker import Broker as Sender
 from shared.errors import BrokerError
 from shared.job import ShardTask
-from tests.cluster import Cluster, assert_common_outcome, children, kill_tree, wait_until
+from tests.cluster import Cluster, assert_common_outcome, children, hostile_messages, kill_tree, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 DURATION_S = float(os.environ.get("VOC_CHAOS_S", "90"))
@@ -56,6 +59,8 @@ class Chaos:
             self.lose_volume,
             self.cut_connections,
             self.double_messages,
+            self.send_hostile_messages,
+            self.cancel_and_retry,
             self.submit,
         ]
 
@@ -63,7 +68,7 @@ class Chaos:
         """Throw the dice once."""
         deed = self.dice.choice(self.deeds())
         self.counts[deed.__name__] += 1
-        with suppress(RedisError, BrokerError, psutil.NoSuchProcess, ProcessLookupError):
+        with suppress(RedisError, OperationalError, BrokerError, psutil.NoSuchProcess, ProcessLookupError):
             deed()
         self.restart_the_dead()
         time.sleep(self.dice.uniform(*PAUSES_S))
@@ -125,6 +130,19 @@ class Chaos:
             send_shard(
                 Sender(self.cluster.broker.url), self.cluster.broker.ledger(), ShardTask.model_validate_json(line)
             )
+
+    def send_hostile_messages(self) -> None:
+        job = self.dice.choice(self.jobs)
+        app = celery_app("hostile", self.cluster.broker.url, SHARD_QUEUE)
+        line = json.loads(next(self.cluster.storage().lines(f"jobs/{job}/plan.jsonl")))
+        for message in hostile_messages(line):
+            app.send_task(SHARD_TASK, args=[message], queue=SHARD_QUEUE, retry=False)
+
+    def cancel_and_retry(self) -> None:
+        job = self.dice.choice(self.jobs)
+        self.cluster.producer("cancel", job)
+        time.sleep(self.dice.uniform(0, 2))
+        self.cluster.producer("retry", job)
 
     def submit(self) -> None:
         job = f"job-{len(self.jobs)}"

@@ -3,18 +3,25 @@
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from producer.feed import send_shard
 from producer.state import JobStatus
+from shared.broker import SHARD_QUEUE
+from shared.broker import Broker as Sender
+from shared.job import ShardTask
 from shared.manifest import JobPaths, read_receipt
 from tests.cluster import Cluster, assert_common_outcome, children, wait_until
 from tests.faults.conftest import LEASE_S
 
 pytestmark = pytest.mark.faults
 Tell = Callable[[str, JobStatus], None]
+# Instead of the 30 s of FAULTS' 35 s.
+LOST_AFTER_S = 5.0
 
 
 def submit(cluster: Cluster, folder: Path, job: str = "job", shard_images: int = 4) -> None:
@@ -29,7 +36,9 @@ def frozen_child(cluster: Cluster, point: str) -> Path:
 
 
 @pytest.mark.parametrize("who", ["child", "parent"])
-def test_killed_worker_is_replaced_within_its_lease(cluster: Cluster, small_voc: Path, tell: Tell, who: str) -> None:
+def test_killed_worker_is_replaced_within_its_lease(
+    cluster: Cluster, small_voc: Path, tell: Tell, import_s: float, who: str
+) -> None:
     cluster.serve()
     submit(cluster, small_voc)
     victim = cluster.worker(name="victim", VOC_FAULT="poison:loop:shapes")  # works for ever on its first picture
@@ -42,26 +51,36 @@ def test_killed_worker_is_replaced_within_its_lease(cluster: Cluster, small_voc:
         os.kill(pid, signal.SIGKILL)
     victim.kill()
     storage = cluster.storage()
-    wait_until(lambda: read_receipt(storage, "job", shard), LEASE_S + 3 + 3, "the heir has done it")
+    wait_until(lambda: read_receipt(storage, "job", shard), 60, "the heir has done it")
     took = time.monotonic() - killed_at
-    assert took < LEASE_S + 3 + 2, took
+    # A second attempt works in a child of its own: its start is the machine's time, not ours.
+    assert took < LEASE_S + 3 + 2 * import_s, took
     tell(f"killed the {who}, done again after {took:.1f} s", cluster.wait_for("job"))
     assert_common_outcome(cluster, "job")
 
 
 def test_message_lost_between_broker_and_worker_is_sent_again(cluster: Cluster, small_voc: Path, tell: Tell) -> None:
-    cluster.serve(VOC_LOST_AFTER_S="5")
-    victim = cluster.worker(name="victim")
-    wait_until(lambda: cluster.broker.ledger().workers(), 30, "the worker is there")
-    os.kill(victim.pid, signal.SIGSTOP)  # in BRPOP: Redis hands the next message to a process that never wakes
     submit(cluster, small_voc, shard_images=256)
-    time.sleep(2)
+    line = next(cluster.storage().lines(JobPaths("job").plan))
+    ledger, task = cluster.broker.ledger(), ShardTask.model_validate_json(line)
+    victim = cluster.worker(name="victim")
+    wait_until(ledger.workers, 60, "the worker is there")
+    wait_until(lambda: ledger.client.info("clients")["blocked_clients"], 60, "it waits in BRPOP")
+    os.kill(victim.pid, signal.SIGSTOP)
+    # Redis hands the message to a process that never wakes; a BRPOP of 1 s may just have ended, then there is another.
+    send_shard(Sender(cluster.broker.url), ledger, task)
+    popped = ledger.queue_length(SHARD_QUEUE) == 0
     for pid in [*children(victim.pid), victim.pid]:
         os.kill(pid, signal.SIGKILL)
+    assert popped, "the message was not in the gap: Redis still has it"
+    sent_at = time.monotonic()
+    cluster.serve(VOC_LOST_AFTER_S=str(LOST_AFTER_S))
+    wait_until(lambda: cluster.events("serve", "hint_lost"), LOST_AFTER_S + 5, "the loss is noticed")
+    took = time.monotonic() - sent_at
     cluster.worker(name="heir")
-    status = cluster.wait_for("job", timeout_s=40)
+    status = cluster.wait_for("job")
     assert_common_outcome(cluster, "job")
-    tell(f"{len(cluster.events('serve', 'hint_lost'))} messages lost in the BRPOP gap", status)
+    tell(f"a message lost in the BRPOP gap, sent again after {took:.1f} s (limit {LOST_AFTER_S:.0f} + 5)", status)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +115,10 @@ def test_worker_frozen_past_its_lease_publishes_the_same_bytes(cluster: Cluster,
     time.sleep(3)
     after = assert_common_outcome(cluster, "job")
     assert before == after
-    tell(f"froze {len(pids)} processes past their lease", status)
+    written = Counter(line["shard"] for name in ("frozen", "heir") for line in cluster.events(name, "shard_written"))
+    assert max(written.values()) <= 2
+    twice = sum(count == 2 for count in written.values())
+    tell(f"froze {len(pids)} processes past their lease, {twice} shards published twice with the same bytes", status)
 
 
 @pytest.mark.parametrize("how", ["segv", "memory", "loop"])
@@ -106,7 +128,7 @@ def test_poison_picture_is_named_and_the_others_are_written(
     cluster.serve()
     worker = cluster.worker(VOC_FAULT=f"poison:{how}:shapes_00007", VOC_STALL_S="4", slots=2)
     submit(cluster, small_voc)
-    status = cluster.wait_for("job", timeout_s=90)
+    status = cluster.wait_for("job")
     manifest = assert_common_outcome(cluster, "job")
     assert manifest.counters["quarantined"] == 1
     assert "shapes_00007" in cluster.storage().read(JobPaths("job").lint).decode()
@@ -116,6 +138,7 @@ def test_poison_picture_is_named_and_the_others_are_written(
 
 
 def test_picture_that_kills_its_parent_fails_its_shard_only(cluster: Cluster, small_voc: Path, tell: Tell) -> None:
+    cluster.settings["VOC_LEASE_S"] = "1.5"
     cluster.serve()
     submit(cluster, small_voc)
     armed = {"VOC_FAULT": "poison:parent:shapes_00007"}
@@ -127,7 +150,7 @@ def test_picture_that_kills_its_parent_fails_its_shard_only(cluster: Cluster, sm
             worker = cluster.worker(slots=2, **armed)
         return cluster.state("job") in ("DONE", "FAILED")
 
-    wait_until(again, 120, "the job has an end")
+    wait_until(again, 200, "the job has an end")
     status = cluster.status("job")
     assert status.done == status.shards - 1
     assert len(status.failures) == 1

@@ -5,7 +5,8 @@ import os
 import signal
 from pathlib import Path
 
-from tests.cluster import Cluster, assert_common_outcome, children, wait_until
+from shared.broker import SHARD_QUEUE, SHARD_TASK, celery_app
+from tests.cluster import Cluster, assert_common_outcome, children, hostile_messages, wait_until
 
 
 def submit(cluster: Cluster, folder: Path, job: str = "job", *options: str) -> None:
@@ -53,28 +54,14 @@ def test_killed_child_and_killed_parent_cost_a_lease_and_nothing_else(cluster: C
 
 
 def test_message_that_is_not_of_the_plan_is_refused_and_the_worker_goes_on(cluster: Cluster, small_voc: Path) -> None:
-    from shared.broker import SHARD_QUEUE, SHARD_TASK, celery_app
-
     cluster.settings["VOC_LEASE_S"] = "2"
     submit(cluster, small_voc)
-    line = json.loads(next(cluster.storage().lines("jobs/job/plan.jsonl")))
-    first = line["pairs"][0]
-    hostile = [
-        {**line, "job": "other"},
-        {**line, "job": "../job"},
-        {**line, "index": 9, "count": 10},
-        {**line, "pairs": [{**first, "image": "../../etc/passwd"}]},
-        {**line, "pairs": [{**first, "image": "/etc/passwd"}]},
-        {**line, "pairs": line["pairs"][1:]},
-        {**line, "surplus": 1},
-        "text",
-        None,
-    ]
+    messages = hostile_messages(json.loads(next(cluster.storage().lines("jobs/job/plan.jsonl"))))
     app = celery_app("hostile", cluster.broker.url, SHARD_QUEUE)
-    for message in hostile:
+    for message in messages:
         app.send_task(SHARD_TASK, args=[message], queue=SHARD_QUEUE)
     cluster.worker()
     cluster.serve()
     cluster.wait_for("job")
     assert_common_outcome(cluster, "job")
-    assert len(cluster.events("worker", "message_refused")) == len(hostile)
+    assert len(cluster.events("worker", "message_refused")) == len(messages)

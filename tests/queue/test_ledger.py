@@ -140,3 +140,10 @@ def test_work_that_stands_still_ends_its_process(broker: Broker) -> None:
         "with lease.renewed():\n    time.sleep(20)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=15).returncode == -9
+
+
+def test_what_is_no_message_in_a_queue_has_no_id(broker: Broker) -> None:
+    ledger = broker.ledger()
+    for text in ("garbage", "[]", "7", "{}", '{"headers": null}', '{"headers": {"id": "job/shard"}}'):
+        ledger.client.lpush("shards", text)
+    assert ledger.queued_ids("shards") == {"job/shard"}
