@@ -18,8 +18,9 @@ from tests.cluster import Cluster, assert_common_outcome, wait_for_progress, wai
 pytestmark = pytest.mark.faults
 Tell = Callable[[str, JobStatus], None]
 OPTIONS = ("--job", "job", "--no-train", "--shard-images", "4")
-# Five attempts at every shard, four of them in a child of its own: a few shards say as much as many.
+# Every attempt but the first is made in a child of its own: a few shards and attempts say as much as many.
 FEW = ("--job", "job", "--no-train", "--shard-images", "10")
+FEW_ATTEMPTS = "3"
 
 
 @pytest.mark.parametrize("point", ["submit:after_plan", "submit:after_job"])
@@ -103,6 +104,7 @@ def mounted(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
 def test_read_only_store_fails_with_that_reason_and_retry_succeeds(
     cluster: Cluster, mounted: Path, small_voc: Path, tell: Tell
 ) -> None:
+    cluster.settings["VOC_ATTEMPTS"] = FEW_ATTEMPTS
     cluster.producer("submit", str(small_voc), *FEW)
     mount("-o", "remount,bind,ro", str(cluster.store))
     cluster.serve()
@@ -135,6 +137,7 @@ def test_store_that_vanishes_and_comes_back_only_delays_the_job(
 
 
 def test_full_disk_fails_with_that_reason_and_retry_succeeds(cluster: Cluster, small_voc: Path, tell: Tell) -> None:
+    cluster.settings["VOC_ATTEMPTS"] = FEW_ATTEMPTS
     with small_disk(cluster.store, 8):
         filler = cluster.store / "filler"
         cluster.producer("submit", str(small_voc), *FEW)
@@ -156,6 +159,7 @@ def test_full_disk_fails_with_that_reason_and_retry_succeeds(cluster: Cluster, s
 def test_absent_data_root_fails_with_that_reason_and_retry_succeeds(
     cluster: Cluster, copied_voc: Callable[[], Path], tell: Tell
 ) -> None:
+    cluster.settings["VOC_ATTEMPTS"] = FEW_ATTEMPTS
     folder = copied_voc()
     cluster.data_root = folder.parent
     cluster.producer("submit", str(folder), *FEW)
@@ -188,7 +192,7 @@ def test_unreadable_pairs_are_quarantined_and_named(
     cluster: Cluster, copied_voc: Callable[[], Path], tell: Tell
 ) -> None:
     folder = copied_voc()
-    cluster.data_root = folder.parent
+    cluster.data_root = folder
     pictures = sorted((folder / "JPEGImages").iterdir())
     pictures[0].write_bytes(pictures[0].read_bytes()[:500])
     pictures[1].write_bytes(b"no picture at all")
