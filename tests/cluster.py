@@ -183,9 +183,13 @@ class Cluster:
             process.wait()
 
     def log(self, name: str) -> list[dict[str, Any]]:
-        """The JSON lines that a process has logged."""
-        lines = (self.store.parent / f"{name}.log").read_text(errors="replace").splitlines()
+        """The whole JSON lines that a process has logged; one that is being written is not looked at yet."""
+        lines = self.text(name).rpartition("\n")[0].splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
+
+    def text(self, name: str) -> str:
+        """All that a process has written to its log."""
+        return (self.store.parent / f"{name}.log").read_text(errors="replace")
 
     def events(self, name: str, event: str) -> list[dict[str, Any]]:
         """The log lines of one event."""

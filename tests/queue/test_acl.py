@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import redis
 from redis.exceptions import NoPermissionError
@@ -16,7 +17,7 @@ from shared.acl import USERS
 from shared.broker import RUN_QUEUE, SHARD_QUEUE, celery_app
 from shared.lease import Lease, LeaseTerms
 from shared.ledger import RUN_UNIT, Ledger, Unit, connect, run_scope
-from tests.cluster import Cluster, GuardedBroker, assert_common_outcome
+from tests.cluster import Cluster, GuardedBroker, assert_common_outcome, wait_until
 
 
 @pytest.fixture
@@ -48,6 +49,24 @@ def test_job_needs_no_more_than_the_rights_given(
     for command in ("cancel", "retry", "rm"):
         cluster.producer(command, "job", *(["--yes"] if command == "rm" else []))
     assert guarded.denied() == []
+
+
+def test_passwords_are_in_no_log_and_no_command_line(
+    guarded: GuardedBroker, guarded_cluster: Cluster, small_voc: Path
+) -> None:
+    cluster = guarded_cluster
+    cluster.serve()
+    cluster.worker()
+    cluster.producer("submit", str(small_voc), "--job", "job", "--no-train")
+    cluster.wait_for("job")
+    commands = " ".join(word for process in cluster.processes for word in psutil.Process(process.pid).cmdline())
+    guarded.kill()
+    wait_until(lambda: cluster.events("serve", "redis_unreachable"), 60, "the service complains")
+    wait_until(lambda: "onnection" in cluster.text("worker"), 60, "the worker complains")
+    told = cluster.producer("doctor", "--json", check=False)
+    texts = [commands, cluster.text("serve"), cluster.text("worker"), told.stdout, told.stderr]
+    passwords = [(guarded.folder / f"secrets/{user}_password").read_text() for user in USERS]
+    assert not [password for password in passwords if any(password in text for text in texts)]
 
 
 @pytest.mark.parametrize("user", [user for user in USERS if user != "default"])
