@@ -1,6 +1,7 @@
 """Named points at which a test can kill this process: `VOC_FAULT=shard:after_rename` or `…@/path/of/marker`.
 
 With a marker the fault fires once in all processes together: the one that creates the marker file dies.
+`VOC_FAULT=freeze/shard:before_rename` stops the process there instead (SIGSTOP), until somebody continues it.
 `VOC_FAULT=poison:<how>:<part of a picture's path>` makes a picture a poison for whoever opens it.
 """
 
@@ -8,7 +9,7 @@ import os
 import signal
 from typing import Final
 
-_armed: dict[str, str | None] = {}
+_armed: dict[str, tuple[signal.Signals, str | None]] = {}
 _poisons: dict[str, str] = {}
 
 POISONS: Final = frozenset({"segv", "memory", "loop", "parent"})
@@ -30,7 +31,7 @@ POINTS: Final = frozenset(
 
 
 def arm(faults: str) -> None:
-    """Arm the points named in `faults` (comma separated, each `point` or `point@marker`); empty arms nothing.
+    """Arm the points named in `faults` (comma separated, `[freeze/]point[@marker]`); empty arms nothing.
 
     Raises:
         ValueError: A point has no such name.
@@ -42,23 +43,24 @@ def arm(faults: str) -> None:
                 raise ValueError(f"no poison {how!r}; there are {sorted(POISONS)}")
             _poisons[part] = how
             continue
-        name, _, marker = fault.partition("@")
+        place, _, marker = fault.partition("@")
+        name = place.removeprefix("freeze/")
         if name not in POINTS:
             raise ValueError(f"no fault point {name!r}; there are {sorted(POINTS)}")
-        _armed[name] = marker or None
+        _armed[name] = (signal.SIGKILL if name == place else signal.SIGSTOP, marker or None)
 
 
 def reached(point: str) -> None:
-    """Die here by SIGKILL if `point` is armed."""
+    """Die here, or freeze, if `point` is armed."""
     if point not in _armed:
         return
-    marker = _armed[point]
+    deed, marker = _armed[point]
     if marker is not None:
         try:
             os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), deed)
 
 
 def open_picture(path: str) -> None:
