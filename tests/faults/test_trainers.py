@@ -61,7 +61,7 @@ def test_stopped_then_killed_trainer_is_followed_and_the_run_resumes(
 ) -> None:
     """Rows 9 and 14: asked to stop in training; its heir killed in training; the heir's heir finishes."""
     ledger = sharded.broker.ledger()
-    train(sharded, small_voc, "job", epochs=80)
+    train(sharded, small_voc, "job", epochs=40)
     leaver = sharded.trainer(name="leaver")
     wait_until(lambda: steps_done(sharded, "job"), 300, "the run trains")
     leaver.terminate()
