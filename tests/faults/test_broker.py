@@ -135,7 +135,8 @@ def test_small_job_is_not_starved_by_one_of_100_000_pictures(
 def test_hostile_messages_are_refused_and_the_worker_goes_on(cluster: Cluster, small_voc: Path, tell: Tell) -> None:
     cluster.producer("submit", str(small_voc), "--job", "job", "--no-train", "--shard-images", "4")
     line = json.loads(next(cluster.storage().lines("jobs/job/plan.jsonl")))
-    messages = [*hostile_messages(line), *({**line, "index": value} for value in ("x", 1.5, None, [], -1))]
+    wrong: list[object] = ["x", 1.5, None, [], -1]
+    messages = [*hostile_messages(line), *({**line, "index": value} for value in wrong)]
     worker = cluster.worker()
     wait_until(cluster.broker.ledger().workers, 60, "the worker is there")
     app = celery_app("hostile", cluster.broker.url, SHARD_QUEUE)

@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_status_tells_what_is_done_held_queued_and_failed(cluster: Cluster, unde
         "last_error": "train-00001-of-00008: x: disk full",
     }
     assert status["failures"] == {"train-00002-of-00008": "cannot write /out: No space left on device"}
-    (holder,) = status["holders"]  # type: ignore[misc]
+    (holder,) = cast(list[dict[str, object]], status["holders"])
     assert (holder["shard"], holder["worker"], holder["images"]) == ("train-00003-of-00008", "host-1", 2)
 
 

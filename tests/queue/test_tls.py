@@ -64,10 +64,11 @@ def test_job_is_done_over_tls_with_a_self_signed_certificate(
     cluster: Cluster, small_voc: Path, tls: tuple[str, Path]
 ) -> None:
     url, certificate = tls
-    over_tls = {"VOC_BROKER_URL": f"{url}?ssl_ca_certs={certificate}"}
-    cluster.serve(**over_tls)
-    cluster.worker(**over_tls)
-    cluster.producer("submit", str(small_voc), "--job", "job", "--no-train", "--shard-images", "8", **over_tls)
+    secure = f"{url}?ssl_ca_certs={certificate}"
+    cluster.serve(VOC_BROKER_URL=secure)
+    cluster.worker(VOC_BROKER_URL=secure)
+    options = ("--job", "job", "--no-train", "--shard-images", "8")
+    cluster.producer("submit", str(small_voc), *options, VOC_BROKER_URL=secure)
     cluster.wait_for("job")
     assert_common_outcome(cluster, "job")
 
