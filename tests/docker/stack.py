@@ -23,6 +23,16 @@ def docker(*arguments: str, timeout_s: float = 120) -> str:
     return done.stdout
 
 
+def kill_main_process(container: str) -> None:
+    """Kill what the container's init started: an accident, after which the restart policy holds.
+
+    (`docker kill` is a wish: what it stopped stays down.)
+    """
+    command = ["docker", "exec", container, "sh", "-c", "kill -9 $(cat /proc/1/task/1/children)"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode in (0, 137), done.stderr  # 137: the container ended before this command did
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
     """A project named `name` on the repository's Compose files, its folders in `folder`."""

@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.docker.stack import Stack, assert_common_outcome, docker, wait_for
+from tests.docker.stack import Stack, assert_common_outcome, docker, kill_main_process, wait_for
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
-
-# Kills what the container's init started: an accident, after which the restart policy holds (`docker kill` is a wish).
-KILL = "kill -9 $(cat /proc/1/task/1/children)"
 
 
 def _restarts(container: str) -> int:
@@ -36,7 +33,7 @@ def _finish(stack: Stack, within_s: float = 180) -> None:
 def test_a_killed_worker_is_started_again_and_its_shard_is_done(stack: Stack, medium_set: Path) -> None:
     _begin(stack, medium_set)
     victim = stack.containers("worker")[0]
-    docker("exec", victim, "sh", "-c", KILL)
+    kill_main_process(victim)
     wait_for(lambda: _restarts(victim) == 1, within_s=20, what="a restart")
     _finish(stack)
 
@@ -44,7 +41,7 @@ def test_a_killed_worker_is_started_again_and_its_shard_is_done(stack: Stack, me
 def test_a_killed_redis_is_started_again_and_the_job_goes_on(stack: Stack, medium_set: Path) -> None:
     _begin(stack, medium_set)
     redis = stack.containers("redis")[0]
-    docker("exec", redis, "sh", "-c", KILL)
+    kill_main_process(redis)
     wait_for(lambda: _restarts(redis) == 1, within_s=20, what="a restart")
     _finish(stack)
 
@@ -52,7 +49,7 @@ def test_a_killed_redis_is_started_again_and_the_job_goes_on(stack: Stack, mediu
 def test_a_killed_producer_is_started_again_and_the_job_goes_on(stack: Stack, medium_set: Path) -> None:
     _begin(stack, medium_set)
     producer = stack.containers("producer")[0]
-    docker("exec", producer, "sh", "-c", KILL)
+    kill_main_process(producer)
     wait_for(lambda: _restarts(producer) == 1, within_s=20, what="a restart")
     _finish(stack)
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docker.stack import Stack, docker, wait_for
-from tests.docker.test_breaking import KILL
+from tests.docker.stack import Stack, kill_main_process, wait_for
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(3600)]
 
@@ -21,7 +20,7 @@ def test_a_trainer_killed_mid_epoch_resumes_and_leaves_one_run(
     run = stack.store / "runs/small"
     wait_for(lambda: any(run.glob("checkpoints/*")), within_s=900, what="a checkpoint")
     trainer = stack.containers("trainer")[0]
-    docker("exec", trainer, "sh", "-c", KILL)
+    kill_main_process(trainer)
     wait_for((run / "run.json").exists, within_s=900, what="the finished run")
     events = [line["event"] for line in stack.logs("trainer")]
     assert events.count("training_resumed") == 1
