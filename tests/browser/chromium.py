@@ -102,12 +102,12 @@ def chromium(executable: str, profile: Path) -> Iterator[Page]:
     commands, answers = os.pipe(), os.pipe()
     for descriptor in (commands[0], answers[1]):
         os.set_inheritable(descriptor, True)
-    # The shell puts our descriptors where the browser looks for them.
+    # The shell puts our descriptors where the browser looks for them; `sh` may know descriptors up to 9 only.
     launch = f'exec "$0" "$@" 3<&{commands[0]} 4>&{answers[1]}'
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
     options += ["--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"]
     browser = subprocess.Popen(
-        ["sh", "-c", launch, executable, *options],
+        ["bash", "-c", launch, executable, *options],
         pass_fds=(commands[0], answers[1]),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
