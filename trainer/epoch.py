@@ -13,7 +13,10 @@ from trainer.checkpoint import EpochRow
 from trainer.learner import StepLosses
 
 # Below this share of the time in steps, the input is what a person should look at.
-BUSY_ENOUGH: Final = 0.85
+BUSY_ENOUGH: Final = 0.95
+
+# An input that could give so many times what the steps take keeps them as busy as that (DECISIONS: D-loaders).
+INPUT_AIR: Final = 1.3
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,8 +94,18 @@ def epochs_without_better(rows: Sequence[EpochRow]) -> int:
     return rows[-1].epoch - best_epoch if rows else 0
 
 
-def input_hint(busy: float) -> str | None:
-    """What to do when the input holds the training up, None when it does not."""
+def input_hint(busy: float, images_per_s: float) -> str | None:
+    """By how much the input holds the training up and what to do about it; None when it does not.
+
+    Args:
+        busy: Share of the time that was spent in steps.
+        images_per_s: Of steps and waiting together.
+    """
     if busy >= BUSY_ENOUGH:
         return None
-    return f"{1 - busy:.0%} of the time went into waiting for pictures: more memory to cache them, or faster storage"
+    taken = images_per_s / max(busy, 1e-3)
+    return (
+        f"busy {busy:.2f}, {BUSY_ENOUGH - busy:.2f} below {BUSY_ENOUGH}: the steps could take {taken:.0f} images/s, "
+        f"the input gave {images_per_s:.0f}. Keep decoded pictures in memory (VOC_CACHE_MB), give the trainer "
+        f"{INPUT_AIR * taken / max(images_per_s, 1e-3):.1f} times the cores, or a faster disk for the store"
+    )

@@ -234,7 +234,9 @@ class _Run:
                 self._update(best_map=precision.map, best_epoch=epoch)
         self._update(rows=(*self._progress.rows, row))
         self._watching.note_epoch(self._progress.rows)
-        logger.info("epoch", extra={"run": self._spec.run, **row.model_dump(), "hint": input_hint(row.busy)})
+        logger.info(
+            "epoch", extra={"run": self._spec.run, **row.model_dump(), "hint": input_hint(row.busy, row.images_per_s)}
+        )
 
     def _is_validation(self, epoch: int) -> bool:
         """At the end, and before that as often as `VALIDATION_SHARE` of the time allows."""

@@ -22,7 +22,10 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--images", default=512, type=int, help=f"a multiple of {BATCH}")
     parser.add_argument("--epochs", default=10, type=int)
-    parser.add_argument("--short-epochs", default=3, type=int, help="of rows on which no target hangs")
+    parser.add_argument("--short-epochs", default=3, type=int, help="of the other rows")
+    parser.add_argument(
+        "--whole", nargs="*", default=list(WHOLE), choices=list(ROWS), help="rows measured for all epochs"
+    )
     parser.add_argument("--rounds", default=3, type=int)
     parser.add_argument("--step-ms", default=20.0, type=float, help=f"simulated accelerator, a batch of {BATCH}")
     parser.add_argument("--size", default=224, type=int)
@@ -40,15 +43,20 @@ def arguments() -> argparse.Namespace:
 
 
 def measure(rows: dict[str, Row], work: Work, asked: argparse.Namespace) -> dict[str, list[Took]]:
-    """All rounds of all rows, in turns."""
+    """All rounds of all rows, in turns; interrupted after the first round, what was measured counts."""
     took: dict[str, list[Took]] = {name: [] for name in rows}
-    for number in range(asked.rounds):
-        for name in list(rows) if number % 2 == 0 else list(rows)[::-1]:
-            epochs = asked.epochs if name in WHOLE else min(asked.epochs, asked.short_epochs)
-            own = replace(work, scratch=work.scratch / name, epochs=epochs)
-            took[name].append(rows[name].fit(own, watch=number == 0))
-            last = took[name][-1]
-            print(f"round {number + 1} {name}: {work.pictures / last.epochs_s[-1]:.0f} images/s", flush=True)
+    try:
+        for number in range(asked.rounds):
+            for name in list(rows) if number % 2 == 0 else list(rows)[::-1]:
+                epochs = asked.epochs if name in asked.whole else min(asked.epochs, asked.short_epochs)
+                own = replace(work, scratch=work.scratch / name, epochs=epochs)
+                took[name].append(rows[name].fit(own, watch=number == 0))
+                last = took[name][-1]
+                print(f"round {number + 1} {name}: {work.pictures / last.epochs_s[-1]:.0f} images/s", flush=True)
+    except KeyboardInterrupt:
+        if not all(took.values()):
+            raise
+        print("interrupted")
     return took
 
 
@@ -111,7 +119,7 @@ def main() -> None:
         f"{asked.images} pictures 640x480 → {asked.size} px, augmentation: {asked.augment}, step {asked.step_ms:g} ms"
     )
     print("\n".join([title, f"load before: {load:.2f}", "", *lines, "", sizes(found, work)]))
-    plots.bars(found, title, folder / "loaders.png")
+    plots.bars(found, title, asked.epochs, folder / "loaders.png")
     if {"tfdata-naive", "ours-cached"} <= set(took):
         plots.lanes(took["tfdata-naive"][0], took["ours-cached"][0], work.steps, folder / "lanes.png")
     if asked.json:
