@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from producer.feed import send_shard
@@ -26,6 +27,11 @@ LOST_AFTER_S = 5.0
 
 def submit(cluster: Cluster, folder: Path, job: str = "job", shard_images: int = 4) -> None:
     cluster.producer("submit", str(folder), "--job", job, "--no-train", "--shard-images", str(shard_images))
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process was stopped by a signal and not continued."""
+    return psutil.Process(pid).status() == psutil.STATUS_STOPPED
 
 
 def frozen_child(cluster: Cluster, point: str) -> Path:
@@ -105,7 +111,8 @@ def test_worker_frozen_past_its_lease_publishes_the_same_bytes(cluster: Cluster,
     # The worst moment: it has just been told that the shard is still its own.
     frozen = cluster.worker(name="frozen", VOC_FAULT=f"freeze/shard:before_rename@{marker}")
     submit(cluster, small_voc)
-    wait_until(marker.exists, 60, "a child has stopped")
+    # The marker comes before the signal: a child that we stopped between the two would stop once more when continued.
+    wait_until(lambda: marker.exists() and any(map(is_stopped, children(frozen.pid))), 60, "a child has stopped itself")
     pids = [*children(frozen.pid), frozen.pid]
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
