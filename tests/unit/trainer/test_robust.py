@@ -79,16 +79,11 @@ def test_an_awkward_set_trains(
     learner.restore(start)
     found = examples()
     stream = batches_from_memory(found, batch=8, recipe=Augmentation(mosaic=mosaic), seed=0)
-    losses = [learner.step(batch, rate=2e-3, number=number) for number, batch in zip(range(40), stream, strict=False)]
-    first, last = (np.mean([(step.score, step.box) for step in part], axis=0) for part in (losses[:5], losses[-5:]))
-    if len(found.boxes[0]) == 300:
-        # More objects than the 84 cells of this small network: nothing to be learned, and nothing breaks.
-        assert last[1] > 0
-    elif any(len(boxes) for boxes in found.boxes):
-        assert 0 < last[1] < first[1]
-    else:
-        assert last[1] == 0
-        assert last[0] < first[0]
+    # One batch again and again: others would be easier or harder.
+    batch = next(iter(stream))
+    losses = [learner.step(batch, rate=2e-3, number=number) for number in range(40)]
+    assert losses[-1].score < losses[0].score
+    assert (losses[-1].box > 0) == bool((batch["labels"].numpy() >= 0).any())
     assert all(np.isfinite(values).all() for values in learner.state().values())
 
 
@@ -131,3 +126,17 @@ def test_a_loss_that_is_not_finite_names_the_files_whatever_keeps_the_pictures(
 def _json(truth: dict[str, object]) -> bytes:
 
     return json.dumps(truth).encode()
+
+
+def test_weights_of_a_published_backbone_stay_while_they_are_frozen(
+    fresh: tuple[Learner, dict[str, np.ndarray]],
+) -> None:
+    # No layer of this network has a name of ours: to the learner all of it is a published backbone.
+    learner, start = fresh
+    learner.restore(start)
+    batch = next(iter(batches_from_memory(drawn_examples(8), batch=8, recipe=Augmentation(), seed=0)))
+    learner.step(batch, rate=1e-2, number=0, published_share=0.0)
+    np.testing.assert_array_equal(learner.state()["weights"], start["weights"])
+    learner.step(batch, rate=1e-2, number=1, published_share=0.3)
+    moved = np.abs(learner.state()["weights"] - start["weights"]).max()
+    assert 0 < moved < 2e-2
