@@ -7,6 +7,7 @@ Losing any message, worker, trainer, reconciler or all of Redis costs time, neve
 import logging
 import time
 import uuid
+from dataclasses import replace
 from itertools import islice, repeat
 from typing import Final
 
@@ -97,8 +98,8 @@ class Reconciler:
             self.ledger.set_generation(self._token)  # a first start: nobody can hold anything
         elif is_wiped or self._run_id not in (None, run_id):
             logger.warning("redis_lost", extra={"wiped": is_wiped})
-            # Holders renew every third of a lease: after that all that live are known again. After a wipe a holder
-            # may also have to reconnect first: it gets the whole lease, and trainers what they renew by.
+            # Holders renew every third of a lease: then all that live are known again. After a wipe one may have to
+            # reconnect first: it gets the whole lease, and trainers what they renew by.
             wait_s = max(self._settings.lease_s, RENEW_MOST_S + 1) if is_wiped else self._settings.lease_s / 3 + 1
             self._wait_until = time.monotonic() + wait_s
             self._listed_at = float("-inf")
@@ -206,9 +207,7 @@ class Reconciler:
             if not tracked.is_done(unit):
                 logger.warning("hint_lost", extra={"job": name, "shard": unit})
         queued = {unit: at for unit, at in view.queued.items() if unit not in lost}
-        return UnderWay(
-            queued=queued, leased=view.leased, expired=view.expired, attempts=view.attempts, errors=view.errors
-        )
+        return replace(view, queued=queued)
 
     def _give_up(self, tracked: TrackedJob, view: UnderWay) -> UnderWay:
         """Fail the shards that nobody holds and that were tried too often."""

@@ -13,7 +13,8 @@ from producer.state import JobStatus, load_job
 from shared.broker import SHARD_QUEUE, SHARD_TASK, celery_app
 from shared.broker import Broker as Sender
 from shared.job import ShardTask
-from tests.cluster import Cluster, assert_common_outcome, hostile_messages, wait_for_progress, wait_until
+from tests.cluster import Cluster, assert_common_outcome, wait_for_progress, wait_until
+from tests.hostile import hostile_messages
 from tests.tiny import make_tiny_voc
 
 pytestmark = pytest.mark.faults

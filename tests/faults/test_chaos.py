@@ -25,7 +25,8 @@ from shared.broker import SHARD_QUEUE, SHARD_TASK, celery_app
 from shared.broker import Broker as Sender
 from shared.errors import BrokerError
 from shared.job import ShardTask
-from tests.cluster import Cluster, assert_common_outcome, children, hostile_messages, kill_tree, wait_until
+from tests.cluster import Cluster, assert_common_outcome, children, kill_tree, wait_until
+from tests.hostile import hostile_messages
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 DURATION_S = float(os.environ.get("VOC_CHAOS_S", "90"))

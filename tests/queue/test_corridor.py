@@ -6,7 +6,8 @@ import signal
 from pathlib import Path
 
 from shared.broker import SHARD_QUEUE, SHARD_TASK, celery_app
-from tests.cluster import Cluster, assert_common_outcome, children, hostile_messages, wait_until
+from tests.cluster import Cluster, assert_common_outcome, children, wait_until
+from tests.hostile import hostile_messages
 
 
 def submit(cluster: Cluster, folder: Path, job: str = "job", *options: str) -> None:
