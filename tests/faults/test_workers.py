@@ -108,7 +108,7 @@ def test_death_at_every_step_of_publishing_doubles_nothing(
 @pytest.mark.parametrize(
     ("point", "event", "publishes"),
     [
-        # It has just been told that the shard is still its own; what it wanted to rename is cleared by the time it wakes.
+        # It has just been told that the shard is its own; what it wants to rename is cleared by the time it wakes.
         ("shard:before_rename", "shard_failed", 1),
         ("shard:after_rename", "shard_written", 2),
     ],
