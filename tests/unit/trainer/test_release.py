@@ -153,7 +153,7 @@ def test_report_needs_no_network_and_says_why(released: Released) -> None:
 def test_card_has_its_figures(released: Released) -> None:
     card = (released.folder / "model_card.md").read_text()
     assert "REFUSED" in card
-    assert "| int8 |" in card
+    assert "| int8 (ptq) |" in card
     assert "| Ähre |" in card
     assert "\n\n\n\n" not in card
 
