@@ -101,6 +101,7 @@ def test_batch_and_rate_follow_the_number_of_replicas(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)  # tracing two replicas takes 100 s of a core, four more
 @pytest.mark.parametrize("replicas", [2, 4])
 def test_replicas_of_the_whole_detector_learn_what_one_device_learns(
     replicas: int, monkeypatch: pytest.MonkeyPatch

@@ -65,6 +65,7 @@ def kill_at(child: subprocess.Popen[str], step: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # five processes, each starts TensorFlow
 def test_a_killed_run_resumed_ends_with_the_weights_of_an_unbroken_one(tmp_path: Path) -> None:
     assert steps_of(start(tmp_path / "unbroken")) == list(range(STEPS))
     broken = tmp_path / "broken"
