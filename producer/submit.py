@@ -132,22 +132,29 @@ def _known(request: Request, planned: PlannedJob, *, name: str, digest: str, sto
     if not storage.exists(JobPaths(name).job):
         return None
     job = load_job(storage, name)
-    if job.request_digest != digest and not _asks_the_same(request, planned, job):
+    differing = [] if job.request_digest == digest else _differing(request, planned, job)
+    if differing:
         raise PlanError(
-            f"job {name!r} exists with other pictures or options and is never overwritten: "
+            f"job {name!r} exists with other pictures or options ({', '.join(differing)}) and is never overwritten: "
             f"choose another --job (shards that did not change are reused), or remove it with `producer rm {name}`"
         )
     return job
 
 
-def _asks_the_same(request: Request, planned: PlannedJob, job: Job) -> bool:
-    """Whether `job` is of another version that had fewer options, and `request` leaves the new ones as they are."""
+def _differing(request: Request, planned: PlannedJob, job: Job) -> list[str]:
+    """What `request` asks otherwise than `job`: names of options, or "pictures".
+
+    Nothing where only the digests differ: `job` is of a version without the options that `request` leaves as they are.
+    """
     run = request.run.model_copy(update={"run": job.job, "job": job.job}) if request.run else None
-    if (job.spec, job.run, job.labels) != (request.spec, run, planned.labels.names):
-        return False
+    asked = {**request.spec.model_dump(), "labels": planned.labels.names, **(run.model_dump() if run else {})}
+    known = {**job.spec.model_dump(), "labels": job.labels, **(job.run.model_dump() if job.run else {})}
+    names = sorted(name for name in asked.keys() | known.keys() if asked.get(name) != known.get(name))
+    if names:
+        return ["training"] if (run is None) != (job.run is None) else names
     lines = PlanLines(planned.tasks)
     deque(lines, maxlen=0)
-    return planned.split_plans(lines.digests) == job.splits
+    return [] if planned.split_plans(lines.digests) == job.splits else ["pictures"]
 
 
 def _admit(request: Request, planned: PlannedJob, *, name: str, folder: str, digest: str, storage: Storage) -> Job:

@@ -55,7 +55,7 @@ def test_the_same_submit_after_an_upgrade_goes_on_with_the_old_job(upgraded: Clu
     again = upgraded.producer("submit", str(upgraded.data_root / "golden"), *options)
     assert "known already" in again.stderr
     other = upgraded.producer("submit", str(upgraded.data_root / "golden"), *options, "--batch", "4", check=False)
-    assert "never overwritten" in other.stderr
+    assert "other pictures or options (batch) and is never overwritten" in other.stderr
 
 
 @pytest.mark.parametrize(("version", "age"), [(0, "an older"), (2, "a newer")])
