@@ -82,6 +82,13 @@ def test_a_full_disk_fails_with_its_reason_and_retry_mends_it(stack: Stack, smal
         files=("docker-compose.yml", "tests/docker/full_disk.yml"),
     )
     shutil.copytree(small_set, stack.photos / "small")
+    try:
+        _fill_and_retry(small)
+    finally:
+        small.down()  # only its files name the small volume
+
+
+def _fill_and_retry(small: Stack) -> None:
     small.up("--scale", "worker=1", "worker", "producer")
     in_store = ("exec", "-T", "producer", "sh", "-c")
     # Full but for 128 KiB: room for notes of what failed, not for a shard.
