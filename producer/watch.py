@@ -52,8 +52,16 @@ class Screen:
             self._line(name, f"{name}: {done}{f'/{total}' if total else ''} {facts}".rstrip(), is_last=done == total)
             return
         if name not in self._tasks:
+            self._drop_uncounted(self._bars)
             self._tasks[name] = self._bars.add_task(name, total=total or None, facts="")
         self._bars.update(self._tasks[name], completed=done, total=total or None, facts=facts)
+
+    def _drop_uncounted(self, bars: Progress) -> None:
+        """Take away the stages without a count: theirs would move on for ever beside the next one's."""
+        for task in bars.tasks:
+            if task.total is None:
+                bars.remove_task(task.id)
+                del self._tasks[task.description]
 
     def job(self, status: JobStatus, workers: Mapping[str, Mapping[str, Any]]) -> None:
         """Show where a job stands."""
