@@ -86,7 +86,8 @@ def test_one_command_makes_a_measured_int8_detector_and_knows_it_the_next_time(
         command(small_voc, store, "--epochs", "2"), env=where, capture_output=True, text=True, check=False
     )
     assert again.returncode == 0, again.stderr
-    assert "already done" in again.stderr and "nothing to do" in again.stderr
+    assert "already done" in again.stderr
+    assert "nothing to do" in again.stderr
     assert {path: path.stat().st_mtime_ns for path in store.rglob("*") if path.is_file()} == written
 
 
