@@ -25,6 +25,7 @@ from shared.ledger import Ledger, connect
 logger = logging.getLogger(__name__)
 
 # A process that has died this often is not started again: something is wrong that a restart does not mend.
+BROKER: Final = "broker"
 RESTARTS: Final = 10
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
@@ -104,12 +105,13 @@ class Crew:
             child.start()
 
     def stop(self) -> None:
-        """Ask all to end, the youngest first; end by force what does not within its time."""
-        children = [child for child in reversed(self._children) if child.is_running()]
-        for child in children:
-            child.process.terminate()  # type: ignore[union-attr]  # it is running
-        for child in children:
-            _wait_or_kill(child)
+        """Ask all to end, the broker last because they take leave of it; end by force what does not within its time."""
+        for is_broker in (False, True):
+            running = [child for child in self._children if child.is_running() and (child.name == BROKER) == is_broker]
+            for child in running:
+                child.process.terminate()  # type: ignore[union-attr]  # it is running
+            for child in running:
+                _wait_or_kill(child)
 
 
 def _wait_or_kill(child: Child) -> None:
@@ -182,7 +184,7 @@ def _start_broker(crew: Crew, folder: Path) -> str:
     """
     socket = folder / "redis.sock"
     child = Child(
-        name="broker",
+        name=BROKER,
         command=[server_binary(), *BROKER_OPTIONS, "--dir", str(folder), "--unixsocket", str(socket)],
         environment=os.environ,
         log=folder / "broker.log",

@@ -8,6 +8,7 @@ continued. Run: `python tests/bench/ablation.py --store out/ablation --out ablat
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -30,8 +31,9 @@ BATCH: Final = 8
 class Row:
     """One training: `recipe` are fields of `Augmentation`, `constants` the names of modules and what they are set to.
 
-    `schedule` is "cosine" or "constant"; `mosaic_until` the share of the steps after which there are none; `assign` the
-    name of a function of this file instead of the product's.
+    `schedule` is "cosine", "constant", or "plateau" (constant for half of the steps, then the cosine); `mosaic_until`
+    the share of the steps after which there are none; `assign` the name of a function of this file instead of the
+    product's.
     """
 
     side: int = 320
@@ -67,6 +69,9 @@ ROWS: Final[dict[str, Row]] = {
     "decay-0.005": Row(constants={"learner.WEIGHT_DECAY": 0.005}),
     "rate-4e-3": Row(rate=4e-3),
     "constant-rate": Row(schedule="constant"),
+    "plateau": Row(schedule="plateau"),
+    "mild-zoom": Row(recipe={"zoom": 0.25, "translate": 0.1}),
+    "mild-zoom-plateau": Row(schedule="plateau", recipe={"zoom": 0.25, "translate": 0.1}),
     "256-px": Row(side=256),
     "416-px": Row(side=416),
     "nano": Row(model="nano"),
@@ -103,6 +108,14 @@ def assign_centres(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any
     return Targets(
         scores=one_hot * weights[..., None], boxes=tf.gather(true_boxes, owner, batch_dims=1), weights=weights
     )
+
+
+def rate_of(row: Row, plan: Any, step: int) -> float:
+    """The learning rate of `step`: all schedules have the product's warm-up."""
+    if row.schedule == "cosine" or step < 100:
+        return float(plan.rate(step))
+    share = 0.0 if row.schedule == "constant" else max(0.0, 2 * step / plan.steps - 1)
+    return float(row.rate * (0.01 + 0.99 * (1 + math.cos(math.pi * share)) / 2))
 
 
 def make_job(store: str, side: int) -> None:
@@ -154,14 +167,7 @@ def train_row(row: Row, *, steps: int, seed: int, store: str, start: Path | None
     times_s: list[float] = []
     for number, batch in zip(range(steps), chain(stream.take(closed), rest), strict=False):
         began_s = time.perf_counter()
-        rate = (
-            plan.rate(number)
-            if row.schedule == "cosine"
-            else min(plan.rate(number), row.rate)
-            if number < 100
-            else row.rate
-        )
-        sums = student.step(batch, rate=rate, number=number)
+        sums = student.step(batch, rate=rate_of(row, plan, number), number=number)
         times_s.append(time.perf_counter() - began_s)
         if (number + 1) % (steps // 3) and number + 1 != steps:
             continue

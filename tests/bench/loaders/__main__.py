@@ -9,25 +9,28 @@ import os
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
+
+import psutil
 
 from tests.bench.loaders import ours, plots, sizing
 from tests.bench.loaders.crew import Row, crew
 from tests.bench.loaders.photos import make_photos
-from tests.bench.loaders.table import Figures, demand, figures, ratios, table, worked_share
+from tests.bench.loaders.table import Figures, busy_line, figures, ratios, table, worked_share
 from tests.bench.loaders.work import BATCH, ROWS, WHOLE, Took, Work
 
 
 def arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--images", default=512, type=int, help=f"a multiple of {BATCH}")
+    parser.add_argument("--images", default=640, type=int, help=f"a multiple of {BATCH}")
     parser.add_argument("--epochs", default=10, type=int)
-    parser.add_argument("--short-epochs", default=3, type=int, help="of the other rows")
+    parser.add_argument("--short-epochs", default=2, type=int, help="of the other rows")
     parser.add_argument(
         "--whole", nargs="*", default=list(WHOLE), choices=list(ROWS), help="rows measured for all epochs"
     )
-    parser.add_argument("--rounds", default=3, type=int)
-    parser.add_argument("--step-ms", default=20.0, type=float, help=f"simulated accelerator, a batch of {BATCH}")
+    parser.add_argument("--rounds", default=2, type=int)
+    parser.add_argument("--step-ms", default=16.0, type=float, help=f"simulated accelerator, a batch of {BATCH}")
     parser.add_argument("--size", default=224, type=int)
     parser.add_argument("--augment", default="usual", choices=["usual", "none"])
     parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
@@ -74,14 +77,13 @@ def beside(rows: dict[str, Row], found: dict[str, Figures], work: Work, names: l
 def report(found: dict[str, Figures], work: Work, epochs: int) -> list[str]:
     """The table and what is asked of it, as lines."""
     lines = [table(found, epochs), ""]
-    for what, value, target in ratios(found, work):
+    for what, value, target in ratios(found):
         lines.append(f"{'holds' if value >= target else 'MISSES'}: {what}: {value:.2f} (asked for: {target:g})")
     cores = len(os.sched_getaffinity(0))
-    for name in ("ours-cached", "ours-cold"):
-        if name in found:
-            air = cores * 1000 / found[name].cpu_s / demand(work)
-            lines.append(f"{ROWS[name]}: {cores} cores x rate = {air:.2f} x demand; busy {found[name].busy:.3f}")
-    return lines
+    return [
+        *lines,
+        *(busy_line(name, found[name], work, cores) for name in ("ours-cached", "ours-cold") if name in found),
+    ]
 
 
 def sizes(found: dict[str, Figures], work: Work) -> str:
@@ -93,6 +95,12 @@ def sizes(found: dict[str, Figures], work: Work) -> str:
         worker=1000 / worker_s, cached=1000 / found["ours-cached"].cpu_s, cold=1000 / found["ours-cold"].cpu_s
     )
     return f"{sizing.sizing(rates)}\n\nimages/s of one core: {asdict(rates)}"
+
+
+def stolen(before: Any) -> float:
+    """Share of the processors' time since `before` that this machine wanted and its host gave to others (Linux)."""
+    now = psutil.cpu_times()
+    return float(getattr(now, "steal", 0.0) - getattr(before, "steal", 0.0)) / (sum(now) - sum(before))
 
 
 def main() -> None:
@@ -109,7 +117,7 @@ def main() -> None:
         step_s=asked.step_ms / 1e3,
         is_augmented=asked.augment == "usual",
     )
-    load = os.getloadavg()[0]
+    load, before = os.getloadavg()[0], psutil.cpu_times()
     with crew(asked.rows, folder / "logs") as rows:
         took = measure(rows, work, asked)
         found = {name: figures(some, work, epochs=asked.epochs) for name, some in took.items()}
@@ -118,7 +126,8 @@ def main() -> None:
     title = (
         f"{asked.images} pictures 640x480 → {asked.size} px, augmentation: {asked.augment}, step {asked.step_ms:g} ms"
     )
-    print("\n".join([title, f"load before: {load:.2f}", "", *lines, "", sizes(found, work)]))
+    quiet = f"load before: {load:.2f}; processor time that the host gave to others meanwhile: {stolen(before):.0%}"
+    print("\n".join([title, quiet, "", *lines, "", sizes(found, work)]))
     plots.bars(found, title, asked.epochs, folder / "loaders.png")
     if {"tfdata-naive", "ours-cached"} <= set(took):
         plots.lanes(took["tfdata-naive"][0], took["ours-cached"][0], work.steps, folder / "lanes.png")

@@ -47,7 +47,9 @@ class Ordinary(keras.Model):  # type: ignore[misc]  # keras has no types
         """Keras calls it."""
         return self.network(normalize(pictures), training=training)
 
-    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, **_: Any) -> Any:
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+    ) -> Any:
         """Keras calls it, on each replica."""
         sums = loss_sums(y_pred, true_boxes=y["boxes"], true_labels=y["labels"], anchors=self.anchors)
         return (sums.score + BOX_WEIGHT * sums.box) / tf.maximum(sums.normalizer, 1.0) / self.replicas
@@ -72,7 +74,8 @@ def fit_steps(asked: argparse.Namespace, batch: dict[str, Any], strategy: tf.dis
     count = asked.batch * asked.replicas
     with strategy.scope():
         model = Ordinary(build_model(len(CLASSES), asked.size, asked.model), priors(asked.size), asked.replicas)
-        model.compile(optimizer=keras.optimizers.AdamW(1e-4, clipnorm=10.0))
+        # Compiled by XLA, as Keras would choose by itself, `fit` is slower on a CPU: the limit is the quicker one.
+        model.compile(optimizer=keras.optimizers.AdamW(1e-4, clipnorm=10.0), jit_compile=False)
     x, y = batch["pictures"], {"boxes": batch["boxes"], "labels": batch["labels"]}
     many = tf.data.Dataset.from_tensors((x, y)).repeat(asked.steps).prefetch(2)
     assert len(x) == count

@@ -3,8 +3,13 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tests.bench.loaders.work import BATCH, ROWS, Took, Work
+
+# Asked of the accelerator's busy share, wherever the cores' rate exceeds the demand by this much.
+BUSY: Final = 0.95
+ENOUGH_AIR: Final = 1.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +78,7 @@ def table(found: Mapping[str, Figures], epochs: int) -> str:
     return "\n".join(lines)
 
 
-def ratios(found: Mapping[str, Figures], work: Work) -> list[tuple[str, float, float]]:
+def ratios(found: Mapping[str, Figures]) -> list[tuple[str, float, float]]:
     """(what, found, asked for) of each target whose rows were measured."""
     pairs = [
         ("ImageDataGenerator / ours cached, seconds of all epochs", "imagedatagenerator", "total_s", 8.93),
@@ -88,12 +93,20 @@ def ratios(found: Mapping[str, Figures], work: Work) -> list[tuple[str, float, f
         if other in found and mine in found:
             theirs, own = getattr(found[other], field), getattr(found[mine], field)
             rows.append((what, theirs / own if field == "total_s" else own / theirs, target))
-    if "ours-cached" in found and work.step_s > 0:
-        rows.append((f"ours cached, busy with {work.step_s * 1e3:g} ms a batch", found["ours-cached"].busy, 0.95))
-        rows.append((f"ours cold, busy with {work.step_s * 1e3:g} ms a batch", found["ours-cold"].busy, 0.95))
     return rows
 
 
 def demand(work: Work) -> float:
     """Images/s that the simulated accelerator takes."""
     return BATCH / work.step_s if work.step_s else float("inf")
+
+
+def busy_line(name: str, row: Figures, work: Work, cores: int) -> str:
+    """A line on the accelerator's busy share, which is asked for only where the cores could keep it busy."""
+    air = cores * 1000 / row.cpu_s / demand(work)
+    verdict = ("holds" if row.busy >= BUSY else "MISSES") if air >= ENOUGH_AIR else "not asked"
+    misses = f", {BUSY - row.busy:.2f} short" if row.busy < BUSY else ""
+    return (
+        f"{verdict}: {ROWS[name]}, busy with {work.step_s * 1e3:g} ms a batch: {row.busy:.3f}{misses} (asked for: "
+        f"{BUSY:g} where cores x rate >= {ENOUGH_AIR:g} x demand; {cores} cores x rate = {air:.2f} x demand)"
+    )

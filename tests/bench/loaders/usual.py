@@ -9,12 +9,9 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.job import Augmentation
 from tests.bench.loaders.opencv import CONTRAST, ROTATE_DEG, ZOOM
+from trainer.augment import UNCHANGED
 
-UNCHANGED: Final = Augmentation(
-    flip_horizontal=0, zoom=0, aspect=0, translate=0, brightness=0, contrast=0, saturation=0, hue_deg=0
-)
 OURS: Final = UNCHANGED.model_copy(
     update={
         "flip_horizontal": 0.5,

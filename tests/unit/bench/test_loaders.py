@@ -1,11 +1,12 @@
 """The rows of `make bench-loaders` that start no process deliver every picture; figures and sizes are arithmetic."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.bench.loaders.sizing import Rates, sizing
-from tests.bench.loaders.table import figures, ratios, table
+from tests.bench.loaders.table import busy_line, figures, ratios, table
 from tests.bench.loaders.tiny import EPOCHS, PICTURES, fit_tiny
 from tests.bench.loaders.work import ROWS, Took, Work
 
@@ -57,10 +58,18 @@ def test_ratios_name_what_was_asked_for() -> None:
         "ours-cold": figures([took(0.5, 10)], a_work(), epochs=10),
         "ours-cached": figures([took(0.25, 10)], a_work(), epochs=10),
     }
-    values = {what: (round(value, 2), target) for what, value, target in ratios(found, a_work())}
+    values = {what: (round(value, 2), target) for what, value, target in ratios(found)}
     assert values["ImageDataGenerator / ours cached, seconds of all epochs"] == (round(101 / 3.5, 2), 8.93)
     assert values["ours cached / tf.data uncached, images/s later"] == (8.0, 4.0)
     assert "≈ 21.0" in table(found, 10)
+
+
+@pytest.mark.parametrize(
+    ("took_s", "cpu_s", "verdict"), [(0.21, 0.2, "holds"), (0.4, 0.2, "MISSES"), (0.4, 0.35, "not asked")]
+)
+def test_busy_is_asked_for_only_where_the_cores_can_keep_up(took_s: float, cpu_s: float, verdict: str) -> None:
+    row = replace(figures([took(took_s, 3)], a_work(), epochs=3), cpu_s=cpu_s / 0.32)
+    assert busy_line("ours-cached", row, a_work(), cores=2).startswith(f"{verdict}: ")
 
 
 def test_sizing_asks_for_cores_with_air() -> None:
