@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from producer.state import JobStatus
 from shared.manifest import RunPaths
@@ -15,6 +15,8 @@ from shared.storage import Storage
 
 # Without a terminal, a line this often: enough to see that it goes on, few enough for a log.
 LINE_EVERY_S: Final = 10.0
+# Columns of a terminal from which bars have room.
+WIDE: Final = 120
 # The order of the table's rows: as trained first, as shipped last.
 FORMS: Final = ("float32", "float16", "dynamic", "int8")
 
@@ -33,9 +35,10 @@ class Screen:
         if self.console.is_terminal:
             self._bars = Progress(
                 TextColumn("{task.description:<10}"),
-                BarColumn(bar_width=30),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[facts]}"),
+                BarColumn(bar_width=30 if self.console.width >= WIDE else 8),
+                # Counts stay whole on a narrow terminal; facts go on in the next line.
+                MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=9)),
+                TextColumn("{task.fields[facts]}", table_column=Column(ratio=1, overflow="fold")),
                 TimeElapsedColumn(),
                 console=self.console,
             )

@@ -100,7 +100,8 @@ def sizes(found: dict[str, Figures], work: Work) -> str:
 def stolen(before: Any) -> float:
     """Share of the processors' time since `before` that this machine wanted and its host gave to others (Linux)."""
     now = psutil.cpu_times()
-    return float(getattr(now, "steal", 0.0) - getattr(before, "steal", 0.0)) / (sum(now) - sum(before))
+    taken: float = getattr(now, "steal", 0.0) - getattr(before, "steal", 0.0)
+    return taken / float(sum(now) - sum(before))
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from shared.storage import Storage
 from tests.bench.loaders import usual
 from tests.bench.loaders.scripts import Fed
 from tests.bench.loaders.work import BATCH, WORKERS, Work
-from trainer.augment import augment_batch
+from trainer.augment import UNCHANGED, augment_batch
 from trainer.batches import batches_from_memory, batches_from_shards
 from trainer.dataset import read_examples, shard_urls
 from worker.prepare import PreparedExample, prepare_example, recipe_of
@@ -62,7 +62,7 @@ def cached(work: Work) -> Fed:
 
 
 def _recipe(work: Work) -> Augmentation:
-    return usual.OURS if work.is_augmented else usual.UNCHANGED
+    return usual.OURS if work.is_augmented else UNCHANGED
 
 
 def _watched() -> tuple[list[tuple[float, float]], Any]:
