@@ -25,7 +25,7 @@ def drive(
     """Reconcile until `job` is in a terminal state.
 
     Args:
-        job: The job to wait for; others in the store go on too.
+        job: The job to wait for; others in the store go on too, unless the reconciler keeps to this one.
         reconciler: Ticked every `settings.tick_s`; harmless beside the one of `producer serve`. Stopped at the end.
         settings: The producer's.
         screen: Where progress is shown.

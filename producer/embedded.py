@@ -5,6 +5,7 @@ with it, whatever kills it.
 """
 
 import ctypes
+import fcntl
 import logging
 import os
 import shutil
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from shared.errors import BrokerError, PipelineError
+from shared.errors import BrokerError, PipelineError, PlanError
 from shared.ledger import Ledger, connect
 
 logger = logging.getLogger(__name__)
@@ -156,6 +157,26 @@ def pipeline(local: Local) -> Iterator[tuple[str, Crew]]:
         if local.with_trainer:
             crew.start(_trainer(local, environment))
         yield url, crew
+
+
+@contextmanager
+def only_run_of(job_folder: Path) -> Iterator[None]:
+    """Keep other embedded runs off a job: each has a Redis of its own, which knows nothing of another's leases.
+
+    The kernel drops the lock when this process ends, in whatever way (flock(2)).
+
+    Raises:
+        PlanError: Another process has it.
+    """
+    with (job_folder / "local.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise PlanError(
+                f"job {job_folder.name}: another --local command works on it already (it holds {file.name}); "
+                "let it end, or stop it with Ctrl-C and give this command again"
+            ) from error
+        yield
 
 
 @contextmanager

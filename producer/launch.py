@@ -9,7 +9,7 @@ from rich.console import Console
 
 from producer import texts
 from producer.drive import drive
-from producer.embedded import Local, pipeline
+from producer.embedded import Local, only_run_of, pipeline
 from producer.findings import Findings
 from producer.lint_csv import merged_findings
 from producer.lint_report import lint_report
@@ -75,10 +75,14 @@ def run_here(job: Job, data_root: Path, how: Launch, storage: Storage) -> JobSta
         broker_url=settings.broker() if settings.broker_url is not None else None,
     )
     quick = settings.model_copy(update={"tick_s": min(settings.tick_s, 0.5)})
-    with pipeline(where) as (url, crew), Screen(how.console) as screen:
+    with (
+        only_run_of(where.store / JobPaths(job.job).root),
+        pipeline(where) as (url, crew),
+        Screen(how.console) as screen,
+    ):
         ledger, broker = Ledger(connect(url)), Broker(url)
-        fresh = where.broker_url is None
-        reconciler = Reconciler(storage=storage, ledger=ledger, broker=broker, settings=quick, fresh=fresh)
+        only = job.job if where.broker_url is None else None
+        reconciler = Reconciler(storage=storage, ledger=ledger, broker=broker, settings=quick, only=only)
         return drive(job, reconciler=reconciler, settings=quick, screen=screen, keep=crew.keep)
 
 

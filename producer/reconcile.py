@@ -38,18 +38,18 @@ class Reconciler:
     """Keeps the jobs and runs of one store going; call `tick` every `settings.tick_s` seconds."""
 
     def __init__(
-        self, *, storage: Storage, ledger: Ledger, broker: Broker, settings: ProducerSettings, fresh: bool = False
+        self, *, storage: Storage, ledger: Ledger, broker: Broker, settings: ProducerSettings, only: str | None = None
     ) -> None:
-        """`fresh`: the caller has just started this Redis, so that nobody can hold a lease that it has forgotten."""
+        """`only`: the one job of a new Redis, which has forgotten no lease and knows nothing of the others' leases."""
         self.storage, self.ledger, self._broker, self._settings = storage, ledger, broker, settings
         self._token = uuid.uuid4().hex
         self._jobs: dict[str, TrackedJob] = {}
         self._runs = RunKeeper(storage, ledger, broker, settings)
         self._run_id: str | None = None
-        self._wait_until = 0.0
-        self._listed_at = float("-inf")
+        self._wait_until, self._listed_at = 0.0, float("-inf")
         self._rates: dict[str, tuple[float, int, float]] = {}
-        if fresh:
+        self._only = only
+        if only is not None:
             self._begin_generation()
 
     def tick(self) -> bool:
@@ -88,8 +88,6 @@ class Reconciler:
         except UNREACHABLE:
             logger.info("leadership_left_to_expire")
 
-    # --- Redis lost or changed ---------------------------------------------------------------------------------
-
     def _is_settling(self) -> bool:
         """Whether Redis is another than before, or empty, and holders may not have re-asserted their leases yet."""
         run_id, generation = self.ledger.identity()
@@ -122,20 +120,21 @@ class Reconciler:
         self._run_id = self.ledger.identity()[0]
         self.ledger.set_generation(self._token)
 
-    # --- what storage says -------------------------------------------------------------------------------------
-
     def _look_at_storage(self) -> None:
         """List everything at the start, after a loss and now and then; in between just what somebody touched."""
         touched = self.ledger.touched()
         if time.monotonic() - self._listed_at > self._settings.listing_s:
-            touched |= set(job_names(self.storage)) | self._jobs.keys()
-            self._runs.look_at_storage()
+            touched |= self._all_jobs() if self._only is None else {self._only}
             self._listed_at = time.monotonic()
         for name in sorted(touched):
             try:
                 self._look_at_job(name)
             except PipelineError as error:
                 self._refuse(name, error)
+
+    def _all_jobs(self) -> set[str]:
+        self._runs.look_at_storage()
+        return set(job_names(self.storage)) | self._jobs.keys()
 
     def _refuse(self, name: str, error: PipelineError) -> None:
         """Leave a job alone whose files this version cannot read, until the next listing; the others go on."""
@@ -173,8 +172,6 @@ class Reconciler:
             attempts=max(claims, int(self.ledger.read_state(scope).get("attempts", 0))),
         )
         logger.info("ledger_rebuilt", extra={"job": job, "shards_done": len(done)})
-
-    # --- the window --------------------------------------------------------------------------------------------
 
     def _feed(self) -> None:
         views: dict[str, UnderWay] = {}
@@ -253,8 +250,6 @@ class Reconciler:
             self.ledger.write_state(job_scope(name), images_per_s=round(rate, 1))
             then, before = now, done
         self._rates[name] = (then, before, rate)
-
-    # --- the end of a job --------------------------------------------------------------------------------------
 
     def _finalize(self, tracked: TrackedJob) -> None:
         job = tracked.job

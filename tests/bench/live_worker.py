@@ -86,7 +86,7 @@ def redis_kb(cluster: Cluster, shards: int) -> tuple[float, int]:
     before = ledger.client.info("memory")["used_memory"]
     job = write_plan(cluster, shards)
     reconciler = Reconciler(
-        storage=cluster.storage(), ledger=ledger, broker=Sender(cluster.broker.url), settings=settings, fresh=True
+        storage=cluster.storage(), ledger=ledger, broker=Sender(cluster.broker.url), settings=settings, only=job.job
     )
     reconciler.tick()
     queued = ledger.queue_length(SHARD_QUEUE)
