@@ -20,13 +20,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from shared.errors import BrokerError, PipelineError, PlanError
+from shared.errors import BrokerError, PipelineError, PlanError, StorageError
 from shared.ledger import Ledger, connect
 
 logger = logging.getLogger(__name__)
 
-# A process that has died this often is not started again: something is wrong that a restart does not mend.
 BROKER: Final = "broker"
+
+# A process that has died this often is not started again: something is wrong that a restart does not mend.
 RESTARTS: Final = 10
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
@@ -167,13 +168,19 @@ def only_run_of(job_folder: Path) -> Iterator[None]:
 
     Raises:
         PlanError: Another process has it.
+        StorageError: The lock's file cannot be written.
     """
-    with (job_folder / "local.lock").open("w") as file:
+    path = job_folder / "local.lock"
+    try:
+        file = path.open("w")
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise PlanError(
-                f"job {job_folder.name}: another --local command works on it already (it holds {file.name}); "
+                f"job {job_folder.name}: another --local command works on it already (it holds {path}); "
                 "let it end, or stop it with Ctrl-C and give this command again"
             ) from error
         yield

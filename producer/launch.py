@@ -2,6 +2,7 @@
 
 import tempfile
 import uuid
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -75,13 +76,10 @@ def run_here(job: Job, data_root: Path, how: Launch, storage: Storage) -> JobSta
         broker_url=settings.broker() if settings.broker_url is not None else None,
     )
     quick = settings.model_copy(update={"tick_s": min(settings.tick_s, 0.5)})
-    with (
-        only_run_of(where.store / JobPaths(job.job).root),
-        pipeline(where) as (url, crew),
-        Screen(how.console) as screen,
-    ):
+    only = job.job if where.broker_url is None else None
+    alone = only_run_of(where.store / JobPaths(only).root) if only else nullcontext()
+    with alone, pipeline(where) as (url, crew), Screen(how.console) as screen:
         ledger, broker = Ledger(connect(url)), Broker(url)
-        only = job.job if where.broker_url is None else None
         reconciler = Reconciler(storage=storage, ledger=ledger, broker=broker, settings=quick, only=only)
         return drive(job, reconciler=reconciler, settings=quick, screen=screen, keep=crew.keep)
 

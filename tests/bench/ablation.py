@@ -114,7 +114,9 @@ def rate_of(row: Row, plan: Any, step: int) -> float:
     """The learning rate of `step`: all schedules have the product's warm-up."""
     if row.schedule == "cosine" or step < 100:
         return float(plan.rate(step))
-    share = 0.0 if row.schedule == "constant" else max(0.0, 2 * step / plan.steps - 1)
+    if row.schedule == "constant" or step < plan.steps / 2:
+        return row.rate
+    share = 2 * step / plan.steps - 1
     return float(row.rate * (0.01 + 0.99 * (1 + math.cos(math.pi * share)) / 2))
 
 

@@ -36,6 +36,7 @@ def test_a_killed_worker_is_started_again_and_its_shard_is_done(stack: Stack, me
     kill_main_process(victim)
     wait_for(lambda: _restarts(victim) == 1, within_s=20, what="a restart")
     _finish(stack)
+    assert _restarts(victim) == 1
 
 
 def test_a_killed_redis_is_started_again_and_the_job_goes_on(stack: Stack, medium_set: Path) -> None:
@@ -44,6 +45,7 @@ def test_a_killed_redis_is_started_again_and_the_job_goes_on(stack: Stack, mediu
     kill_main_process(redis)
     wait_for(lambda: _restarts(redis) == 1, within_s=20, what="a restart")
     _finish(stack)
+    assert _restarts(redis) == 1
 
 
 def test_a_killed_producer_is_started_again_and_the_job_goes_on(stack: Stack, medium_set: Path) -> None:
@@ -52,6 +54,7 @@ def test_a_killed_producer_is_started_again_and_the_job_goes_on(stack: Stack, me
     kill_main_process(producer)
     wait_for(lambda: _restarts(producer) == 1, within_s=20, what="a restart")
     _finish(stack)
+    assert _restarts(producer) == 1
 
 
 def test_down_and_up_in_the_middle_loses_nothing(stack: Stack, medium_set: Path) -> None:
@@ -84,6 +87,7 @@ def test_a_full_disk_fails_with_its_reason_and_retry_mends_it(stack: Stack, smal
     shutil.copytree(small_set, stack.photos / "small")
     try:
         _fill_and_retry(small)
+        assert _state(small, "small") == "DONE"
     finally:
         small.down()  # only its files name the small volume
 

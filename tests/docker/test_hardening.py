@@ -79,6 +79,7 @@ def test_a_one_off_command_is_well_as_long_as_it_runs(stack: Stack, small_set: P
             within_s=40,
             what="healthy",
         )
+        assert docker("inspect", "-f", "{{.State.Running}}", container).strip() == "true"
     finally:
         docker("rm", "-f", container)
 
@@ -94,6 +95,7 @@ def test_a_service_is_healthy_while_redis_answers_and_unhealthy_without(stack: S
     wait_for(lambda: health("worker") != "healthy" or None, within_s=100, what="unhealthy")
     stack.compose("unpause", "redis")
     wait_for(lambda: {health("worker"), health("producer")} == {"healthy"}, within_s=100, what="healthy again")
+    assert health("redis") == "healthy"
 
 
 def test_what_is_written_into_the_store_belongs_to_the_user_of_the_host(stack: Stack, small_set: Path) -> None:
