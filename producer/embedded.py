@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -105,6 +105,14 @@ class Crew:
             if child.restarts > RESTARTS:
                 raise PipelineError(f"the {child.name} died {RESTARTS} times; {child.log} ends:\n{child.tail()}")
             child.start()
+
+    def kill(self) -> None:
+        """End all by force, at once: for a crew that has nothing left to do, whose leave takes Celery 2 s."""
+        for child in self._children:
+            if child.process is not None:
+                with suppress(ProcessLookupError):
+                    os.killpg(child.process.pid, signal.SIGKILL)
+                child.process.wait()
 
     def stop(self) -> None:
         """Ask all to end, the broker last because they take leave of it; end by force what does not within its time."""

@@ -81,7 +81,10 @@ def run_here(job: Job, data_root: Path, how: Launch, storage: Storage) -> JobSta
     with alone, pipeline(where) as (url, crew), Screen(how.console) as screen:
         ledger, broker = Ledger(connect(url)), Broker(url)
         reconciler = Reconciler(storage=storage, ledger=ledger, broker=broker, settings=quick, only=only)
-        return drive(job, reconciler=reconciler, settings=quick, screen=screen, keep=crew.keep)
+        status = drive(job, reconciler=reconciler, settings=quick, screen=screen, keep=crew.keep)
+        if only and status.state == "DONE":
+            crew.kill()
+        return status
 
 
 def _tell_and_wait(job: Job, how: Launch, storage: Storage, *, is_new: bool = False) -> JobStatus:
