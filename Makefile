@@ -3,7 +3,7 @@
 # make faults   kill, fill, wipe: the pipeline survives
 # make lint     format, ruff, mypy, import contracts
 # make bench    ratios against the named alternatives
-# make bench-loaders  every loader of the field on the same pictures and step: table and pictures (15 minutes)
+# make bench-loaders  every loader of the field on the same pictures and step: table and pictures (20 minutes)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint bench bench-loaders faults chaos audit clean lock

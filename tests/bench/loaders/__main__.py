@@ -22,6 +22,10 @@ from tests.bench.loaders.work import BATCH, ROWS, WHOLE, Took, Work
 # As many as the usual tutorial of transfer learning trains on (cats_and_dogs_filtered: 2,000), in whole batches.
 PICTURES: Final = 2016
 
+# The step at which the accelerator's busy share is shown besides, and the rows: the first waits for no input at all.
+BUSY_STEP_S: Final = 0.064
+BUSY_ROWS: Final = ("memory", "ours-cold", "ours-cached")
+
 
 def arguments() -> argparse.Namespace:
     """The command line."""
@@ -77,12 +81,21 @@ def beside(rows: dict[str, Row], found: dict[str, Figures], work: Work, names: l
     return found
 
 
-def report(found: dict[str, Figures], work: Work, epochs: int) -> list[str]:
+def busy_shares(rows: dict[str, Row], work: Work, cores: int) -> list[str]:
+    """A line a row on the accelerator's busy share at the longer step, once each, three epochs."""
+    lines = []
+    for name in BUSY_ROWS:
+        if name in rows:
+            own = replace(work, scratch=work.scratch / name, epochs=3, step_s=BUSY_STEP_S)
+            lines.append(busy_line(name, figures([rows[name].fit(own, watch=False)], own, epochs=3), own, cores))
+    return lines
+
+
+def report(found: dict[str, Figures], work: Work, epochs: int, cores: int) -> list[str]:
     """The table and what is asked of it, as lines."""
     lines = [table(found, epochs), ""]
     for what, value, target in ratios(found):
         lines.append(f"{'holds' if value >= target else 'MISSES'}: {what}: {value:.2f} (asked for: {target:g})")
-    cores = len(os.sched_getaffinity(0))
     return [
         *lines,
         *(busy_line(name, found[name], work, cores) for name in ("ours-cached", "ours-cold") if name in found),
@@ -126,7 +139,8 @@ def main() -> None:
         took = measure(rows, work, asked)
         found = {name: figures(some, work, epochs=asked.epochs) for name, some in took.items()}
         found = beside(rows, found, work, asked.cpu_step)
-    lines = report(found, work, asked.epochs)
+        cores = len(os.sched_getaffinity(0))
+        lines = report(found, work, asked.epochs, cores) + busy_shares(rows, work, cores)
     title = (
         f"{asked.images} pictures 640x480 → {asked.size} px, augmentation: {asked.augment}, step {asked.step_ms:g} ms"
     )

@@ -36,7 +36,7 @@ def bars(found: Mapping[str, Figures], title: str, epochs: int, path: Path) -> N
         ),
     ):
         shown = axis.barh([ROWS[name] for name in names], values, color=colors)
-        axis.bar_label(shown, fmt="{:.3g}", padding=3, fontsize=8)
+        axis.bar_label(shown, fmt=_short, padding=3, fontsize=8)
         axis.set_xscale("log")
         axis.xaxis.set_major_formatter(ScalarFormatter())
         axis.xaxis.set_minor_formatter(NullFormatter())
@@ -47,6 +47,10 @@ def bars(found: Mapping[str, Figures], title: str, epochs: int, path: Path) -> N
     figure.suptitle(title, fontsize=10)
     figure.savefig(path, dpi=110)
     plt.close(figure)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def lanes(naive: Took, ours: Took, steps: int, path: Path) -> None:
