@@ -9,6 +9,7 @@ import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from trainer.bias import corrected
 from trainer.description import PIXEL_MEAN, PIXEL_STD, ModelDescription
 from trainer.evaluate import LEAST_SCORE, MOST_DETECTIONS, NMS_IOU
 from trainer.metadata import with_metadata
@@ -30,6 +32,9 @@ FORMS: Final[tuple[Form, ...]] = ("float32", "float16", "dynamic", "int8")
 
 # More pictures change no range of BCCD's network by more than a step; each costs about 30 ms a calibrating pass.
 CALIBRATION_IMAGES: Final = 128
+
+# What the means of activations are taken from (`trainer/bias.py`).
+CORRECTION_IMAGES: Final = 32
 
 # The op suppresses on logits: a sigmoid before it would be int8, in steps of 1/256, and rank what scores below 0.05 by
 # three or four values (BCCD's platelets lost 11 points of AP50 by it; D-nms).
@@ -100,6 +105,9 @@ def convert_forms(
             content = _convert_fine_tuned(model)
         else:
             content = _convert(saved_model, form, calibration)
+        if form == "dynamic" or (form == "int8" and model.fine_tuned is None):
+            exact = files.get("float32") or _convert(saved_model, "float32", calibration)
+            content = corrected(content, exact, representative(islice(calibration(), CORRECTION_IMAGES)))
         files[form] = with_metadata(content, replace(model.description, form=form))
         logger.info("form_exported", extra={"form": form, "size_bytes": len(files[form])})
     return files

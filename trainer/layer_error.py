@@ -53,7 +53,7 @@ def layer_errors(float32: bytes, int8: bytes, pictures: Iterable[NDArray[np.uint
     return sorted(errors, key=lambda entry: -entry.error)
 
 
-def _layer_of(tensor: str) -> str:
+def layer_of(tensor: str) -> str:
     """`stem_relu_1/Relu6;stem_norm_1/add_1;…` → `stem_relu`: the last of the layers that the converter fused."""
     return tensor.split(";")[0].split("/")[0].removesuffix("_1")
 
@@ -73,7 +73,7 @@ class _Tracer:
         # What follows the suppression is in the order of its detections, which two forms need not share.
         network = itertools.takewhile(lambda op: op["op_name"] != POSTPROCESS_OP.decode(), ops)
         made = {index for op in network if op["op_name"] in _COMPUTING_OPS for index in op["outputs"]}
-        self.tensors = {_layer_of(detail["name"]): detail for detail in details if detail["index"] in made}
+        self.tensors = {layer_of(detail["name"]): detail for detail in details if detail["index"] in made}
 
     def activations(self, picture: NDArray[np.uint8], names: Iterable[str]) -> dict[str, NDArray[np.float64]]:
         """The named tensors for one picture, dequantized."""

@@ -21,6 +21,7 @@ from trainer.description import (
     ModelDescription,
     description_archive,
 )
+from trainer.flat import packed
 from trainer.outputs import settle_outputs
 
 # The names MediaPipe Tasks looks for (object_detector_graph.cc), in the order of the custom op's outputs.
@@ -42,9 +43,8 @@ def with_metadata(model: bytes, description: ModelDescription) -> bytes:
     tree = schema.ModelT.InitFromPackedBuf(model, 0)
     settle_outputs(tree)
     _attach(tree, metadata_flatbuffer(description))
-    builder = _AlignedBuilder(len(model) + 65536)
-    builder.Finish(tree.Pack(builder), b"TFL3")
-    return bytes(builder.Output()) + description_archive(len(builder.Output()), description)
+    content = packed(tree)
+    return content + description_archive(len(content), description)
 
 
 def _attach(tree: Any, content: bytes) -> None:
@@ -54,25 +54,6 @@ def _attach(tree: Any, content: bytes) -> None:
     entry = schema.MetadataT()
     entry.name, entry.buffer = b"TFLITE_METADATA", len(tree.buffers) - 1
     tree.metadata = [*(tree.metadata or []), entry]
-
-
-class _AlignedBuilder(flatbuffers.Builder):  # type: ignore[misc]  # flatbuffers ships no types
-    """Aligns byte vectors to 16: the schema's `force_align`, which the Python object API forgets.
-
-    Kernels read weights in place and rely on it.
-    """
-
-    def CreateNumpyVector(self, x: Any) -> int:  # noqa: N802 - the library's name
-        if x.dtype != np.uint8:
-            return int(super().CreateNumpyVector(x))
-        return _aligned_bytes(self, x.tobytes())
-
-
-def _aligned_bytes(builder: Any, content: bytes) -> int:
-    builder.StartVector(1, len(content), 16)
-    builder.head -= len(content)
-    builder.Bytes[builder.head : builder.head + len(content)] = content
-    return int(builder.EndVector())
 
 
 @dataclass(frozen=True, slots=True)
