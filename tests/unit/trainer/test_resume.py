@@ -50,17 +50,19 @@ def start(store: Path) -> subprocess.Popen[str]:
 def steps_of(child: subprocess.Popen[str]) -> list[int]:
     """The steps that the child tells until its end."""
     assert child.stdout is not None
-    steps = [int(line) for line in child.stdout if line.strip().isdecimal()]
+    with child.stdout:
+        steps = [int(line) for line in child.stdout if line.strip().isdecimal()]
     assert child.wait() == 0
     return steps
 
 
 def kill_at(child: subprocess.Popen[str], step: int) -> None:
     assert child.stdout is not None
-    for line in child.stdout:
-        if line.strip() == str(step):
-            os.kill(child.pid, signal.SIGKILL)
-            break
+    with child.stdout:
+        for line in child.stdout:
+            if line.strip() == str(step):
+                os.kill(child.pid, signal.SIGKILL)
+                break
     child.wait()
 
 
