@@ -21,6 +21,7 @@ def drive(
     settings: ProducerSettings,
     screen: Screen,
     keep: Callable[[], None],
+    pause: Callable[[float], None],
 ) -> JobStatus:
     """Reconcile until `job` is in a terminal state.
 
@@ -30,6 +31,7 @@ def drive(
         settings: The producer's.
         screen: Where progress is shown.
         keep: Called every round, e.g. to start again processes that have died.
+        pause: Called every round with the seconds to wait; it may raise KeyboardInterrupt (`interrupts.held`).
 
     Returns:
         The job's last status.
@@ -50,6 +52,6 @@ def drive(
                 screen.stage("shards", status.done, status.shards, "Redis cannot be reached; waiting")
             if status.state in TERMINAL:
                 return status
-            time.sleep(LOOK_S)
+            pause(LOOK_S)
     finally:
         reconciler.stop()

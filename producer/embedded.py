@@ -1,35 +1,23 @@
 """The whole pipeline on one machine without Docker: a real broker, workers and a trainer as subprocesses.
 
-They are the same commands as in the containers. Nothing outlives this process: on Linux the kernel ends the children
-with it, whatever kills it.
+They are the same commands as in the containers.
 """
 
-import ctypes
 import fcntl
-import logging
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from shared.errors import BrokerError, PipelineError, PlanError, StorageError
+from producer.crew import Child, Crew
+from shared.errors import BrokerError, PlanError, StorageError
 from shared.ledger import Ledger, connect
-
-logger = logging.getLogger(__name__)
-
-BROKER: Final = "broker"
-
-# A process that has died this often is not started again: something is wrong that a restart does not mend.
-RESTARTS: Final = 10
-PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
 
 BROKER_OPTIONS: Final = (
     *("--port", "0"),
@@ -37,103 +25,6 @@ BROKER_OPTIONS: Final = (
     *("--maxmemory-policy", "noeviction"),
     *("--daemonize", "no"),
 )
-
-
-@dataclass(slots=True, kw_only=True)
-class Child:
-    """One subprocess that is kept running."""
-
-    name: str
-    command: Sequence[str]
-    environment: Mapping[str, str]
-    log: Path
-    stop_s: float
-    process: "subprocess.Popen[bytes] | None" = None
-    restarts: int = field(default=0)
-
-    def start(self) -> None:
-        """Start it, its output appended to its log."""
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.log, "ab") as log:
-            # A session of its own: Ctrl-C at the terminal reaches this process only, which then stops the others.
-            self.process = subprocess.Popen(  # noqa: S603  # our own command, no shell
-                self.command,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
-            )
-
-    def is_running(self) -> bool:
-        """Whether it has been started and has not ended."""
-        return self.process is not None and self.process.poll() is None
-
-    def tail(self, lines: int = 15) -> str:
-        """The last lines of its log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-
-
-def _die_with_parent() -> None:
-    """Have the kernel send SIGTERM to the new process when the one that started it dies (prctl(2))."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-class Crew:
-    """The subprocesses of one embedded run: kept running by `keep`, ended by `stop`."""
-
-    def __init__(self) -> None:
-        self._children: list[Child] = []
-
-    def start(self, child: Child) -> None:
-        """Start `child` and keep it from now on."""
-        self._children.append(child)
-        child.start()
-
-    def keep(self) -> None:
-        """Start again what has died.
-
-        Raises:
-            PipelineError: One has died too often; the text ends with the last lines of its log.
-        """
-        for child in self._children:
-            if child.is_running():
-                continue
-            child.restarts += 1
-            logger.warning("process_died", extra={"process": child.name, "restarts": child.restarts})
-            if child.restarts > RESTARTS:
-                raise PipelineError(f"the {child.name} died {RESTARTS} times; {child.log} ends:\n{child.tail()}")
-            child.start()
-
-    def kill(self) -> None:
-        """End all by force, at once: for a crew that has nothing left to do, whose leave takes Celery 2 s."""
-        for child in self._children:
-            if child.process is not None:
-                with suppress(ProcessLookupError):
-                    os.killpg(child.process.pid, signal.SIGKILL)
-                child.process.wait()
-
-    def stop(self) -> None:
-        """Ask all to end, the broker last because they take leave of it; end by force what does not within its time."""
-        for is_broker in (False, True):
-            running = [child for child in self._children if child.is_running() and (child.name == BROKER) == is_broker]
-            for child in running:
-                child.process.terminate()  # type: ignore[union-attr]  # it is running
-            for child in running:
-                _wait_or_kill(child)
-
-
-def _wait_or_kill(child: Child) -> None:
-    process = child.process
-    if process is None:
-        return
-    try:
-        process.wait(child.stop_s)
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        logger.warning("process_killed", extra={"process": child.name})
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,11 +111,12 @@ def _start_broker(crew: Crew, folder: Path) -> str:
     """
     socket = folder / "redis.sock"
     child = Child(
-        name=BROKER,
+        name="broker",
         command=[server_binary(), *BROKER_OPTIONS, "--dir", str(folder), "--unixsocket", str(socket)],
         environment=os.environ,
         log=folder / "broker.log",
         stop_s=10,
+        ends_last=True,
     )
     crew.start(child)
     _wait_for(f"unix://{socket}", child)

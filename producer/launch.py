@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from producer import texts
+from producer import interrupts, texts
 from producer.drive import drive
 from producer.embedded import Local, only_run_of, pipeline
 from producer.findings import Findings
@@ -78,11 +78,12 @@ def run_here(job: Job, data_root: Path, how: Launch, storage: Storage) -> JobSta
     quick = settings.model_copy(update={"tick_s": min(settings.tick_s, 0.5)})
     only = job.job if where.broker_url is None else None
     alone = only_run_of(where.store / JobPaths(only).root) if only else nullcontext()
-    with alone, pipeline(where) as (url, crew), Screen(how.console) as screen:
+    with alone, interrupts.held() as pause, pipeline(where) as (url, crew), Screen(how.console) as screen:
         ledger, broker = Ledger(connect(url)), Broker(url)
         reconciler = Reconciler(storage=storage, ledger=ledger, broker=broker, settings=quick, only=only)
-        status = drive(job, reconciler=reconciler, settings=quick, screen=screen, keep=crew.keep)
+        status = drive(job, reconciler=reconciler, settings=quick, screen=screen, keep=crew.keep, pause=pause)
         if only and status.state == "DONE":
+            # Nobody is at work, and the broker is ours and goes too.
             crew.kill()
         return status
 
@@ -96,8 +97,8 @@ def _tell_and_wait(job: Job, how: Launch, storage: Storage, *, is_new: bool = Fa
     if not how.wait:
         return job_status(storage, None, job, settings.failed_share)
     reconciler = Reconciler(storage=storage, ledger=ledger, broker=Broker(settings.broker()), settings=settings)
-    with Screen(how.console) as screen:
-        return drive(job, reconciler=reconciler, settings=settings, screen=screen, keep=lambda: None)
+    with interrupts.held() as pause, Screen(how.console) as screen:
+        return drive(job, reconciler=reconciler, settings=settings, screen=screen, keep=lambda: None, pause=pause)
 
 
 def go_on(name: str, how: Launch) -> JobStatus:

@@ -1,10 +1,13 @@
 """The producer's two loops: keep jobs going, watch one."""
 
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from rich.console import Console
 
+from producer import interrupts
 from producer.drive import LOOK_S
 from producer.metrics import serve_metrics
 from producer.reconcile import Reconciler
@@ -26,21 +29,20 @@ def serve(settings: ProducerSettings) -> None:
     ledger, broker = Ledger(connect(settings.broker())), Broker(settings.broker())
     reconciler = Reconciler(storage=storage, ledger=ledger, broker=broker, settings=settings)
     serve_metrics(settings, storage, ledger)
-    try:
+    with interrupts.held() as pause, suppress(KeyboardInterrupt):
         while True:
             reconciler.tick()
             if settings.heartbeat_file is not None and ledger.is_reachable():
                 settings.heartbeat_file.touch()
-            _pause(reconciler, settings.tick_s)
-    except KeyboardInterrupt:
-        reconciler.stop()
+            _await_round(reconciler, settings.tick_s, pause)
+    reconciler.stop()
 
 
-def _pause(reconciler: Reconciler, tick_s: float) -> None:
+def _await_round(reconciler: Reconciler, tick_s: float, pause: Callable[[float], None]) -> None:
     """Wait for the next round, less where small shards have emptied the window before it is due."""
     due_at = time.monotonic() + tick_s
     while time.monotonic() < due_at:
-        time.sleep(min(HUNGRY_S, tick_s))
+        pause(min(HUNGRY_S, tick_s))
         if reconciler.is_hungry():
             return
 

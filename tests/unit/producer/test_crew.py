@@ -1,0 +1,98 @@
+"""Processes that are kept running, and none of which outlives an interrupt, whenever it comes."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from producer import crew
+from producer.crew import Child, Crew
+from shared.errors import PipelineError
+from tests.cluster import wait_until
+
+
+def child(tmp_path: Path, *command: str) -> Child:
+    return Child(name="sleeper", command=command, environment=os.environ, log=tmp_path / "logs/log", stop_s=5)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_what_dies_is_started_again_until_it_has_died_too_often(tmp_path: Path) -> None:
+    ours, mortal = Crew(), child(tmp_path, sys.executable, "-c", "print('no such broker')")
+    ours.start(mortal)
+
+    def keep_all() -> None:
+        for _ in range(crew.RESTARTS + 1):
+            wait_until(lambda: not mortal.is_running(), 20, "it has ended")
+            ours.keep()
+
+    with pytest.raises(PipelineError, match=r"(?s)the sleeper died 10 times; .*no such broker"):
+        keep_all()
+    assert mortal.log.read_text().count("no such broker") == crew.RESTARTS + 1
+
+
+def test_those_that_end_last_are_there_while_the_others_end(tmp_path: Path) -> None:
+    needed = child(tmp_path, "sleep", "60")
+    needed.ends_last = True
+    ours = Crew()
+    ours.start(needed)
+    assert needed.process is not None
+    script = (
+        "import os, signal, time\n"
+        "def leave(*_):\n"
+        f"    os.kill({needed.process.pid}, 0)\n"
+        "    print('it is there', flush=True)\n"
+        "    raise SystemExit\n"
+        "signal.signal(signal.SIGTERM, leave)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    leaving = child(tmp_path, sys.executable, "-c", script)
+    ours.start(leaving)
+    wait_until(lambda: "ready" in leaving.log.read_text(), 10, "the trap is set")
+    ours.stop()
+    assert "it is there" in leaving.log.read_text()
+    assert not needed.is_running()
+
+
+def test_what_does_not_end_in_its_time_is_killed_with_its_children(tmp_path: Path) -> None:
+    stubborn = child(tmp_path, "sh", "-c", "trap '' TERM; echo ready; sleep 61 & wait; wait")
+    stubborn.stop_s = 0.3
+    ours = Crew()
+    ours.start(stubborn)
+    wait_until(lambda: "ready" in stubborn.log.read_text(), 10, "the trap is set")
+    assert stubborn.process is not None
+    wait_until(lambda: psutil.Process(stubborn.process.pid).children(), 10, "it has a child")  # type: ignore[union-attr]
+    (grandchild,) = psutil.Process(stubborn.process.pid).children()
+    ours.stop()
+    assert stubborn.process.returncode == -signal.SIGKILL
+    wait_until(lambda: has_ended(grandchild), 10, "its child has ended")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's death")
+def test_processes_end_with_the_one_that_started_them_even_if_it_is_killed(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, time\n"
+        "from producer.crew import Child, Crew\n"
+        f"log = pathlib.Path({str(tmp_path / 'log')!r})\n"
+        "sleeper = Child(name='s', command=['sleep', '60'], environment=os.environ, log=log, stop_s=5)\n"
+        "Crew().start(sleeper)\n"
+        "print(sleeper.process.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    with parent.stdout:
+        sleeper = psutil.Process(int(parent.stdout.readline()))
+        parent.kill()
+    parent.wait()
+    wait_until(lambda: has_ended(sleeper), 10, "it has ended with its parent")
