@@ -14,11 +14,10 @@ from typing import Any, Final
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from numpy.typing import NDArray
 
 from trainer.flat import packed
-from trainer.layer_error import layer_of
+from trainer.traced import layer_of, traced
 
 logger = logging.getLogger(__name__)
 
@@ -95,15 +94,10 @@ def _mean_shift(kind: str, lost: Values, mean: Values) -> Values:
 
 
 class _Graph:
-    """An interpreter that keeps every activation, and the convolutions of its model by the layer they come from."""
+    """A model that can be run, and its convolutions by the layer they come from."""
 
     def __init__(self, model: bytes) -> None:
-        self._interpreter: Any = Interpreter(
-            model_content=model,
-            experimental_preserve_all_tensors=True,
-            experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-        )
-        self._interpreter.allocate_tensors()
+        self._interpreter = traced(model)
         self._details = {detail["index"]: detail for detail in self._interpreter.get_tensor_details()}
         found: dict[str, list[_Convolution]] = {}
         for place, op in enumerate(self._interpreter._get_ops_details()):  # no public call lists them

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from numpy.typing import NDArray
 
 from trainer.description import PIXEL_MEAN, PIXEL_STD
 from trainer.outputs import POSTPROCESS_OP
+from trainer.traced import layer_of, traced
 
 # The others only move numbers.
 _COMPUTING_OPS: Final = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "MUL", "LOGISTIC"})
@@ -53,21 +53,11 @@ def layer_errors(float32: bytes, int8: bytes, pictures: Iterable[NDArray[np.uint
     return sorted(errors, key=lambda entry: -entry.error)
 
 
-def layer_of(tensor: str) -> str:
-    """`stem_relu_1/Relu6;stem_norm_1/add_1;…` → `stem_relu`: the last of the layers that the converter fused."""
-    return tensor.split(";")[0].split("/")[0].removesuffix("_1")
-
-
 class _Tracer:
-    """An interpreter that keeps every activation; delegates would keep them to themselves, so it runs without."""
+    """The activations of a model's computing layers."""
 
     def __init__(self, model: bytes) -> None:
-        self._interpreter: Any = Interpreter(
-            model_content=model,
-            experimental_preserve_all_tensors=True,
-            experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
-        )
-        self._interpreter.allocate_tensors()
+        self._interpreter = traced(model)
         details = self._interpreter.get_tensor_details()
         ops = self._interpreter._get_ops_details()  # no public call lists them
         # What follows the suppression is in the order of its detections, which two forms need not share.

@@ -72,6 +72,11 @@ ROWS: Final[dict[str, Row]] = {
     "plateau": Row(schedule="plateau"),
     "mild-zoom": Row(recipe={"zoom": 0.25, "translate": 0.1}),
     "mild-zoom-plateau": Row(schedule="plateau", recipe={"zoom": 0.25, "translate": 0.1}),
+    "mild-zoom-plateau-box-5": Row(
+        schedule="plateau",
+        recipe={"zoom": 0.25, "translate": 0.1},
+        constants={"loss.BOX_WEIGHT": 5.0, "learner.BOX_WEIGHT": 5.0},
+    ),
     "256-px": Row(side=256),
     "416-px": Row(side=416),
     "nano": Row(model="nano"),
