@@ -75,8 +75,8 @@ class Learner:
             self._first = self._vector(np.zeros(size, np.float32))
             self._second = self._vector(np.zeros(size, np.float32))
             self._average = self._vector(_flat([*self._weights, *self._statistics]).numpy())
-        self._decayed = np.concatenate(
-            [np.full(int(np.prod(v.shape)), float(len(v.shape) > 1), np.float32) for v in self._weights]
+        self._decay = np.concatenate(
+            [np.full(int(np.prod(v.shape)), WEIGHT_DECAY * (len(v.shape) > 1), np.float32) for v in self._weights]
         )
         self._is_float16 = self.model.dtype_policy.compute_dtype == "float16"
         self._published = np.concatenate(
@@ -124,8 +124,9 @@ class Learner:
             loss = scale * (sums.score + BOX_WEIGHT * sums.box) / normalizer
         gradients = tape.gradient(loss, self._weights, unconnected_gradients="zero")
         gradient = replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(_flat(gradients) / scale))
-        # 1 but for published weights, `share` for those.
-        self._update(gradient, rate * (1 + self._published * (share - 1)), count)
+        if self._published.any():
+            rate *= 1 + self._published * (share - 1)  # 1 but for published weights, `share` for those
+        self._update(gradient, rate, count)
         return tf.stack([score, box]) / normalizer
 
     def _update(self, gradient: Any, rate: Any, count: Any) -> None:
@@ -139,7 +140,7 @@ class Learner:
         second = self._second.assign(BETA_2 * self._second + (1 - BETA_2) * tf.square(gradient))
         direction = (first / (1 - BETA_1**count)) / (tf.sqrt(second / (1 - BETA_2**count)) + self._epsilon)
         weights = _flat(self._weights)
-        weights -= rate * (direction + WEIGHT_DECAY * self._decayed * weights)
+        weights -= rate * (direction + self._decay * weights)
         _assign(self._weights, weights)
         decay = tf.minimum(EMA_DECAY, (1 + count) / (10 + count))
         now = tf.concat([weights, _flat(self._statistics)], axis=0)

@@ -43,11 +43,11 @@ def assign(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any, anchor
     Returns:
         The targets.
     """
-    is_true = true_labels >= 0
+    true_boxes, true_labels = _without_common_padding(true_boxes, true_labels)
     classes = tf.maximum(true_labels, 0)
     iou = pairwise_iou(true_boxes, boxes)
     class_scores = tf.gather(tf.transpose(scores, (0, 2, 1)), classes, batch_dims=1)
-    candidate = _claims(true_boxes, anchors) & is_true[..., None]
+    candidate = _claims(true_boxes, true_labels >= 0, anchors)
     alignment = tf.where(candidate, _fit(class_scores, iou), -1.0)
     chosen = _best_cells(alignment) & candidate
     # A cell chosen by several boxes learns the one it overlaps most.
@@ -83,11 +83,20 @@ def _fit(scores: Any, iou: Any) -> Any:
     return tf.sqrt(scores) * square * square * square
 
 
-def _claims(true_boxes: Any, anchors: Any) -> Any:
-    """Whether a cell's centre lies in reach of a box: bool [B, N, A]."""
+def _without_common_padding(true_boxes: Any, true_labels: Any) -> tuple[Any, Any]:
+    """Only as many places for boxes as the fullest picture of the batch needs, one at least.
+
+    Batches are padded to the fullest mosaic of the whole set; most are not half as full, and all here costs as N.
+    """
+    needed = tf.reduce_max(tf.where(true_labels >= 0, tf.range(tf.shape(true_labels)[1]) + 1, 1))
+    return true_boxes[:, :needed], true_labels[:, :needed]
+
+
+def _claims(true_boxes: Any, is_true: Any, anchors: Any) -> Any:
+    """Whether a cell's centre lies in reach of a box: bool [B, N, A]; no reach in padding."""
     center = (true_boxes[..., :2] + true_boxes[..., 2:]) / 2
     least = LEAST_HALF_STRIDES * tf.sqrt(tf.reduce_min(anchors[:, 2] * anchors[:, 3])) / 4.0
-    half = tf.maximum((true_boxes[..., 2:] - true_boxes[..., :2]) / 2, least)
+    half = tf.where(is_true[..., None], tf.maximum((true_boxes[..., 2:] - true_boxes[..., :2]) / 2, least), -1.0)
     reach_y = tf.abs(anchors[:, 0] - center[..., :1]) < half[..., :1]
     return reach_y & (tf.abs(anchors[:, 1] - center[..., 1:]) < half[..., 1:])
 

@@ -51,6 +51,19 @@ def test_padding_and_an_empty_picture_leave_all_cells_background() -> None:
     assert targets.scores.numpy().max() == 0
 
 
+def test_padding_beyond_the_fullest_picture_changes_nothing() -> None:
+    boxes, labels = [[0.2, 0.3, 0.8, 0.9], [0.1, 0.1, 0.3, 0.2]], [1, 0]
+    bare, padded = assigned(boxes, labels), assigned([*boxes, *[[0.0] * 4] * 300], [*labels, *[-1] * 300])
+    for name in ("scores", "boxes", "weights"):
+        np.testing.assert_array_equal(getattr(bare, name).numpy(), getattr(padded, name).numpy())
+
+
+def test_a_box_behind_padding_is_not_lost() -> None:
+    bare = assigned([[0.2, 0.3, 0.8, 0.9]], [1])
+    behind = assigned([[0.0] * 4, [0.0] * 4, [0.2, 0.3, 0.8, 0.9]], [-1, -1, 1])
+    np.testing.assert_array_equal(bare.scores.numpy(), behind.scores.numpy())
+
+
 def test_a_box_smaller_than_a_cell_still_gets_one() -> None:
     targets = assigned([[0.405, 0.405, 0.425, 0.425]], [0])
     assert np.count_nonzero(targets.weights[0].numpy()) >= 1
