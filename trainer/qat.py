@@ -118,7 +118,7 @@ def fine_tune(
         strategy: Over which replicas.
         guard: Asked before every step.
         steps: How many.
-        peak_rate: Of the schedule, which warms up and falls as training's.
+        peak_rate: Of the schedule, which warms up and falls at once.
 
     Returns:
         A network of the same input and outputs with fake quantization inside, and the averaged weights that saw best
@@ -134,7 +134,7 @@ def fine_tune(
         batches = strategy.experimental_distribute_dataset(batches)
     build: Callable[[], keras.Model] = lambda: with_rounding(network, ranges)  # noqa: E731
     learner = Learner(build, priors(dataset.image_size), strategy, batches.element_spec)
-    schedule = Schedule(steps=steps, steps_per_epoch=steps, peak_rate=peak_rate)
+    schedule = Schedule(steps=steps, steps_per_epoch=steps, peak_rate=peak_rate, plateau=0.0)
     choice = _Choice(build(), dataset, learner.average())
     for step, batch in enumerate(islice(batches, steps), start=1):
         guard.advance(phase="qat", step=step, steps=steps)

@@ -15,6 +15,9 @@ LAST_RATE: Final = 0.01
 
 WARMUP_STEPS: Final = 100
 
+# Share of the steps until which the rate stays at its peak: the average of the weights makes up for its noise.
+PLATEAU: Final = 0.5
+
 # Transfer learning: published weights stay frozen for this share of the steps, then learn at this share of the rate.
 FROZEN_SHARE: Final = 0.15
 PUBLISHED_RATE: Final = 0.3
@@ -26,11 +29,12 @@ MOST_STEPS: Final = 12_000
 
 
 class Schedule(Frozen):
-    """The steps of a run and their learning rates."""
+    """The steps of a run and their learning rates; the rate starts to fall after `plateau` of the steps."""
 
     steps: int
     steps_per_epoch: int
     peak_rate: float
+    plateau: float = PLATEAU
 
     @property
     def epochs(self) -> int:
@@ -38,11 +42,12 @@ class Schedule(Frozen):
         return math.ceil(self.steps / self.steps_per_epoch)
 
     def rate(self, step: int) -> float:
-        """Learning rate of `step` (from 0): a linear warm-up, then half a cosine."""
+        """Learning rate of `step` (from 0): a linear warm-up, a plateau, then half a cosine."""
         warmup = min(WARMUP_STEPS, max(1, self.steps // 10))
         if step < warmup:
             return self.peak_rate * (step + 1) / warmup
-        share = min(1.0, (step - warmup) / max(1, self.steps - warmup))
+        begin = max(warmup, self.plateau * self.steps)
+        share = min(1.0, max(0.0, step - begin) / max(1.0, self.steps - begin))
         return self.peak_rate * (LAST_RATE + (1 - LAST_RATE) * (1 + math.cos(math.pi * share)) / 2)
 
     def published_share(self, step: int) -> float:

@@ -210,7 +210,7 @@ class _Run:
         logger.info("schedule_frozen", extra={"run": self._spec.run, **self._schedule.model_dump()})
 
     def _keep_to_time(self) -> None:
-        """Shorten the frozen schedule if the machine became much slower; the cosine still ends at its end."""
+        """Shorten the frozen schedule if the machine became much slower; the rate still falls to its end."""
         frozen, step = self._progress.schedule, self._progress.step
         if frozen is not None and self._budget.is_late(frozen, step):
             self._update(schedule=self._budget.fit(frozen, step))

@@ -8,7 +8,6 @@ continued. Run: `python tests/bench/ablation.py --store out/ablation --out ablat
 
 import argparse
 import json
-import math
 import os
 import subprocess
 import sys
@@ -31,15 +30,14 @@ BATCH: Final = 8
 class Row:
     """One training: `recipe` are fields of `Augmentation`, `constants` the names of modules and what they are set to.
 
-    `schedule` is "cosine", "constant", or "plateau" (constant for half of the steps, then the cosine); `mosaic_until`
-    the share of the steps after which there are none; `assign` the name of a function of this file instead of the
-    product's.
+    `plateau` is the share of the steps until which the rate stays at its peak; `mosaic_until` the share of the steps
+    after which there are no mosaics; `assign` the name of a function of this file instead of the product's.
     """
 
     side: int = 320
     model: str = "small"
     rate: float = 2e-3
-    schedule: str = "cosine"
+    plateau: float = 0.5
     assign: str | None = None
     mosaic_until: float = 0.75
     recipe: dict[str, float] = field(default_factory=dict)
@@ -68,15 +66,10 @@ ROWS: Final[dict[str, Row]] = {
     "box-weight-5": Row(constants={"loss.BOX_WEIGHT": 5.0, "learner.BOX_WEIGHT": 5.0}),
     "decay-0.005": Row(constants={"learner.WEIGHT_DECAY": 0.005}),
     "rate-4e-3": Row(rate=4e-3),
-    "constant-rate": Row(schedule="constant"),
-    "plateau": Row(schedule="plateau"),
-    "mild-zoom": Row(recipe={"zoom": 0.25, "translate": 0.1}),
-    "mild-zoom-plateau": Row(schedule="plateau", recipe={"zoom": 0.25, "translate": 0.1}),
-    "mild-zoom-plateau-box-5": Row(
-        schedule="plateau",
-        recipe={"zoom": 0.25, "translate": 0.1},
-        constants={"loss.BOX_WEIGHT": 5.0, "learner.BOX_WEIGHT": 5.0},
-    ),
+    "constant-rate": Row(plateau=1.0),
+    "cosine-from-the-start": Row(plateau=0.0),
+    "strong-zoom": Row(recipe={"zoom": 0.6, "translate": 0.2}),
+    "strong-zoom-cosine": Row(plateau=0.0, recipe={"zoom": 0.6, "translate": 0.2}),
     "256-px": Row(side=256),
     "416-px": Row(side=416),
     "nano": Row(model="nano"),
@@ -113,16 +106,6 @@ def assign_centres(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any
     return Targets(
         scores=one_hot * weights[..., None], boxes=tf.gather(true_boxes, owner, batch_dims=1), weights=weights
     )
-
-
-def rate_of(row: Row, plan: Any, step: int) -> float:
-    """The learning rate of `step`: all schedules have the product's warm-up."""
-    if row.schedule == "cosine" or step < 100:
-        return float(plan.rate(step))
-    if row.schedule == "constant" or step < plan.steps / 2:
-        return row.rate
-    share = 2 * step / plan.steps - 1
-    return float(row.rate * (0.01 + 0.99 * (1 + math.cos(math.pi * share)) / 2))
 
 
 def make_job(store: str, side: int) -> None:
@@ -170,11 +153,11 @@ def train_row(row: Row, *, steps: int, seed: int, store: str, start: Path | None
         learner.load_average(student.model, np.load(start)["average"])
     judged = build()
     detect = evaluate.keras_detector(judged, anchors)
-    plan = schedule.Schedule(steps=steps, steps_per_epoch=len(train) // BATCH, peak_rate=row.rate)
+    plan = schedule.Schedule(steps=steps, steps_per_epoch=len(train) // BATCH, peak_rate=row.rate, plateau=row.plateau)
     times_s: list[float] = []
     for number, batch in zip(range(steps), chain(stream.take(closed), rest), strict=False):
         began_s = time.perf_counter()
-        sums = student.step(batch, rate=rate_of(row, plan, number), number=number)
+        sums = student.step(batch, rate=plan.rate(number), number=number)
         times_s.append(time.perf_counter() - began_s)
         if (number + 1) % (steps // 3) and number + 1 != steps:
             continue

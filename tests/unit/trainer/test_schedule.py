@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainer.schedule import LAST_RATE, MOST_STEPS, Schedule, fit_to_time, plan_schedule
+from trainer.schedule import LAST_RATE, MOST_STEPS, PLATEAU, WARMUP_STEPS, Schedule, fit_to_time, plan_schedule
 
 SCHEDULE = Schedule(steps=1000, steps_per_epoch=26, peak_rate=2e-3)
 
@@ -14,13 +14,22 @@ def test_a_schedule_fitted_to_time_is_never_longer(done: int, step_s: float, lef
     assert fit_to_time(fitted, step_s=step_s, done=fitted.steps, left_s=-1).steps == fitted.steps
 
 
-def test_the_rate_warms_up_then_falls_to_its_last_share() -> None:
+def test_the_rate_warms_up_stays_then_falls_to_its_last_share() -> None:
     rates = [SCHEDULE.rate(step) for step in range(SCHEDULE.steps)]
     peak = rates.index(max(rates))
     assert rates[: peak + 1] == sorted(rates[: peak + 1])
     assert rates[peak:] == sorted(rates[peak:], reverse=True)
-    assert max(rates) == pytest.approx(SCHEDULE.peak_rate)
+    assert rates[WARMUP_STEPS : round(PLATEAU * SCHEDULE.steps)] == [SCHEDULE.peak_rate] * 400
+    assert rates[round((1 + PLATEAU) / 2 * SCHEDULE.steps)] == pytest.approx(SCHEDULE.peak_rate / 2, rel=0.05)
     assert rates[-1] == pytest.approx(SCHEDULE.peak_rate * LAST_RATE, rel=0.01)
+
+
+def test_without_a_plateau_the_rate_falls_from_the_end_of_the_warm_up() -> None:
+    at_once = SCHEDULE.model_copy(update={"plateau": 0.0})
+    rates = [at_once.rate(step) for step in range(WARMUP_STEPS, at_once.steps)]
+    assert rates[0] == at_once.peak_rate
+    assert rates[1:] == sorted(rates[1:], reverse=True)
+    assert rates[450] == pytest.approx(at_once.peak_rate / 2, rel=0.05)
 
 
 def test_epochs_as_asked_are_kept_and_the_default_is_bounded() -> None:
