@@ -8,8 +8,8 @@ import tensorflow as tf
 from trainer.model import decode_boxes
 from trainer.targets import Targets, assign
 
-# Weight of the box loss against the score loss (PP-YOLOE's 2.5 to 1).
-BOX_WEIGHT: Final = 2.5
+# Weight of the box loss against the score loss. PP-YOLOE's 2.5 leaves a point of mAP behind (D-recipe).
+BOX_WEIGHT: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,7 @@ ROWS: Final[dict[str, Row]] = {
     "top-cells-5": Row(constants={"targets.TOP_CELLS": 5}),
     "start-0.01": Row(constants={"model.START_CELLS": -1}),
     "box-weight-1": Row(constants={"loss.BOX_WEIGHT": 1.0, "learner.BOX_WEIGHT": 1.0}),
-    "box-weight-5": Row(constants={"loss.BOX_WEIGHT": 5.0, "learner.BOX_WEIGHT": 5.0}),
+    "box-weight-2.5": Row(constants={"loss.BOX_WEIGHT": 2.5, "learner.BOX_WEIGHT": 2.5}),
     "decay-0.005": Row(constants={"learner.WEIGHT_DECAY": 0.005}),
     "rate-4e-3": Row(rate=4e-3),
     "constant-rate": Row(plateau=1.0),
@@ -72,6 +72,7 @@ ROWS: Final[dict[str, Row]] = {
     "strong-zoom-cosine": Row(plateau=0.0, recipe={"zoom": 0.6, "translate": 0.2}),
     "256-px": Row(side=256),
     "416-px": Row(side=416),
+    "512-px": Row(side=512),
     "nano": Row(model="nano"),
     "medium": Row(model="medium"),
 }
