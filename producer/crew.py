@@ -1,4 +1,7 @@
-"""Commands → processes that are kept running and end with the process that started them, however it ends."""
+"""Commands → processes that are kept running and end with the process that started them.
+
+On Linux however it ends, by the kernel; elsewhere unless it is killed.
+"""
 
 import ctypes
 import logging
@@ -6,9 +9,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -18,8 +21,16 @@ from shared.errors import PipelineError
 logger = logging.getLogger(__name__)
 
 # A process that has died this often is not started again: something is wrong that a restart does not mend.
-RESTARTS: Final = 10
+DEATHS: Final = 10
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel send SIGTERM to the new process when `parent`, which started it, dies (prctl(2))."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died before it could be watched
+            os._exit(1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -32,8 +43,9 @@ class Child:
     log: Path
     stop_s: float
     ends_last: bool = False
+    at_start: Callable[[int], None] = die_with  # called in the new process, with the id of this one
     process: "subprocess.Popen[bytes] | None" = None
-    restarts: int = field(default=0)
+    deaths: int = 0
 
     def start(self) -> None:
         """Start it, its output appended to its log; an interrupt must not come in between (`interrupts.held`)."""
@@ -47,7 +59,7 @@ class Child:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=partial(_die_with, os.getpid()) if sys.platform == "linux" else None,
+                preexec_fn=partial(self.at_start, os.getpid()),
             )
 
     def is_running(self) -> bool:
@@ -57,13 +69,6 @@ class Child:
     def tail(self, lines: int = 15) -> str:
         """The last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-
-
-def _die_with(parent: int) -> None:
-    """Have the kernel send SIGTERM to the new process when `parent`, which started it, dies (prctl(2))."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:  # it died before it could be watched
-        os._exit(1)
 
 
 class Crew:
@@ -86,19 +91,17 @@ class Crew:
         for child in self._children:
             if child.is_running():
                 continue
-            child.restarts += 1
-            logger.warning("process_died", extra={"child": child.name, "restarts": child.restarts})
-            if child.restarts > RESTARTS:
-                raise PipelineError(f"the {child.name} died {RESTARTS} times; {child.log} ends:\n{child.tail()}")
+            child.deaths += 1
+            logger.warning("process_died", extra={"child": child.name, "deaths": child.deaths})
+            if child.deaths == DEATHS:
+                raise PipelineError(f"the {child.name} died {DEATHS} times; {child.log} ends:\n{child.tail()}")
             child.start()
 
     def kill(self) -> None:
         """End all by force, at once: for a crew that has nothing left to do, whose leave takes Celery 2 s."""
         for child in self._children:
             if child.process is not None:
-                with suppress(ProcessLookupError):
-                    os.killpg(child.process.pid, signal.SIGKILL)
-                child.process.wait()
+                _kill(child.process)
 
     def stop(self) -> None:
         """Ask all to end, in two rounds (`ends_last`); end by force what does not within its time."""
@@ -118,5 +121,11 @@ def _wait_or_kill(child: Child) -> None:
         process.wait(child.stop_s)
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
         logger.warning("process_killed", extra={"child": child.name})
+        _kill(process)
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """End a process and its children; it may have ended by itself meanwhile."""
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    process.wait()

@@ -3,7 +3,6 @@
 They are the same commands as in the containers.
 """
 
-import fcntl
 import os
 import shutil
 import sys
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from producer.crew import Child, Crew
-from shared.errors import BrokerError, PlanError, StorageError
+from shared.errors import BrokerError
 from shared.ledger import Ledger, connect
 
 BROKER_OPTIONS: Final = (
@@ -57,32 +56,6 @@ def pipeline(local: Local) -> Iterator[tuple[str, Crew]]:
         if local.with_trainer:
             crew.start(_trainer(local, environment))
         yield url, crew
-
-
-@contextmanager
-def only_run_of(job_folder: Path) -> Iterator[None]:
-    """Keep other embedded runs off a job: each has a Redis of its own, which knows nothing of another's leases.
-
-    The kernel drops the lock when this process ends, in whatever way (flock(2)).
-
-    Raises:
-        PlanError: Another process has it.
-        StorageError: The lock's file cannot be written.
-    """
-    path = job_folder / "local.lock"
-    try:
-        file = path.open("w")
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise PlanError(
-                f"job {job_folder.name}: another --local command works on it already (it holds {path}); "
-                "let it end, or stop it with Ctrl-C and give this command again"
-            ) from error
-        yield
 
 
 @contextmanager

@@ -13,9 +13,9 @@ class _Interrupts:
         self._is_pausing = False
 
     def come(self, _number: int, _frame: FrameType | None) -> None:
-        if self._is_pausing or self._has_come:
+        is_second, self._has_come = self._has_come, True
+        if is_second or self._is_pausing:
             raise KeyboardInterrupt
-        self._has_come = True
 
     def pause(self, seconds: float) -> None:
         self._is_pausing = True

@@ -10,10 +10,11 @@ from rich.console import Console
 
 from producer import interrupts, texts
 from producer.drive import drive
-from producer.embedded import Local, only_run_of, pipeline
+from producer.embedded import Local, pipeline
 from producer.findings import Findings
 from producer.lint_csv import merged_findings
 from producer.lint_report import lint_report
+from producer.local_lock import only_run_of
 from producer.reconcile import Reconciler
 from producer.settings import ProducerSettings
 from producer.state import TERMINAL, JobStatus, job_status, load_job, stored_state
@@ -46,8 +47,9 @@ def launch(request: Request, how: Launch) -> JobStatus:
 
     Raises:
         LintError: The set cannot be used as asked; nothing was written.
-        PlanError: The job cannot be accepted.
+        PlanError: The job cannot be accepted, or another embedded run works on it.
         BrokerError: No embedded broker is to be had.
+        PipelineError: One of an embedded run's processes dies again and again.
     """
     storage = Storage(how.settings.store)
     data_root = request.dataset if how.local else how.settings.data_root
@@ -63,7 +65,22 @@ def launch(request: Request, how: Launch) -> JobStatus:
 
 
 def run_here(job: Job, data_root: Path, how: Launch, storage: Storage) -> JobStatus:
-    """Do a job with processes of our own, until it is in a terminal state; only what is missing is done."""
+    """Do a job with processes of our own, until it is in a terminal state; only what is missing is done.
+
+    Args:
+        job: In the store.
+        data_root: The folder that its paths are relative to.
+        how: Its settings name a broker, or an embedded one is started.
+        storage: The store, in a local folder.
+
+    Returns:
+        The job's last status.
+
+    Raises:
+        PlanError: Another embedded run works on it.
+        BrokerError: No embedded broker is to be had.
+        PipelineError: One of the processes dies again and again.
+    """
     settings = how.settings
     status = job_status(storage, None, job, settings.failed_share)
     if status.state in TERMINAL:

@@ -13,6 +13,7 @@ from typing import Final
 
 from producer.dataset_files import check_annotations, dataset_files
 from producer.feed import in_turn, send_shard, shard_message_id, window
+from producer.local_lock import has_run
 from producer.runs import RunKeeper
 from producer.settings import ProducerSettings
 from producer.state import TERMINAL, is_hopeless, job_names, load_job, reused_shards, stored_state
@@ -124,17 +125,17 @@ class Reconciler:
         """List everything at the start, after a loss and now and then; in between just what somebody touched."""
         touched = self.ledger.touched()
         if time.monotonic() - self._listed_at > self._settings.listing_s:
-            touched |= self._all_jobs() if self._only is None else {self._only}
+            if self._only is None:
+                self._runs.look_at_storage()
+                touched |= set(job_names(self.storage)) | self._jobs.keys()
+            else:
+                touched.add(self._only)
             self._listed_at = time.monotonic()
         for name in sorted(touched):
             try:
                 self._look_at_job(name)
             except PipelineError as error:
                 self._refuse(name, error)
-
-    def _all_jobs(self) -> set[str]:
-        self._runs.look_at_storage()
-        return set(job_names(self.storage)) | self._jobs.keys()
 
     def _refuse(self, name: str, error: PipelineError) -> None:
         """Leave a job alone whose files this version cannot read, until the next listing; the others go on."""
@@ -145,6 +146,9 @@ class Reconciler:
         if not self.storage.exists(JobPaths(name).job):
             self._jobs.pop(name, None)
             self.ledger.forget_scope(job_scope(name))
+            return
+        if self._only is None and self.storage.is_local and has_run(self.storage.local_path(JobPaths(name).root)):
+            self._jobs.pop(name, None)  # of an embedded run, whose own Redis holds its leases
             return
         job = load_job(self.storage, name)
         stored = stored_state(self.storage, job, self._settings.failed_share)

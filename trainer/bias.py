@@ -16,6 +16,7 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
+from shared.errors import ExportError
 from trainer.flat import packed
 from trainer.traced import layer_of, traced
 
@@ -44,10 +45,13 @@ def corrected(rounded: bytes, float32: bytes, samples: Iterable[list[NDArray[np.
     Args:
         rounded: A `.tflite` with int8 kernels, one scale a channel; full int8 or dynamic range.
         float32: The float `.tflite` of the same network; layers are matched by name and kernel shape.
-        samples: What the float model takes, each [float32 [1, H, W, 3]]; a few dozen are enough for means.
+        samples: What the float model takes, each [float32 [1, H, W, 3], RGB in [-1, 1]]; a few dozen are enough.
 
     Returns:
         The `.tflite` with other biases and nothing else changed.
+
+    Raises:
+        ExportError: There are no samples.
     """
     exact, other = _Graph(float32), _Graph(rounded)
     means = exact.mean_inputs(samples)
@@ -58,11 +62,14 @@ def corrected(rounded: bytes, float32: bytes, samples: Iterable[list[NDArray[np.
         if twin is None:
             continue
         kernels = exact.values(twin.kernel), other.values(own.kernel)
-        if kernels[0].shape == kernels[1].shape:
+        is_grouped = own.kind != _DEPTHWISE and kernels[0].shape[-1] != len(means[name])
+        if kernels[0].shape == kernels[1].shape and not is_grouped:
             lost = _mean_shift(own.kind, kernels[0] - kernels[1], means[name])
             _give(tree, own, other.moved(own.bias, lost))
             moved += 1
-    logger.info("biases_corrected", extra={"convolutions": moved, "of": len(other.convolutions)})
+    # Fewer: a converter of another version names its tensors in another way.
+    level = logging.INFO if moved == len(other.convolutions) else logging.WARNING
+    logger.log(level, "biases_corrected", extra={"convolutions": moved, "of": len(other.convolutions)})
     return packed(tree)
 
 
@@ -119,7 +126,9 @@ class _Graph:
             for name, op in self.convolutions.items():
                 seen = self._interpreter.get_tensor(op.input)
                 sums[name] = sums[name] + seen.mean(axis=(0, 1, 2), dtype=np.float64)
-        return {name: total / max(count, 1) for name, total in sums.items()}
+        if not count:
+            raise ExportError("no pictures to correct biases by: the training split is empty")
+        return {name: total / count for name, total in sums.items()}
 
     def values(self, index: int) -> Values:
         """A constant, dequantized where it is rounded."""

@@ -88,7 +88,8 @@ def convert_forms(
     Args:
         model: The trained network.
         saved_model: What `save_frozen` made of it.
-        calibration: Gives stored training pictures, each uint8 [H, W, 3], RGB; up to `CALIBRATION_IMAGES` are used.
+        calibration: Gives stored training pictures, each uint8 [H, W, 3], RGB; up to `CALIBRATION_IMAGES` are used, and
+            as many as `CORRECTION_IMAGES` to correct the biases of the int8 and dynamic forms (not after QAT).
         progress: Called with the form before it is made.
         forms: What to make.
 

@@ -134,7 +134,7 @@ def fine_tune(
         batches = strategy.experimental_distribute_dataset(batches)
     build: Callable[[], keras.Model] = lambda: with_rounding(network, ranges)  # noqa: E731
     learner = Learner(build, priors(dataset.image_size), strategy, batches.element_spec)
-    schedule = Schedule(steps=steps, steps_per_epoch=steps, peak_rate=peak_rate, plateau=0.0)
+    schedule = Schedule(steps=steps, steps_per_epoch=steps, peak_rate=peak_rate)
     choice = _Choice(build(), dataset, learner.average())
     for step, batch in enumerate(islice(batches, steps), start=1):
         guard.advance(phase="qat", step=step, steps=steps)

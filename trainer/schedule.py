@@ -3,6 +3,8 @@
 import math
 from typing import Final
 
+from pydantic import Field
+
 from shared.job import Frozen
 
 # Of AdamW at a global batch of 8; with a larger batch it grows by the square root, as Adam's noise does
@@ -29,12 +31,15 @@ MOST_STEPS: Final = 12_000
 
 
 class Schedule(Frozen):
-    """The steps of a run and their learning rates; the rate starts to fall after `plateau` of the steps."""
+    """The steps of a run and their learning rates; the rate starts to fall after `plateau` of the steps.
+
+    A checkpoint without a plateau was begun without one.
+    """
 
     steps: int
     steps_per_epoch: int
     peak_rate: float
-    plateau: float = PLATEAU
+    plateau: float = Field(default=0.0, ge=0, le=1)
 
     @property
     def epochs(self) -> int:
@@ -72,7 +77,7 @@ def plan_schedule(*, pictures: int, global_batch: int, epochs: int | None, rate:
     if epochs is None:
         steps = min(max(steps, LEAST_STEPS), MOST_STEPS)
     peak = BASE_RATE * math.sqrt(global_batch / BASE_BATCH) if rate is None else rate
-    return Schedule(steps=steps, steps_per_epoch=steps_per_epoch, peak_rate=peak)
+    return Schedule(steps=steps, steps_per_epoch=steps_per_epoch, peak_rate=peak, plateau=PLATEAU)
 
 
 def fit_to_time(schedule: Schedule, *, step_s: float, done: int, left_s: float) -> Schedule:

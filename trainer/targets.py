@@ -43,7 +43,6 @@ def assign(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any, anchor
     Returns:
         The targets.
     """
-    true_boxes, true_labels = _without_common_padding(true_boxes, true_labels)
     classes = tf.maximum(true_labels, 0)
     iou = pairwise_iou(true_boxes, boxes)
     class_scores = tf.gather(tf.transpose(scores, (0, 2, 1)), classes, batch_dims=1)
@@ -81,15 +80,6 @@ def _fit(scores: Any, iou: Any) -> Any:
     """
     square = tf.square(iou)
     return tf.sqrt(scores) * square * square * square
-
-
-def _without_common_padding(true_boxes: Any, true_labels: Any) -> tuple[Any, Any]:
-    """Only as many places for boxes as the fullest picture of the batch needs, one at least.
-
-    Batches are padded to the fullest mosaic of the whole set; most are not half as full, and all here costs as N.
-    """
-    needed = tf.reduce_max(tf.where(true_labels >= 0, tf.range(tf.shape(true_labels)[1]) + 1, 1))
-    return true_boxes[:, :needed], true_labels[:, :needed]
 
 
 def _claims(true_boxes: Any, is_true: Any, anchors: Any) -> Any:

@@ -275,7 +275,7 @@ class _Run:
 
 
 def _identity(spec: RunSpec, dataset: TrainingSet, batch: int) -> str:
-    """Digest of all that decides which weights a run ends with; a checkpoint of another one is of no use."""
+    """Digest of what was asked and what is learnt from; a checkpoint of another one is of no use."""
     asked = spec.model_dump(mode="json", exclude={"max_drop", "quantize", "kind"})
     facts = {**asked, "labels": dataset.labels, "fingerprint": dataset.fingerprint, "global_batch": batch}
     return hashlib.sha256(canonical_json(facts).encode()).hexdigest()

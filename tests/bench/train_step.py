@@ -46,14 +46,6 @@ def bare_step(network: keras.Model, side: int) -> Callable[[], Any]:
     return lambda: run().numpy()
 
 
-def padded(batch: dict[str, Any], more: int) -> dict[str, Any]:
-    """The batch with `more` empty places for boxes."""
-    return batch | {
-        "boxes": tf.pad(batch["boxes"], [[0, 0], [0, more], [0, 0]]),
-        "labels": tf.pad(batch["labels"], [[0, 0], [0, more]], constant_values=-1),
-    }
-
-
 def loss_and_gradient(network: keras.Model, batch: dict[str, Any], anchors: Any) -> Callable[[], Any]:
     """The loss of fixed outputs and its gradient by them."""
     outputs = {key: tf.constant(value) for key, value in network(normalize(batch["pictures"])).items()}
@@ -90,9 +82,6 @@ def main() -> None:
     parser.add_argument("--model", default="small", choices=["nano", "small", "medium"])
     parser.add_argument("--side", default=320, type=int)
     parser.add_argument("--rounds", default=12, type=int)
-    parser.add_argument(
-        "--padding", default=0, type=int, help="Empty places for boxes more, as a crowded photo brings."
-    )
     asked = parser.parse_args()
     cv2.setNumThreads(1)
     examples, anchors = drawn_examples(64, side=asked.side, most=16), priors(asked.side)
@@ -110,9 +99,7 @@ def main() -> None:
             "of it: augmentation": lambda: augment_batch(
                 examples, np.arange(BATCH), recipe=Augmentation(), rng=np.random.default_rng(0)
             ),
-            "of it: assignment, loss, their gradient": loss_and_gradient(
-                learner.model, padded(batch, asked.padding), anchors
-            ),
+            "of it: assignment, loss, their gradient": loss_and_gradient(learner.model, batch, anchors),
         },
         asked.rounds,
     )

@@ -139,17 +139,21 @@ def test_two_embedded_runs_on_one_store_keep_to_their_own_job_and_one_job_has_on
     other = shutil.copytree(small_voc, tmp_path / "other" / "photos")
     asked = command(small_voc, store, "--epochs", "200")
     first = subprocess.Popen(asked, env=where, stderr=subprocess.PIPE, text=True)
-    wait_until((store / "jobs/whole/local.lock").exists, 60, "the first run has begun")
-    again = subprocess.run(asked, env=where, capture_output=True, text=True, check=False)
-    assert again.returncode == 1
-    assert "another --local command works on it already" in again.stderr
-    # Of another folder, which the first run's workers could not read; of another size, so that no shard is taken over.
-    mine = [*command(other, store, "--no-train"), "--job", "mine", "--image-size", "64"]
-    second = subprocess.run(mine, env=where, capture_output=True, text=True, check=False)
-    assert second.returncode == 0, second.stderr
-    assert first.poll() is None
-    first.send_signal(signal.SIGINT)
-    assert "the same command goes on where it was" in first.communicate(timeout=60)[1]
+    try:
+        wait_until((store / "jobs/whole/local.lock").exists, 60, "the first run has begun")
+        again = subprocess.run(asked, env=where, capture_output=True, text=True, check=False)
+        assert again.returncode == 1
+        assert "another --local command works on it already" in again.stderr
+        # Of another folder, which the first run's workers could not read; of another size, so that no shard is taken
+        # over.
+        mine = [*command(other, store, "--no-train"), "--job", "mine", "--image-size", "64"]
+        second = subprocess.run(mine, env=where, capture_output=True, text=True, check=False)
+        assert second.returncode == 0, second.stderr
+        assert first.poll() is None
+    finally:
+        first.send_signal(signal.SIGINT)
+        _, text = first.communicate(timeout=60)
+    assert "the same command goes on where it was" in text
     worker_log = (store / "logs/worker.log").read_text()
     assert worker_log.count('"event": "shard_written", "job": "mine"') == len(
         list((store / "jobs/mine/shards").glob("*.tfrecord"))

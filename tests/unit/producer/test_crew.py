@@ -31,37 +31,42 @@ def test_what_dies_is_started_again_until_it_has_died_too_often(tmp_path: Path) 
     ours.start(mortal)
 
     def keep_all() -> None:
-        for _ in range(crew.RESTARTS + 1):
+        for _ in range(crew.DEATHS):
             wait_until(lambda: not mortal.is_running(), 20, "it has ended")
             ours.keep()
 
     with pytest.raises(PipelineError, match=r"(?s)the sleeper died 10 times; .*no such broker"):
         keep_all()
-    assert mortal.log.read_text().count("no such broker") == crew.RESTARTS + 1
+    assert mortal.log.read_text().count("no such broker") == crew.DEATHS
 
 
-def test_those_that_end_last_are_there_while_the_others_end(tmp_path: Path) -> None:
-    needed = child(tmp_path, "sleep", "60")
-    needed.ends_last = True
-    ours = Crew()
-    ours.start(needed)
-    assert needed.process is not None
+def leaver(tmp_path: Path, name: str) -> Child:
+    """A process that says when it is told to end, takes a while, and says when it ends."""
     script = (
-        "import os, signal, time\n"
+        "import signal, time\n"
         "def leave(*_):\n"
-        f"    os.kill({needed.process.pid}, 0)\n"
-        "    print('it is there', flush=True)\n"
+        "    print('told', time.monotonic(), flush=True)\n"
+        "    time.sleep(0.3)\n"
+        "    print('ends', time.monotonic(), flush=True)\n"
         "    raise SystemExit\n"
         "signal.signal(signal.SIGTERM, leave)\n"
         "print('ready', flush=True)\n"
         "time.sleep(60)\n"
     )
-    leaving = child(tmp_path, sys.executable, "-c", script)
-    ours.start(leaving)
-    wait_until(lambda: "ready" in leaving.log.read_text(), 10, "the trap is set")
+    command = (sys.executable, "-c", script)
+    return Child(name=name, command=command, environment=os.environ, log=tmp_path / name, stop_s=20)
+
+
+def test_those_that_end_last_are_told_when_the_others_have_ended(tmp_path: Path) -> None:
+    needed, leaving, ours = leaver(tmp_path, "needed"), leaver(tmp_path, "leaving"), Crew()
+    needed.ends_last = True
+    for each in (needed, leaving):
+        ours.start(each)
+    for each in (needed, leaving):
+        wait_until(lambda log=each.log: "ready" in log.read_text(), 10, "its handler is there")  # type: ignore[misc]
     ours.stop()
-    assert "it is there" in leaving.log.read_text()
-    assert not needed.is_running()
+    words = {each.name: each.log.read_text().split() for each in (needed, leaving)}
+    assert float(words["needed"][2]) > float(words["leaving"][4])
 
 
 def test_what_does_not_end_in_its_time_is_killed_with_its_children(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from trainer.schedule import LAST_RATE, MOST_STEPS, PLATEAU, WARMUP_STEPS, Schedule, fit_to_time, plan_schedule
 
-SCHEDULE = Schedule(steps=1000, steps_per_epoch=26, peak_rate=2e-3)
+SCHEDULE = Schedule(steps=1000, steps_per_epoch=26, peak_rate=2e-3, plateau=PLATEAU)
 
 
 @given(st.integers(1, 1000), st.floats(0.01, 10), st.floats(-1000, 10_000))
