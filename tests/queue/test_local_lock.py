@@ -1,5 +1,6 @@
 """A job on which an embedded run is at work is not the service's, on a store that both have."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -15,19 +16,24 @@ from shared.job import JobSpec
 from shared.manifest import JobPaths
 from tests.cluster import Cluster
 
+LISTING_S = 0.02
+
 
 def test_a_service_leaves_a_job_to_its_embedded_run_and_takes_it_when_that_has_ended(
     cluster: Cluster, small_voc: Path
 ) -> None:
     storage, ledger = cluster.storage(), cluster.broker.ledger()
-    settings = ProducerSettings(store=str(cluster.store), broker_url=cluster.broker.url, listing_s=0.01)
+    settings = ProducerSettings(store=str(cluster.store), broker_url=cluster.broker.url, listing_s=LISTING_S)
     service = Reconciler(storage=storage, ledger=ledger, broker=Hints(cluster.broker.url), settings=settings)
     assert service.tick()
     request = Request(dataset=small_voc, name="job", spec=JobSpec(shard_images=4), run=None)
     submit(request, storage=storage, data_root=small_voc.parent, progress=lambda *_: None)
     with only_run_of(storage.local_path(JobPaths("job").root)):
-        assert service.tick()
+        for _ in range(3):
+            time.sleep(2 * LISTING_S)
+            assert service.tick()
         assert ledger.queue_length(SHARD_QUEUE) == 0
+    time.sleep(2 * LISTING_S)
     assert service.tick()
     assert ledger.queue_length(SHARD_QUEUE) > 0
 
