@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -67,6 +68,21 @@ def test_those_that_end_last_are_told_when_the_others_have_ended(tmp_path: Path)
     ours.stop()
     words = {each.name: each.log.read_text().split() for each in (needed, leaving)}
     assert float(words["needed"][2]) > float(words["leaving"][4])
+
+
+def test_an_interrupt_while_one_ends_by_itself_does_not_stop_the_others_from_being_ended(tmp_path: Path) -> None:
+    ending, other, ours = leaver(tmp_path, "ending"), child(tmp_path, "sleep", "60"), Crew()
+    other.ends_last = True
+    for each in (ending, other):
+        ours.start(each)
+    wait_until(lambda: "ready" in ending.log.read_text(), 10, "its handler is there")
+    # Popen.wait gives the process a quarter of a second more and has often reaped it when it raises.
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    ours.stop()
+    assert ending.process is not None
+    assert other.process is not None
+    assert ending.process.returncode in (0, -signal.SIGKILL)
+    assert other.process.returncode == -signal.SIGTERM
 
 
 def test_what_does_not_end_in_its_time_is_killed_with_its_children(tmp_path: Path) -> None:
