@@ -45,10 +45,10 @@ def assign(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any, anchor
     """
     classes = tf.maximum(true_labels, 0)
     iou = pairwise_iou(true_boxes, boxes)
-    class_scores = tf.gather(tf.transpose(scores, (0, 2, 1)), classes, batch_dims=1)
+    score_roots = tf.gather(tf.transpose(tf.sqrt(scores), (0, 2, 1)), classes, batch_dims=1)
     candidate = _claims(true_boxes, true_labels >= 0, anchors)
-    alignment = tf.where(candidate, _fit(class_scores, iou), -1.0)
-    chosen = _best_cells(alignment) & candidate
+    alignment = tf.where(candidate, _fit(score_roots, iou), -1.0)
+    chosen = _best_cells(alignment)
     # A cell chosen by several boxes learns the one it overlaps most.
     overlap = tf.where(chosen, iou, -1.0)
     owner = tf.argmax(overlap, axis=1, output_type=tf.int32)
@@ -69,17 +69,18 @@ def pairwise_iou(a: Any, b: Any) -> Any:
     height = tf.maximum(tf.minimum(a_ymax, b_ymax) - tf.maximum(a_ymin, b_ymin), 0.0)
     width = tf.maximum(tf.minimum(a_xmax, b_xmax) - tf.maximum(a_xmin, b_xmin), 0.0)
     intersection = height * width
-    union = (a_ymax - a_ymin) * (a_xmax - a_xmin) + (b_ymax - b_ymin) * (b_xmax - b_xmin) - intersection
-    return intersection / tf.maximum(union, 1e-9)
+    a_area, b_area = (a_ymax - a_ymin) * (a_xmax - a_xmin), (b_ymax - b_ymin) * (b_xmax - b_xmin)
+    # No division by 0 between boxes without extent, at the price of no operation on all pairs.
+    return intersection / (a_area + (b_area + 1e-9) - intersection)
 
 
-def _fit(scores: Any, iou: Any) -> Any:
+def _fit(score_roots: Any, iou: Any) -> Any:
     """How well a cell fits a box: score^0.5 * IoU^6 (TOOD uses 1 and 6; 0.5 leans less on scores that are still noise).
 
     By square root and products: a power of 270,000 numbers takes 10 ms of a step, as long as all the rest of this.
     """
     square = tf.square(iou)
-    return tf.sqrt(scores) * square * square * square
+    return score_roots * square * square * square
 
 
 def _claims(true_boxes: Any, is_true: Any, anchors: Any) -> Any:
@@ -92,9 +93,9 @@ def _claims(true_boxes: Any, is_true: Any, anchors: Any) -> Any:
 
 
 def _best_cells(alignment: Any) -> Any:
-    """Which cells reach the alignment of the `TOP_CELLS`-th best of their box: bool [B, N, A]."""
+    """Which cells reach the alignment of the `TOP_CELLS`-th best of their box: bool [B, N, A]; none that has -1."""
     threshold = tf.math.top_k(alignment, TOP_CELLS, sorted=True).values[..., -1:]
-    return alignment >= threshold
+    return alignment >= tf.maximum(threshold, 0.0)
 
 
 def _soft_scores(alignment: Any, iou: Any, kept: Any) -> Any:
