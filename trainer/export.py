@@ -100,14 +100,17 @@ def convert_forms(
         ExportError: The converter made something clients do not load.
     """
     files: dict[str, bytes] = {}
+    exact: bytes | None = None
     for form in forms:
         progress(form)
         if form == "int8" and model.fine_tuned is not None:
             content = _convert_fine_tuned(model)
         else:
             content = _convert(saved_model, form, calibration)
-        if form == "dynamic" or (form == "int8" and model.fine_tuned is None):
-            exact = files.get("float32") or _convert(saved_model, "float32", calibration)
+        if form == "float32":
+            exact = content
+        elif form == "dynamic" or (form == "int8" and model.fine_tuned is None):
+            exact = exact or _convert(saved_model, "float32", calibration)
             content = corrected(content, exact, representative(islice(calibration(), CORRECTION_IMAGES)))
         files[form] = with_metadata(content, replace(model.description, form=form))
         logger.info("form_exported", extra={"form": form, "size_bytes": len(files[form])})
