@@ -25,7 +25,7 @@ FROZEN_SHARE: Final = 0.15
 PUBLISHED_RATE: Final = 0.3
 
 # Small sets need steps, not epochs: as many as an epoch count gives, within these.
-DEFAULT_EPOCHS: Final = 300
+DEFAULT_EPOCHS: Final = 100
 LEAST_STEPS: Final = 3_000
 MOST_STEPS: Final = 12_000
 
