@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from trainer import plots
 from trainer.draw import Picture
-from trainer.matching import TruthBoxes, confusion, curve, picture_f1, truth_by_image
+from trainer.matching import Curve, TruthBoxes, confusion, curve, picture_f1, truth_by_image
 from trainer.measure import DetectionsById, StoredPicture
 
 _GRID_PICTURES: Final = 12
@@ -33,11 +34,26 @@ class Illustrated:
 
 
 def best_score(detections: DetectionsById, truth: Mapping[str, Any], classes: int) -> float:
-    """The score at which F1 is best, mean over the classes that have objects; at least 0.1."""
+    """The score from which on detections have the best F1, as a mean over the classes; at least 0.1.
+
+    Where several are as good, the one in their middle: the highest would be that of the weakest object here, and the
+    next photo's weakest is weaker.
+    """
     there = truth_by_image(truth)
     curves = [curve(detections, there, class_id) for class_id in range(1, classes + 1)]
-    scores = [found.best_score for found in curves if found.best_f1 > 0]
-    return round(max(_LEAST_SCORE, float(np.mean(scores))), 2) if scores else _LEAST_SCORE
+    learnt = [found for found in curves if found.best_f1 > 0]
+    if not learnt:
+        return _LEAST_SCORE
+    thresholds = np.arange(_LEAST_SCORE, 1, 0.01)
+    means = np.mean([_f1_at(found, thresholds) for found in learnt], axis=0)
+    best = np.flatnonzero(means >= means.max() - 1e-9)
+    return round(float(thresholds[best[len(best) // 2]]), 2)
+
+
+def _f1_at(found: Curve, thresholds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """F1 [n] of the detections that reach each threshold [n]; 0 where none does."""
+    reaching = np.searchsorted(-found.scores, -thresholds, side="right")
+    return np.concatenate([[0.0], found.f1])[reaching]
 
 
 def illustrate(shown: Illustrated) -> dict[str, bytes]:
