@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import psutil
@@ -41,13 +40,13 @@ def test_what_dies_is_started_again_until_it_has_died_too_often(tmp_path: Path) 
     assert mortal.log.read_text().count("no such broker") == crew.DEATHS
 
 
-def leaver(tmp_path: Path, name: str) -> Child:
-    """A process that says when it is told to end, takes a while, and says when it ends."""
+def leaver(tmp_path: Path, name: str, *, leave: str = "time.sleep(0.3)") -> Child:
+    """A process that says when it is told to end, does something, and says when it ends."""
     script = (
-        "import signal, time\n"
+        "import os, signal, time\n"
         "def leave(*_):\n"
         "    print('told', time.monotonic(), flush=True)\n"
-        "    time.sleep(0.3)\n"
+        f"    {leave}\n"
         "    print('ends', time.monotonic(), flush=True)\n"
         "    raise SystemExit\n"
         "signal.signal(signal.SIGTERM, leave)\n"
@@ -71,13 +70,13 @@ def test_those_that_end_last_are_told_when_the_others_have_ended(tmp_path: Path)
 
 
 def test_an_interrupt_while_one_ends_by_itself_does_not_stop_the_others_from_being_ended(tmp_path: Path) -> None:
-    ending, other, ours = leaver(tmp_path, "ending"), child(tmp_path, "sleep", "60"), Crew()
+    # Popen.wait gives the process a quarter of a second more and has often reaped it when it raises.
+    interrupting = "time.sleep(0.1); os.kill(os.getppid(), signal.SIGINT)"
+    ending, other, ours = leaver(tmp_path, "ending", leave=interrupting), child(tmp_path, "sleep", "60"), Crew()
     other.ends_last = True
     for each in (ending, other):
         ours.start(each)
     wait_until(lambda: "ready" in ending.log.read_text(), 10, "its handler is there")
-    # Popen.wait gives the process a quarter of a second more and has often reaped it when it raises.
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     ours.stop()
     assert ending.process is not None
     assert other.process is not None
