@@ -78,6 +78,7 @@ def run_here(job: Job, data_root: Path, how: Launch, storage: Storage) -> JobSta
 
     Raises:
         PlanError: Another embedded run works on it.
+        StorageError: The store is not a local folder, or has no locks.
         BrokerError: No embedded broker is to be had.
         PipelineError: One of the processes dies again and again.
     """
