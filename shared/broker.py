@@ -53,9 +53,11 @@ _SETTINGS: Final[dict[str, Any]] = {
     # Leases and receipts decide what was done; late acknowledgement starts second copies on a reset connection.
     "task_acks_late": False,
     "task_ignore_result": True,
-    # A waiting worker must not hoard the hints of others.
-    "worker_prefetch_multiplier": 1,
+    # A waiting worker must not hoard the hints of others: it takes one only when a slot is free.
     "worker_disable_prefetch": True,
+    # No limit but that. With 1, messages whose acknowledgement failed, because Redis died, count as held for ever: a
+    # worker to which that happened with all its slots never consumed again, nor noticed that its connection was gone.
+    "worker_prefetch_multiplier": 0,
     # Lost the task 3 times of 3; we acknowledge early and go on working while Redis is away.
     "worker_cancel_long_running_tasks_on_connection_loss": False,
     "broker_connection_retry_on_startup": True,

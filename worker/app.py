@@ -21,8 +21,9 @@ settings = WorkerSettings()
 logs.set_up(settings.log_format, settings.log_level)
 faults.arm(settings.fault)
 
-# A child that has leaked is replaced after this many shards (over 10,000 pictures), a second of work in a minute.
-app = celery_app("worker", settings.broker(), SHARD_QUEUE, worker_max_tasks_per_child=50)
+# No `worker_max_tasks_per_child`: children do not grow (DECISIONS 48), and one that ends while the parent connects to
+# Redis again makes Celery end the whole worker.
+app = celery_app("worker", settings.broker(), SHARD_QUEUE)
 
 
 def bench() -> Bench:

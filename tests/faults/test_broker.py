@@ -1,7 +1,9 @@
 """Rows 6, 7, 16, 18 and 19 of FAULTS: a broker that is killed, wiped, doubled, and a cancel."""
 
 import json
+import os
 import shutil
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +15,7 @@ from producer.state import JobStatus, load_job
 from shared.broker import SHARD_QUEUE, SHARD_TASK, celery_app
 from shared.broker import Broker as Sender
 from shared.job import ShardTask
-from tests.cluster import Cluster, assert_common_outcome, wait_for_progress, wait_until
+from tests.cluster import Cluster, assert_common_outcome, children, wait_for_progress, wait_until
 from tests.hostile import hostile_messages
 from tests.tiny import make_tiny_voc
 
@@ -25,34 +27,62 @@ Tell = Callable[[str, JobStatus], None]
 MANY = ("--no-train", "--shard-images", "1")
 
 
-def test_redis_killed_five_times_on_its_file(cluster: Cluster, small_voc: Path, tell: Tell) -> None:
+def test_redis_killed_five_times_on_its_file(cluster: Cluster, tmp_path: Path, tell: Tell) -> None:
+    folder = make_tiny_voc(tmp_path / "tiny", 600)
+    cluster.data_root = folder
     cluster.serve()
     cluster.worker(slots=2)
     wait_until(lambda: cluster.broker.ledger().workers(), 30, "the worker is there")
-    cluster.producer("submit", str(small_voc), "--job", "job", *MANY)
+    cluster.producer("submit", str(folder), "--job", "job", *MANY)
     gaps = []
     for kill in range(5):
         wait_for_progress(cluster, 2 * kill)
         cluster.broker.kill()
         time.sleep(0.5)
         cluster.broker.start()
-        before = cluster.status("job").done
-        if cluster.state("job") != "DONE":
-            gaps.append(wait_for_progress(cluster, before))
+        gaps.append(wait_for_progress(cluster, cluster.status("job").done))
     status = cluster.wait_for("job")
     assert_common_outcome(cluster, "job")
     assert max(gaps) < 10
     tell(f"killed Redis 5 times, consuming again after at most {max(gaps):.1f} s", status)
 
 
+def test_redis_killed_before_a_message_of_every_slot_is_acknowledged(
+    cluster: Cluster, small_voc: Path, tell: Tell
+) -> None:
+    """Messages that cannot be acknowledged any more must not use up what a worker may hold: it would wait for ever."""
+    cluster.serve()
+    worker = cluster.worker(slots=2)
+    ledger = cluster.broker.ledger()
+    wait_until(ledger.workers, 30, "the worker is there")
+    slots = children(worker.pid)
+    for pid in slots:
+        os.kill(pid, signal.SIGSTOP)
+    cluster.producer("submit", str(small_voc), "--job", "job", *MANY)
+    # An acknowledgement is sent when a slot accepts its message, which a stopped one does not.
+    wait_until(lambda: ledger.client.hlen("shards.unacked") == len(slots), 30, "each slot was given a message")
+    cluster.broker.kill()
+    for pid in slots:
+        os.kill(pid, signal.SIGCONT)
+    wait_until(lambda: cluster.text("worker").count("Couldn't ack") == len(slots), 30, "no slot can acknowledge")
+    cluster.broker.start()
+    took = wait_for_progress(cluster, len(slots))
+    status = cluster.wait_for("job")
+    assert_common_outcome(cluster, "job")
+    assert took < 10
+    tell(f"killed Redis between {len(slots)} messages and their acknowledgement, consuming after {took:.1f} s", status)
+
+
 @pytest.mark.parametrize("how", ["flushall", "volume lost"])
-def test_redis_wiped_three_times(cluster: Cluster, small_voc: Path, tell: Tell, how: str) -> None:
+def test_redis_wiped_three_times(cluster: Cluster, tmp_path: Path, tell: Tell, how: str) -> None:
+    folder = make_tiny_voc(tmp_path / "tiny", 400)
+    cluster.data_root = folder
     cluster.serve()
     cluster.worker(slots=2)
     wait_until(lambda: cluster.broker.ledger().workers(), 30, "the worker is there")
-    cluster.producer("submit", str(small_voc), "--job", "cancelled", *MANY)
+    cluster.producer("submit", str(folder), "--job", "cancelled", *MANY)
     cluster.producer("cancel", "cancelled")
-    cluster.producer("submit", str(small_voc), "--job", "job", *MANY)
+    cluster.producer("submit", str(folder), "--job", "job", *MANY)
     for wipe in range(3):
         wait_for_progress(cluster, 3 * wipe)
         if how == "flushall":
