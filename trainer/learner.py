@@ -71,10 +71,13 @@ class Learner:
             self.model = build()
             self._weights = [variable.value for variable in self.model.trainable_variables]
             self._statistics = [variable.value for variable in self.model.non_trainable_variables]
-            size = sum(int(np.prod(variable.shape)) for variable in self._weights)
-            self._first = self._vector(np.zeros(size, np.float32))
-            self._second = self._vector(np.zeros(size, np.float32))
-            self._average = self._vector(_flat([*self._weights, *self._statistics]).numpy())
+            start = _flat(self._weights).numpy()
+            # What the optimizer moves; the network's own variables are copies of its parts.
+            self._flat_weights = tf.Variable(start, trainable=False)
+            self._first = tf.Variable(np.zeros_like(start), trainable=False)
+            self._second = tf.Variable(np.zeros_like(start), trainable=False)
+            self._average = tf.Variable(start, trainable=False)
+            self._average_statistics = tf.Variable(_flat(self._statistics).numpy(), trainable=False)
         self._decay = np.concatenate(
             [np.full(int(np.prod(v.shape)), WEIGHT_DECAY * (len(v.shape) > 1), np.float32) for v in self._weights]
         )
@@ -87,9 +90,6 @@ class Learner:
         )
         number = tf.TensorSpec((), tf.float32)
         self._run = tf.function(self._global_step, input_signature=(batch_spec, number, number, number))
-
-    def _vector(self, start: NDArray[np.float32]) -> tf.Variable:
-        return tf.Variable(start, trainable=False)
 
     def step(self, batch: dict[str, Any], *, rate: float, number: int, published_share: float = 1.0) -> StepLosses:
         """Learn one global batch.
@@ -124,27 +124,43 @@ class Learner:
             loss = scale * (sums.score + BOX_WEIGHT * sums.box) / normalizer
         gradients = tape.gradient(loss, self._weights, unconnected_gradients="zero")
         gradient = replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(_flat(gradients) / scale))
-        if self._published.any():
-            rate *= 1 + self._published * (share - 1)  # 1 but for published weights, `share` for those
-        self._update(gradient, rate, count)
+        self._update(gradient, rate, share, count)
         return tf.stack([score, box]) / normalizer
 
-    def _update(self, gradient: Any, rate: Any, count: Any) -> None:
+    def _update(self, gradient: Any, rate: Any, share: Any, count: Any) -> None:
         """AdamW on the flat vector, then the average of weights and statistics."""
         norm = tf.norm(gradient)
         gradient *= CLIP_NORM / tf.maximum(norm, CLIP_NORM)
         if self._is_float16:
             # Overflow of the scaled loss: this step is worth nothing, the next one is.
             gradient = tf.where(tf.math.is_finite(norm), gradient, 0.0)
-        first = self._first.assign(BETA_1 * self._first + (1 - BETA_1) * gradient)
-        second = self._second.assign(BETA_2 * self._second + (1 - BETA_2) * tf.square(gradient))
-        direction = (first / (1 - BETA_1**count)) / (tf.sqrt(second / (1 - BETA_2**count)) + self._epsilon)
-        weights = _flat(self._weights)
-        weights -= rate * (direction + self._decay * weights)
+        before = tf.identity(self._flat_weights) if self._published.any() else None
+        _descend(self._flat_weights, rate, self._decay * self._flat_weights)
+        self._adam(gradient, rate, count)
+        if before is not None:
+            # All of the way, but for published weights `share` of it.
+            _descend(self._flat_weights, 1 - share, self._published * (self._flat_weights - before))
+        weights = tf.identity(self._flat_weights)
         _assign(self._weights, weights)
-        decay = tf.minimum(EMA_DECAY, (1 + count) / (10 + count))
-        now = tf.concat([weights, _flat(self._statistics)], axis=0)
-        self._average.assign(decay * self._average + (1 - decay) * now)
+        share_of_now = 1 - tf.minimum(EMA_DECAY, (1 + count) / (10 + count))
+        for average, now in ((self._average, weights), (self._average_statistics, _flat(self._statistics))):
+            _descend(average, share_of_now, average - now)
+
+    def _adam(self, gradient: Any, rate: Any, count: Any) -> None:
+        """One pass over weights and both moments. The kernel adds epsilon before the correction of the second one."""
+        correction = 1 - BETA_2**count
+        tf.raw_ops.ResourceApplyAdam(
+            var=self._flat_weights.handle,
+            m=self._first.handle,
+            v=self._second.handle,
+            beta1_power=BETA_1**count,
+            beta2_power=BETA_2**count,
+            lr=rate,
+            beta1=BETA_1,
+            beta2=BETA_2,
+            epsilon=self._epsilon * tf.sqrt(correction),
+            grad=gradient,
+        )
 
     def state(self) -> dict[str, NDArray[np.float32]]:
         """All that a checkpoint must hold of the network and the optimizer, as flat float32 vectors."""
@@ -153,7 +169,7 @@ class Learner:
             "statistics": _flat(self._statistics).numpy(),
             "first_moment": self._first.numpy(),
             "second_moment": self._second.numpy(),
-            "average": self._average.numpy(),
+            "average": self.average(),
         }
 
     def restore(self, state: dict[str, NDArray[np.float32]]) -> None:
@@ -168,14 +184,16 @@ class Learner:
                 raise TrainingError(f"the checkpoint has {found} {name}, this version's network {own.size}")
         _assign(self._weights, tf.constant(state["weights"]))
         _assign(self._statistics, tf.constant(state["statistics"]))
+        self._flat_weights.assign(state["weights"])
         self._first.assign(state["first_moment"])
         self._second.assign(state["second_moment"])
-        self._average.assign(state["average"])
+        weights, statistics = np.split(state["average"], [state["weights"].size])
+        self._average.assign(weights)
+        self._average_statistics.assign(statistics)
 
     def average(self) -> NDArray[np.float32]:
         """The averaged weights and statistics, one flat float32 vector."""
-        average: NDArray[np.float32] = self._average.numpy()
-        return average
+        return np.concatenate([self._average.numpy(), self._average_statistics.numpy()])
 
 
 def in_precision(precision: str, build: Callable[[], keras.Model]) -> keras.Model:
@@ -197,6 +215,11 @@ def load_average(model: keras.Model, average: NDArray[np.float32]) -> None:
     """Put a flat vector of `Learner.average` into another copy of the network."""
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     _assign([variable.value for variable in variables], tf.constant(average))
+
+
+def _descend(variable: Any, rate: Any, direction: Any) -> None:
+    """Subtract `rate`, a scalar, times `direction` in one pass."""
+    tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=direction)
 
 
 def _flat(tensors: Sequence[Any]) -> Any:

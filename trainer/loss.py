@@ -5,8 +5,9 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from trainer.corners import generalized_iou
 from trainer.model import decode_boxes
-from trainer.targets import Targets, assign
+from trainer.targets import assign
 
 # Weight of the box loss against the score loss. PP-YOLOE's 2.5 leaves a point of mAP behind (D-recipe).
 BOX_WEIGHT: Final = 5.0
@@ -35,37 +36,19 @@ def loss_sums(outputs: dict[str, Any], *, true_boxes: Any, true_labels: Any, anc
         a mean of per-replica ratios would be another loss.
     """
     # Own losses run in float32 under mixed precision.
-    logits = tf.cast(outputs["scores"], tf.float32)
-    boxes = decode_boxes(tf.cast(outputs["boxes"], tf.float32), anchors)
+    logits, encoded = tf.cast(outputs["scores"], tf.float32), tf.cast(outputs["boxes"], tf.float32)
     targets = assign(
-        tf.stop_gradient(tf.sigmoid(logits)),
-        tf.stop_gradient(boxes),
+        tf.sigmoid(tf.stop_gradient(logits)),
+        decode_boxes(tf.stop_gradient(encoded), anchors),
         true_boxes=true_boxes,
         true_labels=true_labels,
         anchors=anchors,
     )
+    # For the gradient only what learns a box is decoded.
+    boxes = decode_boxes(tf.gather(encoded, targets.cells, batch_dims=1), tf.gather(anchors, targets.cells))
+    overlap = generalized_iou(boxes, tf.unstack(true_boxes[:, :, None], axis=-1))
     return LossSums(
         score=tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(targets.scores, logits)),
-        box=_box_loss(boxes, targets),
+        box=tf.reduce_sum((1 - overlap) * targets.weights),
         normalizer=tf.reduce_sum(targets.weights),
     )
-
-
-def _box_loss(boxes: Any, targets: Targets) -> Any:
-    """Generalized IoU loss of the cells that own a box, each by its target score."""
-    owned = tf.where(targets.weights > 0)
-    losses = 1 - generalized_iou(tf.gather_nd(boxes, owned), tf.gather_nd(tf.stop_gradient(targets.boxes), owned))
-    return tf.reduce_sum(losses * tf.stop_gradient(tf.gather_nd(targets.weights, owned)))
-
-
-def generalized_iou(a: Any, b: Any) -> Any:
-    """GIoU of paired corners float32 [n, 4], in [-1, 1].
-
-    Source: Rezatofighi et al., Generalized Intersection over Union (CVPR 2019), algorithm 1.
-    """
-    a_low, a_high = a[..., :2], a[..., 2:]
-    b_low, b_high = b[..., :2], b[..., 2:]
-    intersection = tf.reduce_prod(tf.maximum(tf.minimum(a_high, b_high) - tf.maximum(a_low, b_low), 0.0), axis=-1)
-    union = tf.reduce_prod(a_high - a_low, axis=-1) + tf.reduce_prod(b_high - b_low, axis=-1) - intersection
-    hull = tf.reduce_prod(tf.maximum(a_high, b_high) - tf.minimum(a_low, b_low), axis=-1)
-    return intersection / tf.maximum(union, 1e-9) - (hull - union) / tf.maximum(hull, 1e-9)

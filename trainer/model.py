@@ -14,6 +14,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from trainer.backbone import published_levels
+from trainer.corners import Corners
 from trainer.norm import BatchNorm
 
 STRIDES: Final = (8, 16, 32)
@@ -124,20 +125,26 @@ def is_published(path: str) -> bool:
     return not path.startswith(_AFTER_BACKBONE)
 
 
-def decode_boxes(encoded: Any, anchors: Any) -> tf.Tensor:
+def decode_boxes(encoded: Any, anchors: Any) -> Corners:
     """Encoded boxes -> corners, as TFLite_Detection_PostProcess does it.
 
     Args:
-        encoded: float32 [..., A, 4], (ty, tx, th, tw).
-        anchors: float32 [A, 4], `priors(image_size)`.
+        encoded: float32 [..., 4], (ty, tx, th, tw).
+        anchors: float32 [..., 4], of `priors(image_size)`.
 
     Returns:
-        float32 [..., A, 4], (ymin, xmin, ymax, xmax) as fractions of the picture, not clipped.
+        ymin, xmin, ymax, xmax, float32 [...] each, as fractions of the picture, not clipped.
     """
-    center = encoded[..., :2] * (1 / CENTER_SCALE) * anchors[:, 2:] + anchors[:, :2]
-    # e^4 priors is beyond any picture; without the bound one wild step overflows.
-    half = tf.exp(tf.minimum(encoded[..., 2:] * (1 / SIZE_SCALE), 4.0)) * (anchors[:, 2:] * 0.5)
-    return tf.concat([center - half, center + half], axis=-1)
+    ty, tx, th, tw = tf.unstack(encoded, axis=-1)
+    y, x, height, width = tf.unstack(anchors, axis=-1)
+    y, x = ty * (1 / CENTER_SCALE) * height + y, tx * (1 / CENTER_SCALE) * width + x
+    half_height, half_width = _half(th, height), _half(tw, width)
+    return y - half_height, x - half_width, y + half_height, x + half_width
+
+
+def _half(encoded: Any, prior: Any) -> Any:
+    """Half of a side. e^4 priors is beyond any picture; without the bound one wild step overflows."""
+    return tf.exp(tf.minimum(encoded * (1 / SIZE_SCALE), 4.0)) * (prior * 0.5)
 
 
 def _backbone(pictures: Any, widths: Widths) -> list[Any]:

@@ -1,13 +1,17 @@
 """Boxes of a batch and what the network says now -> soft training targets for every cell (task-aligned assignment).
 
 Stands between the model and the loss on the route. Source: Feng et al., TOOD: Task-aligned One-stage Object
-Detection (ICCV 2021), section 3.2; here in one vectorised graph over [B, N, A] without loops.
+Detection (ICCV 2021), section 3.2; here in one vectorised graph without loops: all pairs of boxes and cells until each
+box has its best cells, lists of those from there on.
 """
 
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import tensorflow as tf
+
+from trainer.corners import Corners, pairwise_iou
 
 # Cells that learn each box.
 TOP_CELLS: Final = 10
@@ -19,59 +23,39 @@ LEAST_HALF_STRIDES: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """What each cell should say.
+    """What each cell should say, and by which cells each box is learned.
 
-    `scores` float32 [B, A, C], soft, 0 where background; `boxes` float32 [B, A, 4] corners (ymin, xmin, ymax, xmax)
-    as fractions; `weights` float32 [B, A], the cell's target score, 0 where background.
+    `scores` float32 [B, A, C], soft, 0 where background; `cells` int32 [B, N, K], the K best cells of each box;
+    `weights` float32 [B, N, K], the target score of that cell for that box, 0 where it does not learn this box.
     """
 
     scores: Any
-    boxes: Any
+    cells: Any
     weights: Any
 
 
-def assign(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any, anchors: Any) -> Targets:
+def assign(scores: Any, boxes: Corners, *, true_boxes: Any, true_labels: Any, anchors: Any) -> Targets:
     """Give each true box the cells that fit it best.
 
     Args:
         scores: float32 [B, A, C], the network's probabilities; no gradient flows through them.
-        boxes: float32 [B, A, 4], its decoded corners.
-        true_boxes: float32 [B, N, 4], corners, same order and unit.
+        boxes: Its decoded corners, float32 [B, A] each.
+        true_boxes: float32 [B, N, 4], the same corners in the same unit.
         true_labels: int32 [B, N], from 0, -1 in padding.
         anchors: float32 [A, 4], `model.priors`: (ycenter, xcenter, height, width).
 
     Returns:
-        The targets.
+        The targets; no cell learns two boxes.
     """
     classes = tf.maximum(true_labels, 0)
-    iou = pairwise_iou(true_boxes, boxes)
+    iou = pairwise_iou(tf.unstack(true_boxes, axis=-1), boxes)
     score_roots = tf.gather(tf.transpose(tf.sqrt(scores), (0, 2, 1)), classes, batch_dims=1)
-    candidate = _claims(true_boxes, true_labels >= 0, anchors)
-    alignment = tf.where(candidate, _fit(score_roots, iou), -1.0)
-    chosen = _best_cells(alignment)
-    # A cell chosen by several boxes learns the one it overlaps most.
-    overlap = tf.where(chosen, iou, -1.0)
-    owner = tf.argmax(overlap, axis=1, output_type=tf.int32)
-    kept = chosen & (tf.range(tf.shape(iou)[1])[None, :, None] == owner[:, None])
-    weights = tf.reduce_max(_soft_scores(alignment, iou, kept), axis=1)
-    one_hot = tf.one_hot(tf.gather(classes, owner, batch_dims=1), tf.shape(scores)[-1])
-    return Targets(
-        scores=one_hot * weights[..., None],
-        boxes=tf.gather(true_boxes, owner, batch_dims=1),
-        weights=weights,
-    )
-
-
-def pairwise_iou(a: Any, b: Any) -> Any:
-    """Intersection over union of all pairs: corners [B, N, 4] and [B, A, 4] -> float32 [B, N, A] in [0, 1]."""
-    a_ymin, a_xmin, a_ymax, a_xmax = tf.split(a, 4, axis=-1)
-    b_ymin, b_xmin, b_ymax, b_xmax = tf.unstack(b[:, None], axis=-1)
-    height = tf.maximum(tf.minimum(a_ymax, b_ymax) - tf.maximum(a_ymin, b_ymin), 0.0)
-    width = tf.maximum(tf.minimum(a_xmax, b_xmax) - tf.maximum(a_xmin, b_xmin), 0.0)
-    intersection = height * width
-    a_area, b_area = (a_ymax - a_ymin) * (a_xmax - a_xmin), (b_ymax - b_ymin) * (b_xmax - b_xmin)
-    # No division by 0 between boxes without extent, at the price of no operation on all pairs.
-    return intersection / (a_area + (b_area + 1e-9) - intersection)
+    alignment = tf.where(claims(true_boxes, true_labels >= 0, anchors), _fit(score_roots, iou), -1.0)
+    alignment, cells = tf.math.top_k(alignment, TOP_CELLS)
+    overlap = tf.where(alignment >= 0, tf.gather(iou, cells, batch_dims=2), -1.0)
+    kept = _keeps_cell(overlap, cells, len(anchors))
+    weights = tf.where(kept, _soft_scores(alignment, overlap, kept), 0.0)
+    return Targets(scores=_by_cell(weights, cells, classes, tf.shape(scores)), cells=cells, weights=weights)
 
 
 def _fit(score_roots: Any, iou: Any) -> Any:
@@ -83,24 +67,57 @@ def _fit(score_roots: Any, iou: Any) -> Any:
     return score_roots * square * square * square
 
 
-def _claims(true_boxes: Any, is_true: Any, anchors: Any) -> Any:
-    """Whether a cell's centre lies in reach of a box: bool [B, N, A]; no reach in padding."""
+def claims(true_boxes: Any, is_true: Any, anchors: Any) -> Any:
+    """Whether a cell's centre lies in reach of a box: bool [B, N, A]; no reach in padding.
+
+    The cells of a level are a grid: a box reaches some of its rows and some of its columns.
+    """
     center = (true_boxes[..., :2] + true_boxes[..., 2:]) / 2
-    least = LEAST_HALF_STRIDES * tf.sqrt(tf.reduce_min(anchors[:, 2] * anchors[:, 3])) / 4.0
+    least = LEAST_HALF_STRIDES * np.sqrt(np.min(anchors[:, 2] * anchors[:, 3])) / 4.0
     half = tf.where(is_true[..., None], tf.maximum((true_boxes[..., 2:] - true_boxes[..., :2]) / 2, least), -1.0)
-    reach_y = tf.abs(anchors[:, 0] - center[..., :1]) < half[..., :1]
-    return reach_y & (tf.abs(anchors[:, 1] - center[..., 1:]) < half[..., 1:])
+    return tf.concat([_reach(center, half, rows, columns) for rows, columns in _grids(anchors)], axis=-1)
 
 
-def _best_cells(alignment: Any) -> Any:
-    """Which cells reach the alignment of the `TOP_CELLS`-th best of their box: bool [B, N, A]; none that has -1."""
-    threshold = tf.math.top_k(alignment, TOP_CELLS, sorted=True).values[..., -1:]
-    return alignment >= tf.maximum(threshold, 0.0)
+def _reach(center: Any, half: Any, rows: Any, columns: Any) -> Any:
+    """Of the cells of one grid: bool [B, N, rows * columns]."""
+    y = tf.abs(rows - center[..., :1]) < half[..., :1]
+    x = tf.abs(columns - center[..., 1:]) < half[..., 1:]
+    return tf.reshape(y[..., None] & x[..., None, :], (*tf.unstack(tf.shape(y)[:2]), len(rows) * len(columns)))
 
 
-def _soft_scores(alignment: Any, iou: Any, kept: Any) -> Any:
-    """Target scores float32 [B, N, A]: alignment scaled so that each box's best cell gets the box's best IoU."""
-    alignment = tf.where(kept, alignment, 0.0)
-    best_alignment = tf.reduce_max(alignment, axis=-1, keepdims=True)
-    best_iou = tf.reduce_max(tf.where(kept, iou, 0.0), axis=-1, keepdims=True)
-    return alignment * (best_iou / tf.maximum(best_alignment, 1e-9))
+def _grids(anchors: Any) -> list[tuple[Any, Any]]:
+    """The centres of the rows and of the columns of each level."""
+    levels = np.split(anchors, np.flatnonzero(np.diff(anchors[:, 2])) + 1)
+    return [(np.unique(level[:, 0]), np.unique(level[:, 1])) for level in levels]
+
+
+def _keeps_cell(overlap: Any, cells: Any, count: int) -> Any:
+    """Whether a box keeps a cell that several have chosen: the one that it overlaps most, of equal ones the first.
+
+    Args:
+        overlap: float32 [B, N, K], IoU of a box with what its chosen cell says; negative where it has chosen none.
+        cells: int32 [B, N, K].
+        count: Of all cells, A.
+    """
+    shape = tf.shape(cells)
+    number = tf.reshape(cells + count * tf.range(shape[0])[:, None, None], [-1])
+    overlap = tf.reshape(overlap, [-1])
+    most = tf.math.unsorted_segment_max(overlap, number, count * shape[0])
+    turn = tf.range(tf.size(number))
+    may_keep = (overlap >= 0) & (overlap == tf.gather(most, number))
+    first = tf.math.unsorted_segment_min(tf.where(may_keep, turn, tf.int32.max), number, count * shape[0])
+    return tf.reshape(turn == tf.gather(first, number), shape)
+
+
+def _soft_scores(alignment: Any, overlap: Any, kept: Any) -> Any:
+    """Target scores float32 [B, N, K]: alignment scaled so that the best kept cell of a box gets its best IoU."""
+    best_alignment = tf.reduce_max(tf.where(kept, alignment, 0.0), axis=-1, keepdims=True)
+    best_overlap = tf.reduce_max(tf.where(kept, overlap, 0.0), axis=-1, keepdims=True)
+    return alignment * (best_overlap / tf.maximum(best_alignment, 1e-9))
+
+
+def _by_cell(weights: Any, cells: Any, classes: Any, shape: Any) -> Any:
+    """Lists of cells' target scores -> float32 [B, A, C]; where a cell learns a box, that is the only one."""
+    pictures = tf.broadcast_to(tf.range(shape[0])[:, None, None], tf.shape(cells))
+    places = tf.stack([pictures, cells, tf.broadcast_to(classes[..., None], tf.shape(cells))], axis=-1)
+    return tf.scatter_nd(places, weights, shape)

@@ -1,7 +1,8 @@
 import numpy as np
 import tensorflow as tf
 
-from trainer.loss import generalized_iou, loss_sums
+from trainer.corners import generalized_iou
+from trainer.loss import loss_sums
 from trainer.model import CENTER_SCALE, SIZE_SCALE, priors
 
 ANCHORS = priors(64)
@@ -31,7 +32,7 @@ BOX = [0.25, 0.25, 0.75, 0.75]
 def test_generalized_overlap_is_1_for_equal_and_negative_for_distant_boxes() -> None:
     boxes = tf.constant([[0.0, 0.0, 0.2, 0.2], [0.0, 0.0, 0.2, 0.2]])
     others = tf.constant([[0.0, 0.0, 0.2, 0.2], [0.8, 0.8, 1.0, 1.0]])
-    equal, distant = generalized_iou(boxes, others).numpy()
+    equal, distant = generalized_iou(tf.unstack(boxes, axis=-1), tf.unstack(others, axis=-1)).numpy()
     np.testing.assert_allclose(equal, 1, rtol=1e-5)
     # Union 0.08 in a hull of 1.
     np.testing.assert_allclose(distant, -0.92, rtol=1e-5)
