@@ -53,9 +53,9 @@ def assign(scores: Any, boxes: Corners, *, true_boxes: Any, true_labels: Any, an
     alignment = tf.where(claims(true_boxes, true_labels >= 0, anchors), _fit(score_roots, iou), -1.0)
     alignment, cells = tf.math.top_k(alignment, TOP_CELLS)
     overlap = tf.where(alignment >= 0, tf.gather(iou, cells, batch_dims=2), -1.0)
-    kept = _keeps_cell(overlap, cells, len(anchors))
+    kept = keeps_cell(overlap, cells, len(anchors))
     weights = tf.where(kept, _soft_scores(alignment, overlap, kept), 0.0)
-    return Targets(scores=_by_cell(weights, cells, classes, tf.shape(scores)), cells=cells, weights=weights)
+    return Targets(scores=by_cell(weights, cells, classes, tf.shape(scores)), cells=cells, weights=weights)
 
 
 def _fit(score_roots: Any, iou: Any) -> Any:
@@ -91,7 +91,7 @@ def _grids(anchors: Any) -> list[tuple[Any, Any]]:
     return [(np.unique(level[:, 0]), np.unique(level[:, 1])) for level in levels]
 
 
-def _keeps_cell(overlap: Any, cells: Any, count: int) -> Any:
+def keeps_cell(overlap: Any, cells: Any, count: int) -> Any:
     """Whether a box keeps a cell that several have chosen: the one that it overlaps most, of equal ones the first.
 
     Args:
@@ -116,7 +116,7 @@ def _soft_scores(alignment: Any, overlap: Any, kept: Any) -> Any:
     return alignment * (best_overlap / tf.maximum(best_alignment, 1e-9))
 
 
-def _by_cell(weights: Any, cells: Any, classes: Any, shape: Any) -> Any:
+def by_cell(weights: Any, cells: Any, classes: Any, shape: Any) -> Any:
     """Lists of cells' target scores -> float32 [B, A, C]; where a cell learns a box, that is the only one."""
     pictures = tf.broadcast_to(tf.range(shape[0])[:, None, None], tf.shape(cells))
     places = tf.stack([pictures, cells, tf.broadcast_to(classes[..., None], tf.shape(cells))], axis=-1)

@@ -87,10 +87,9 @@ def assign_centres(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any
     """
     import tensorflow as tf
 
-    from trainer.targets import Targets
+    from trainer.targets import Targets, by_cell, keeps_cell
 
     del boxes
-    cells = 9
     is_true = true_labels >= 0
     centers = (true_boxes[..., :2] + true_boxes[..., 2:]) / 2
     sides = tf.sqrt(tf.maximum(tf.reduce_prod(true_boxes[..., 2:] - true_boxes[..., :2], -1), 1e-9))
@@ -98,15 +97,11 @@ def assign_centres(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any
     octave = tf.abs(tf.math.log(sides[..., None] / (1.4 * anchors[:, 2])))
     own_level = octave <= tf.reduce_min(octave, -1, keepdims=True) + 1e-6
     distance = tf.reduce_sum(tf.square(centers[..., None, :] - anchors[:, :2]), -1)
-    distance = tf.where(own_level, distance, 1e9)
-    nearest = -tf.math.top_k(-distance, cells).values[..., -1:]
-    chosen = own_level & (distance <= nearest) & is_true[..., None]
-    owner = tf.argmin(tf.where(chosen, sides[..., None], 1e9), axis=1, output_type=tf.int32)
-    weights = tf.cast(tf.reduce_any(chosen, axis=1), tf.float32)
-    one_hot = tf.one_hot(tf.gather(tf.maximum(true_labels, 0), owner, batch_dims=1), tf.shape(scores)[-1])
-    return Targets(
-        scores=one_hot * weights[..., None], boxes=tf.gather(true_boxes, owner, batch_dims=1), weights=weights
-    )
+    nearness, cells = tf.math.top_k(tf.where(own_level & is_true[..., None], -distance, -1e9), 9)
+    wanted = tf.where(nearness > -1e9, 1 / sides[..., None], -1.0)
+    weights = tf.cast(keeps_cell(wanted, cells, len(anchors)), tf.float32)
+    scores = by_cell(weights, cells, tf.maximum(true_labels, 0), tf.shape(scores))
+    return Targets(scores=scores, cells=cells, weights=weights)
 
 
 def make_job(store: str, side: int) -> None:

@@ -29,7 +29,8 @@ def assigned(true_boxes: list[list[float]], true_labels: list[int]) -> Targets:
 
 def learned(targets: Targets, box: int = 0) -> np.ndarray:
     """The cells that learn one box of the only picture."""
-    return targets.cells[0, box].numpy()[targets.weights[0, box].numpy() > 0]
+    cells: np.ndarray = targets.cells[0, box].numpy()[targets.weights[0, box].numpy() > 0]
+    return cells
 
 
 def test_a_box_gets_at_most_the_top_cells_all_inside_it() -> None:
