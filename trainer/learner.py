@@ -82,9 +82,9 @@ class Learner:
             [np.full(int(np.prod(v.shape)), WEIGHT_DECAY * (len(v.shape) > 1), np.float32) for v in self._weights]
         )
         self._is_float16 = self.model.dtype_policy.compute_dtype == "float16"
-        self._published = np.concatenate(
+        self._is_published = np.concatenate(
             [
-                np.full(int(np.prod(variable.shape)), float(is_published(variable.path)), np.float32)
+                np.full(int(np.prod(variable.shape)), is_published(variable.path))
                 for variable in self.model.trainable_variables
             ]
         )
@@ -134,12 +134,12 @@ class Learner:
         if self._is_float16:
             # Overflow of the scaled loss: this step is worth nothing, the next one is.
             gradient = tf.where(tf.math.is_finite(norm), gradient, 0.0)
-        before = tf.identity(self._flat_weights) if self._published.any() else None
-        _descend(self._flat_weights, rate, self._decay * self._flat_weights)
+        before = tf.identity(self._flat_weights)
+        _descend(self._flat_weights, rate, self._decay * before)
         self._adam(gradient, rate, count)
-        if before is not None:
-            # All of the way, but for published weights `share` of it.
-            _descend(self._flat_weights, 1 - share, self._published * (self._flat_weights - before))
+        if self._is_published.any():
+            moved = tf.identity(self._flat_weights)
+            self._flat_weights.assign(tf.where(self._is_published, before + share * (moved - before), moved))
         weights = tf.identity(self._flat_weights)
         _assign(self._weights, weights)
         share_of_now = 1 - tf.minimum(EMA_DECAY, (1 + count) / (10 + count))
@@ -165,7 +165,7 @@ class Learner:
     def state(self) -> dict[str, NDArray[np.float32]]:
         """All that a checkpoint must hold of the network and the optimizer, as flat float32 vectors."""
         return {
-            "weights": _flat(self._weights).numpy(),
+            "weights": self._flat_weights.numpy(),
             "statistics": _flat(self._statistics).numpy(),
             "first_moment": self._first.numpy(),
             "second_moment": self._second.numpy(),
