@@ -7,9 +7,12 @@ Losing any message, worker, trainer, reconciler or all of Redis costs time, neve
 import logging
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice, repeat
 from typing import Final
+
+from redis.exceptions import RedisError
 
 from producer.dataset_files import check_annotations, dataset_files
 from producer.feed import in_turn, send_shard, shard_message_id, window
@@ -50,8 +53,10 @@ class Reconciler:
         self._wait_until, self._listed_at = 0.0, float("-inf")
         self._rates: dict[str, tuple[float, int, float]] = {}
         self._only = only
+        self._again: set[str] = set()
         if only is not None:
-            self._begin_generation()
+            self._run_id = ledger.identity()[0]
+            ledger.set_generation(self._token)
 
     def tick(self) -> bool:
         """One round; False while Redis cannot be reached or another reconciler leads."""
@@ -66,8 +71,9 @@ class Reconciler:
             self._runs.tick()
             self.ledger.note_round()
             return True
-        except UNREACHABLE as error:
+        except RedisError as error:
             logger.warning("redis_unreachable", extra={"reason": str(error)})
+            self._listed_at = float("-inf")  # who was touched may have been told to nobody
         except BrokerError as error:
             logger.warning("hint_not_sent", extra={"reason": str(error)})
         except StorageError as error:
@@ -83,11 +89,9 @@ class Reconciler:
             return False
 
     def stop(self) -> None:
-        """Let another reconciler lead at once."""
-        try:
+        """Let another reconciler lead at once; where Redis cannot be told, the leadership expires."""
+        with suppress(*UNREACHABLE):
             self.ledger.stop_leading(self._token)
-        except UNREACHABLE:
-            logger.info("leadership_left_to_expire")
 
     def _is_settling(self) -> bool:
         """Whether Redis is another than before, or empty, and holders may not have re-asserted their leases yet."""
@@ -117,13 +121,9 @@ class Reconciler:
                 return True
         return False
 
-    def _begin_generation(self) -> None:
-        self._run_id = self.ledger.identity()[0]
-        self.ledger.set_generation(self._token)
-
     def _look_at_storage(self) -> None:
         """List everything at the start, after a loss and now and then; in between just what somebody touched."""
-        touched = self.ledger.touched()
+        touched, self._again = self.ledger.touched() | self._again, set()
         if time.monotonic() - self._listed_at > self._settings.listing_s:
             if self._only is None:
                 self._runs.look_at_storage()
@@ -136,6 +136,7 @@ class Reconciler:
                 self._look_at_job(name)
             except PipelineError as error:
                 self._refuse(name, error)
+                self._again |= {name} if isinstance(error, StorageError) else set()  # the store may answer then
 
     def _refuse(self, name: str, error: PipelineError) -> None:
         """Leave a job alone whose files this version cannot read, until the next listing; the others go on."""

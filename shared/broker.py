@@ -6,22 +6,24 @@ kombu 5.7.0 and Redis 7.0.
 
 import logging
 import os
+import signal
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from billiard import current_process
+from billiard import active_children, current_process
 from celery import Celery, signals
 from celery.worker import state as celery_state
 from kombu.exceptions import OperationalError
+from redis.exceptions import RedisError
 
 from shared import presence
-from shared.errors import BrokerError
+from shared.errors import BrokerError, PipelineError
 from shared.job import SCHEMA_VERSION, Frozen, Name
 from shared.lease import give_back
-from shared.ledger import UNREACHABLE, Ledger
+from shared.ledger import Ledger
 from shared.presence import Post, Presence
 
 logger = logging.getLogger(__name__)
@@ -181,13 +183,17 @@ def tend(station: Station) -> None:
 
 
 def _end_in_time(station: Station) -> None:
-    """Give back what frozen children hold and end this process, when its time is over."""
+    """End frozen children, give back what they held and end this process, when its time is over."""
     threading.Event().wait(station.stop_s)
     try:
+        # First, or one that still lives renews what is given back.
+        for child in active_children():
+            os.kill(child.pid, signal.SIGKILL)
         give_back(station.ledger(), station.scopes(), presence.worker_name(os.getpid()))
-    except UNREACHABLE:
-        logger.warning("leases_left_to_expire")
-    os._exit(1)
+    except (RedisError, PipelineError, OSError) as error:
+        logger.warning("leases_left_to_expire", extra={"reason": str(error)})
+    finally:
+        os._exit(1)
 
 
 def _with_tls_check(broker_url: str) -> str:

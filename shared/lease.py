@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from redis.exceptions import RedisError
+
 from shared.errors import Cancelled, LeaseLost, StopRequested
 from shared.ledger import UNREACHABLE, ClaimOutcome, Ledger, RenewOutcome, Unit
 
@@ -107,16 +109,16 @@ class Lease:
         self._outcome = self._ledger.renew(self._unit, self.token, lease_s=self._terms.lease_s, holder=self._holder())
 
     def _keep(self) -> None:
+        """Renew the lease while it is ours; watch the work until it ends, for what hangs holds its worker's slot."""
         while not self._ended.wait(min(self._terms.lease_s / 3, RENEW_MOST_S)):
             if time.monotonic() - self._advanced_at > self._terms.stall_s:
                 logger.error("work_stands_still", extra={"unit": self._unit.name, "limit_s": self._terms.stall_s})
                 os.kill(os.getpid(), signal.SIGKILL)
             try:
-                self._renew()
-            except UNREACHABLE:
-                logger.warning("lease_not_renewed", extra={"unit": self._unit.name})
-            if self._outcome != "ok":
-                return
+                if self._outcome == "ok":
+                    self._renew()
+            except RedisError as error:  # also one that is there and refuses: a full disk, no memory
+                logger.warning("lease_not_renewed", extra={"unit": self._unit.name, "reason": str(error)})
 
     def _raise_unless_ours(self) -> None:
         if self._outcome == "cancelled":

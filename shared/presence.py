@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from redis.exceptions import RedisError
+
 from shared.ledger import UNREACHABLE, Ledger
 
 logger = logging.getLogger(__name__)
@@ -100,8 +102,9 @@ class Presence:
         try:
             self._ledger.beat(post.name, kind=post.kind, slots=post.slots, pid=os.getpid(), queue=post.queue)
             waiting = self._ledger.queue_length(post.queue)
-        except UNREACHABLE:
+            if post.heartbeat_file is not None:
+                post.heartbeat_file.touch()
+        except (RedisError, OSError) as error:
+            logger.warning("heartbeat_not_written", extra={"worker": post.name, "reason": str(error)})
             return not self._is_idle()
-        if post.heartbeat_file is not None:
-            post.heartbeat_file.touch()
         return not (waiting and self._is_idle())

@@ -4,8 +4,8 @@ The child takes one pair at a time, under limits of memory and of wall time; the
 quarantined, and a new child goes on after it. A `subprocess`, because Celery's pool processes may have no children
 of multiprocessing.
 
-Protocol on the child's pipes: in, the job and then pairs, one JSON line each; out, for each pair one JSON line and
-the record's bytes after it.
+Protocol on the child's pipes: in, the job and then pairs, one JSON line each; out, a line when it is ready, then for
+each pair one JSON line and the record's bytes after it.
 """
 
 import dataclasses
@@ -33,6 +33,7 @@ from worker.prepare import PreparedExample, Quarantine, prepare_example, quarant
 logger = logging.getLogger(__name__)
 
 Outcome = PreparedExample | Quarantine
+_READY = b"ready\n"
 _OUTCOMES: dict[str, TypeAdapter[Any]] = {kind.__name__: TypeAdapter(kind) for kind in (PreparedExample, Quarantine)}
 
 
@@ -73,6 +74,10 @@ class Isolated:
         command.append(self._fault)
         self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603  # our own
         _write_line(self._child.stdin, self._job.to_json())
+        assert self._child.stdout is not None  # noqa: S101  # a pipe, for the type checker
+        if self._child.stdout.readline() != _READY:
+            # No picture is to blame: the attempt fails and counts.
+            raise OSError(f"the process that prepares pictures apart {_death(self._child)} in its start")
         return self._child
 
     def _ask(self, child: "subprocess.Popen[bytes]", pair: PathPair) -> Outcome:
@@ -136,6 +141,8 @@ def _serve(data_root: Path, memory_mb: int, fault: str) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     job = Job.model_validate_json(sys.stdin.buffer.readline())
     recipe = recipe_of(job, data_root)
+    sys.stdout.buffer.write(_READY)
+    sys.stdout.buffer.flush()
     for line in sys.stdin.buffer:
         try:
             outcome = prepare_example(PathPair.model_validate_json(line), recipe=recipe)

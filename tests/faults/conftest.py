@@ -1,8 +1,5 @@
 """Fixtures of the fault tests: short leases, and a line of what was killed, how often, and the counted outcome."""
 
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,14 +18,6 @@ def cluster(broker: Broker, tmp_path: Path, small_voc: Path) -> Iterator[Cluster
     made.settings["VOC_LEASE_S"] = str(LEASE_S)
     yield made
     made.stop()
-
-
-@pytest.fixture(scope="session")
-def import_s() -> float:
-    """How long this machine takes to start a worker's isolated child, in seconds."""
-    start = time.monotonic()
-    subprocess.run([sys.executable, "-c", "import worker.isolate"], check=True)
-    return time.monotonic() - start
 
 
 @pytest.fixture

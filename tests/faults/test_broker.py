@@ -73,6 +73,28 @@ def test_redis_killed_before_a_message_of_every_slot_is_acknowledged(
     tell(f"killed Redis between {len(slots)} messages and their acknowledgement, consuming after {took:.1f} s", status)
 
 
+def test_redis_out_of_memory_only_delays_the_job(cluster: Cluster, tmp_path: Path, tell: Tell) -> None:
+    folder = make_tiny_voc(tmp_path / "tiny", 200)
+    cluster.data_root = folder
+    service, worker = cluster.serve(), cluster.worker(slots=2)
+    ledger = cluster.broker.ledger()
+    wait_until(ledger.workers, 30, "the worker is there")
+    cluster.producer("submit", str(folder), "--job", "job", *MANY)
+    wait_for_progress(cluster, 10)
+    ledger.client.config_set("maxmemory", 1)
+    wait_until(lambda: cluster.events("serve", "redis_unreachable"), 30, "Redis refuses")
+    wait_until(lambda: cluster.events("worker", "heartbeat_not_written"), 30, "the worker cannot write its heartbeat")
+    done = cluster.status("job").done
+    ledger.client.config_set("maxmemory", 0)
+    ended = worker.poll() is not None
+    if ended:
+        cluster.worker(slots=2)
+    status = cluster.wait_for("job")
+    assert_common_outcome(cluster, "job")
+    assert service.poll() is None
+    tell(f"Redis refused every write at {done} shards{', Celery ended its worker' if ended else ''}", status)
+
+
 @pytest.mark.parametrize("how", ["flushall", "volume lost"])
 def test_redis_wiped_three_times(cluster: Cluster, tmp_path: Path, tell: Tell, how: str) -> None:
     folder = make_tiny_voc(tmp_path / "tiny", 400)

@@ -63,7 +63,7 @@ def test_stopped_then_killed_trainer_is_followed_and_the_run_resumes(
     ledger = sharded.broker.ledger()
     train(sharded, small_voc, "job", epochs=40)
     leaver = sharded.trainer(name="leaver")
-    wait_until(lambda: steps_done(sharded, "job"), 300, "the run trains")
+    wait_until(lambda: sharded.events("leaver", "epoch"), 300, "the run trains")
     leaver.terminate()
     leaver.wait(60)
     assert sharded.events("leaver", "run_given_back")
@@ -96,7 +96,7 @@ def test_cut_connections_a_wiped_redis_and_a_second_trainer_disturb_no_run(
     trainers = ["one", "two"]
     for name in trainers:
         sharded.trainer(name=name)
-    train(sharded, small_voc, "long", epochs=400)
+    train(sharded, small_voc, "long", epochs=4000)
     train(sharded, small_voc, "short", epochs=2)
     wait_until(lambda: steps_done(sharded, "long"), 240, "the long run trains")
     holder = run_of(sharded, "long")["worker"]

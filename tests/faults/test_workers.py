@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -42,9 +41,7 @@ def frozen_child(cluster: Cluster, point: str) -> Path:
 
 
 @pytest.mark.parametrize("who", ["child", "parent"])
-def test_killed_worker_is_replaced_within_its_lease(
-    cluster: Cluster, small_voc: Path, tell: Tell, import_s: float, who: str
-) -> None:
+def test_killed_worker_is_replaced_within_its_lease(cluster: Cluster, small_voc: Path, tell: Tell, who: str) -> None:
     cluster.serve()
     submit(cluster, small_voc)
     victim = cluster.worker(name="victim", VOC_FAULT="poison:loop:shapes")  # works for ever on its first picture
@@ -52,16 +49,13 @@ def test_killed_worker_is_replaced_within_its_lease(
     shard = cluster.status("job").holders[0]["shard"]
     cluster.worker(name="heir")
     wait_until(lambda: len(cluster.broker.ledger().workers()) == 2, 30, "the heir is there")
-    killed_at = time.monotonic()
     for pid in children(victim.pid) if who == "child" else []:
         os.kill(pid, signal.SIGKILL)
     victim.kill()
+    took = wait_until(lambda: cluster.events("serve", "lease_expired"), LEASE_S + 3, "the lease is over")
     storage = cluster.storage()
     wait_until(lambda: read_receipt(storage, "job", shard), 60, "the heir has done it")
-    took = time.monotonic() - killed_at
-    # A second attempt works in a child of its own: its start is the machine's time, not ours.
-    assert took < LEASE_S + 3 + 2 * import_s, took
-    tell(f"killed the {who}, done again after {took:.1f} s", cluster.wait_for("job"))
+    tell(f"killed the {who}, its shard free after {took:.1f} s", cluster.wait_for("job"))
     assert_common_outcome(cluster, "job")
 
 
@@ -69,20 +63,26 @@ def test_message_lost_between_broker_and_worker_is_sent_again(cluster: Cluster, 
     submit(cluster, small_voc, shard_images=256)
     line = next(cluster.storage().lines(JobPaths("job").plan))
     ledger, task = cluster.broker.ledger(), ShardTask.model_validate_json(line)
+    sender = Sender(cluster.broker.url)
     victim = cluster.worker(name="victim")
     wait_until(ledger.workers, 60, "the worker is there")
-    wait_until(lambda: ledger.client.info("clients")["blocked_clients"], 60, "it waits in BRPOP")
-    os.kill(victim.pid, signal.SIGSTOP)
-    # Redis hands the message to a process that never wakes; a BRPOP of 1 s may just have ended, then there is another.
-    send_shard(Sender(cluster.broker.url), ledger, task)
-    popped = ledger.queue_length(SHARD_QUEUE) == 0
+
+    def is_lost() -> bool:
+        """Whether Redis handed the message to a process that sleeps; its BRPOP of 1 s may just have ended."""
+        os.kill(victim.pid, signal.SIGCONT)
+        ledger.client.delete(SHARD_QUEUE)
+        wait_until(lambda: ledger.client.info("clients")["blocked_clients"], 60, "it waits in BRPOP")
+        os.kill(victim.pid, signal.SIGSTOP)
+        send_shard(sender, ledger, task)
+        return ledger.queue_length(SHARD_QUEUE) == 0
+
+    wait_until(is_lost, 60, "the message is in the gap between Redis and the worker")
     for pid in [*children(victim.pid), victim.pid]:
         os.kill(pid, signal.SIGKILL)
-    assert popped, "the message was not in the gap: Redis still has it"
-    sent_at = time.monotonic()
+    ledger.set_generation("test")  # nothing was wiped: no time to wait for holders
     cluster.serve(VOC_LOST_AFTER_S=str(LOST_AFTER_S))
-    wait_until(lambda: cluster.events("serve", "hint_lost"), LOST_AFTER_S + 5, "the loss is noticed")
-    took = time.monotonic() - sent_at
+    wait_until(lambda: ledger.round_age_s() is not None, 60, "the reconciler has made a round")
+    took = wait_until(lambda: cluster.events("serve", "hint_lost"), LOST_AFTER_S + 5, "the loss is noticed")
     cluster.worker(name="heir")
     status = cluster.wait_for("job")
     assert_common_outcome(cluster, "job")
@@ -177,14 +177,15 @@ def test_picture_that_kills_its_parent_fails_its_shard_only(cluster: Cluster, sm
 
 
 def test_scaled_down_worker_gives_its_shard_back_uncounted(cluster: Cluster, small_voc: Path, tell: Tell) -> None:
+    # So long that within the test no lease expires by itself.
+    cluster.settings |= {"VOC_SOFT_STOP_S": "2", "VOC_LEASE_S": "120"}
     cluster.serve()
-    cluster.settings["VOC_SOFT_STOP_S"] = "2"
     leaver = cluster.worker(name="leaver", VOC_FAULT="poison:loop:shapes")
     submit(cluster, small_voc)
     wait_until(lambda: cluster.status("job").holders, 30, "a shard is held")
     leaver.terminate()
     assert leaver.wait(10) is not None
-    wait_until(lambda: not cluster.status("job").holders, 1, "the lease is given back, not expired")
+    wait_until(lambda: not cluster.status("job").holders, 10, "the lease is given back, not expired")
     assert not cluster.broker.ledger().under_way("job:job").attempts.get("train-00000-of-00008")
     cluster.worker(name="heir")
     status = cluster.wait_for("job")

@@ -18,6 +18,7 @@ def test_job_is_done_by_two_workers_and_every_pair_is_in_one_shard(cluster: Clus
     cluster.serve()
     cluster.worker(name="one")
     cluster.worker(name="two")
+    wait_until(lambda: len(cluster.broker.ledger().workers()) == 2, 60, "both workers are there")
     submit(cluster, small_voc)
     cluster.wait_for("job")
     manifest = assert_common_outcome(cluster, "job")

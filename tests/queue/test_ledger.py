@@ -1,5 +1,7 @@
 """The ledger's scripts on a real broker: who owns a shard, how often it was tried, what a wipe does."""
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -10,23 +12,27 @@ from shared.ledger import Ledger, Unit, job_scope
 from tests.cluster import Broker, wait_until
 
 UNIT = Unit(scope=job_scope("job"), name="train-00000-of-00002", ordinal=0)
-TERMS = LeaseTerms(lease_s=1.0, stall_s=30.0, attempts=3)
 
 
-def lease_of(broker: Broker, worker: str = "host-1", **changes: object) -> Lease:
-    terms = LeaseTerms(lease_s=1.0, stall_s=30.0, attempts=int(str(changes.get("attempts", 3))))
-    return Lease(broker.ledger(), UNIT, terms, worker=worker, should_stop=lambda: bool(changes.get("stop", False)))
+def lease_of(broker: Broker, worker: str = "host-1", *, lease_s: float = 60, stop: bool = False) -> Lease:
+    terms = LeaseTerms(lease_s=lease_s, stall_s=30, attempts=3)
+    return Lease(broker.ledger(), UNIT, terms, worker=worker, should_stop=lambda: stop)
+
+
+def expire(broker: Broker) -> None:
+    """Have the lease end now, as Redis does when its time is over."""
+    assert broker.ledger().client.delete(UNIT.lease_key) == 1
 
 
 def test_claimed_unit_is_held_until_its_lease_expires(broker: Broker) -> None:
     assert lease_of(broker).claim() == ("claimed", 1)
     assert lease_of(broker, "host-2").claim()[0] == "held"
-    time.sleep(1.1)
+    expire(broker)
     assert lease_of(broker, "host-2").claim() == ("claimed", 2)
 
 
 def test_renewed_lease_outlives_its_term(broker: Broker) -> None:
-    lease = lease_of(broker)
+    lease = lease_of(broker, lease_s=1)
     lease.claim()
     with lease.renewed():
         time.sleep(1.5)
@@ -79,7 +85,7 @@ def test_wiped_redis_is_re_asserted_by_the_holder(broker: Broker) -> None:
 def test_lease_taken_by_another_is_lost(broker: Broker) -> None:
     lease = lease_of(broker)
     lease.claim()
-    time.sleep(1.1)
+    expire(broker)
     lease_of(broker, "host-2").claim()
     with pytest.raises(LeaseLost):
         lease.before_publish()
@@ -115,7 +121,13 @@ def test_expired_lease_is_told_apart_from_a_live_one(broker: Broker) -> None:
     ledger: Ledger = broker.ledger()
     lease_of(broker).claim()
     assert ledger.under_way(UNIT.scope).expired == frozenset()
-    wait_until(lambda: UNIT.name in ledger.under_way(UNIT.scope).expired, 3, "the lease expires")
+    expire(broker)
+    assert ledger.under_way(UNIT.scope).expired == {UNIT.name}
+
+
+def test_a_lease_ends_by_itself(broker: Broker) -> None:
+    lease_of(broker, lease_s=1).claim()
+    wait_until(lambda: UNIT.name in broker.ledger().under_way(UNIT.scope).expired, 30, "the lease expires")
 
 
 def test_one_reconciler_leads_until_it_stops(broker: Broker) -> None:
@@ -128,18 +140,22 @@ def test_one_reconciler_leads_until_it_stops(broker: Broker) -> None:
     assert ledger.lead("b", 10)
 
 
-def test_work_that_stands_still_ends_its_process(broker: Broker) -> None:
-    import subprocess
-    import sys
-
+@pytest.mark.parametrize("fate", ["ours", "cancelled", "lost"])
+def test_work_that_stands_still_ends_its_process_whoever_holds_the_lease(broker: Broker, fate: str) -> None:
+    deed = {
+        "ours": "",
+        "cancelled": "ledger.write_state('job:x', cancelled=1)",
+        "lost": "ledger.client.set(unit.lease_key, 'another')",
+    }[fate]
     program = (
         "import time; from shared.lease import *; from shared.ledger import *\n"
         f"ledger = Ledger(connect({broker.url!r})); unit = Unit(scope='job:x', name='u', ordinal=0)\n"
         "terms = LeaseTerms(lease_s=1, stall_s=1, attempts=3)\n"
         "lease = Lease(ledger, unit, terms, worker='w', should_stop=lambda: False); lease.claim()\n"
-        "with lease.renewed():\n    time.sleep(20)\n"
+        f"{deed}\n"
+        "with lease.renewed():\n    time.sleep(60)\n"
     )
-    assert subprocess.run([sys.executable, "-c", program], timeout=15).returncode == -9
+    assert subprocess.run([sys.executable, "-c", program], timeout=90).returncode == -9
 
 
 def test_what_is_no_message_in_a_queue_has_no_id(broker: Broker) -> None:

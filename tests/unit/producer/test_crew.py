@@ -71,7 +71,7 @@ def test_those_that_end_last_are_told_when_the_others_have_ended(tmp_path: Path)
 
 def test_an_interrupt_while_one_ends_by_itself_does_not_stop_the_others_from_being_ended(tmp_path: Path) -> None:
     # Popen.wait gives the process a quarter of a second more and has often reaped it when it raises.
-    interrupting = "time.sleep(0.1); os.kill(os.getppid(), signal.SIGINT)"
+    interrupting = "time.sleep(0.5); os.kill(os.getppid(), signal.SIGINT)"
     ending, other, ours = leaver(tmp_path, "ending", leave=interrupting), child(tmp_path, "sleep", "60"), Crew()
     other.ends_last = True
     for each in (ending, other):

@@ -40,9 +40,10 @@ def test_the_first_waits_for_a_pause(number: signal.Signals) -> None:
 
 def test_one_that_comes_in_a_pause_ends_it_at_once(number: signal.Signals) -> None:
     began_s = time.monotonic()
-    threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
-    with pytest.raises(KeyboardInterrupt), interrupts.held() as pause:
-        pause(60)
+    with interrupts.held() as pause:
+        threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
+        with pytest.raises(KeyboardInterrupt):
+            pause(60)
     assert time.monotonic() - began_s < 30
 
 

@@ -126,7 +126,8 @@ def test_time_bounds_the_steps_and_the_rate_still_ends_low(tmp_path: Path) -> No
     done = trained(tmp_path, epochs=100_000, max_minutes=0.05)
     assert done.progress.schedule is not None
     assert done.progress.step == done.progress.schedule.steps < 10_000
-    assert done.progress.rows[-1].learning_rate < 0.02 * done.progress.schedule.peak_rate
+    # From step 25 on the schedule is cut to the time that is left, to 26 steps at least.
+    assert done.progress.rows[-1].learning_rate < 0.03 * done.progress.schedule.peak_rate
 
 
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
