@@ -136,6 +136,7 @@ def _write_line(pipe: IO[bytes] | None, text: str) -> None:
 def _serve(data_root: Path, memory_mb: int, fault: str) -> None:
     """The child's side: prepare what is asked until the pipe ends."""
     faults.arm(fault)
+    faults.reached("isolated:start")
     use_one_thread()
     resource.setrlimit(resource.RLIMIT_AS, (memory_mb * 2**20, memory_mb * 2**20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -9,13 +9,13 @@ from worker.isolate import Limits, isolated
 from worker.prepare import PreparedExample
 
 
-@pytest.mark.parametrize(("memory_mb", "survives"), [(2048, True), (1, False)])
-def test_a_death_in_the_start_blames_no_picture(tmp_path: Path, memory_mb: int, *, survives: bool) -> None:
+@pytest.mark.parametrize(("fault", "survives"), [("", True), ("isolated:start", False)])
+def test_a_death_in_the_start_blames_no_picture(tmp_path: Path, fault: str, *, survives: bool) -> None:
     pair = write_pair(
         tmp_path / "set", "a", encode(soft_picture(200, 100)), voc_xml((20, 10, 120, 60), size=(200, 100))
     )
     job, _ = make_job(pair)
-    with isolated(job, tmp_path, Limits(memory_mb=memory_mb, picture_s=60), "") as prepare:
+    with isolated(job, tmp_path, Limits(memory_mb=2048, picture_s=60), fault) as prepare:
         if survives:
             assert isinstance(prepare(pair), PreparedExample)
         else:
