@@ -20,6 +20,7 @@ POINTS: Final = frozenset(
         "shard:after_rename",
         "shard:after_receipt",
         "shard:after_ledger",
+        "isolated:start",
         "job:after_manifest",
         "submit:after_plan",
         "submit:after_job",

@@ -19,5 +19,5 @@ def test_a_death_in_the_start_blames_no_picture(tmp_path: Path, fault: str, *, s
         if survives:
             assert isinstance(prepare(pair), PreparedExample)
         else:
-            with pytest.raises(OSError, match="in its start"):
+            with pytest.raises(OSError, match="SIGKILL in its start"):
                 prepare(pair)
