@@ -113,6 +113,8 @@ def _in_graph(make: Any, batch: int, image_size: int) -> Any:
 def _finish(batches: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = True
+    # Nothing here is left to it, and whoever drops a stream waits for its next turn: seconds, late in a run.
+    options.autotune.enabled = False
     options.threading.private_threadpool_size = batch_threads()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.prefetch(PREFETCH).with_options(options)
