@@ -128,6 +128,7 @@ def test_expired_lease_is_told_apart_from_a_live_one(broker: Broker) -> None:
 def test_a_lease_ends_by_itself(broker: Broker) -> None:
     lease_of(broker, lease_s=1).claim()
     wait_until(lambda: UNIT.name in broker.ledger().under_way(UNIT.scope).expired, 30, "the lease expires")
+    assert lease_of(broker, "host-2").claim() == ("claimed", 2)
 
 
 def test_one_reconciler_leads_until_it_stops(broker: Broker) -> None:
