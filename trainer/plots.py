@@ -22,21 +22,22 @@ _DPI: Final = 110
 _PAIR_SIDE_PX: Final = 512
 _COLOURS: Final = [tuple(channel / 255 for channel in colour[::-1]) for colour in PALETTE]
 
+# Of the curves of a run: title, and what the names of its columns have in them.
+_PANELS: Final = (("Loss", "loss"), ("Validation mAP", "map"))
+
 
 def training_curves(history: Sequence[Mapping[str, float | None]]) -> bytes:
-    """Every column of the history but `epoch` over the epochs: losses on the left, precision on the right."""
-    figure = Figure(figsize=(9, 3.4), layout="constrained")
-    axes = figure.subplots(1, 2)
-    names = sorted({name for row in history for name in row} - {"epoch"})
-    for axis, title, wanted in ((axes[0], "Loss", "loss"), (axes[1], "Validation mAP", "map")):
+    """Losses and, where the run validated, precision over the epochs; a panel each."""
+    names = sorted({name for row in history for name in row})
+    panels = [(title, wanted) for title, wanted in _PANELS if any(wanted in name for name in names)]
+    figure = Figure(figsize=(4.5 * len(panels), 3.4), layout="constrained")
+    for axis, (title, wanted) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         for name in (name for name in names if wanted in name):
             points = [(row["epoch"], row[name]) for row in history if row.get(name) is not None]
             axis.plot(*zip(*points, strict=True), label=name.replace("_", " "), marker=".", markersize=3)
-        axis.set(title=title, xlabel="epoch")
+        axis.set(title=title, xlabel="epoch", ylim=(0, 1) if wanted == "map" else None)
         axis.grid(alpha=0.3)
-        if axis.lines:
-            axis.legend(fontsize=8)
-    axes[1].set_ylim(0, 1)
+        axis.legend(fontsize=8)
     return _png(figure)
 
 

@@ -233,7 +233,7 @@ class _Run:
                 self._best = self._learner.average()
                 self._update(best_map=precision.map, best_epoch=epoch)
         self._update(rows=(*self._progress.rows, row))
-        self._watching.note_epoch(self._progress.rows)
+        self._watching.note_epoch(self._progress.rows, is_last=step == schedule.steps)
         logger.info(
             "epoch", extra={"run": self._spec.run, **row.model_dump(), "hint": input_hint(row.busy, row.images_per_s)}
         )

@@ -59,11 +59,11 @@ class Watching:
         """Write some validation pictures, truth beside what is seen, to `plots/validation.jpg`."""
         self._show("validation", validation_sheet(examples, seen, self._labels), step=step)
 
-    def note_epoch(self, rows: Sequence[EpochRow]) -> None:
-        """Write all epochs to `results.csv` and the last to TensorBoard; `results.png` now and then."""
+    def note_epoch(self, rows: Sequence[EpochRow], *, is_last: bool = False) -> None:
+        """Write all epochs to `results.csv` and the last to TensorBoard; `results.png` now and then, and at the end."""
         self._storage.write(f"{self._root}/results.csv", results_csv(rows))
         # Drawing takes 0.3 s, as long as a step.
-        if rows[-1].val_map is not None or rows[-1].epoch % DRAWN_EPOCHS == 0:
+        if is_last or rows[-1].val_map is not None or rows[-1].epoch % DRAWN_EPOCHS == 0:
             history = [{key: value for key, value in row.model_dump().items() if value is not None} for row in rows]
             self._storage.write(f"{self._root}/results.png", training_curves(history))
         if self._writer is None:

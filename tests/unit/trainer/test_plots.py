@@ -17,7 +17,9 @@ def image(content: bytes) -> np.ndarray:
 
 
 def test_curves_of_a_run_that_never_validated() -> None:
-    assert image(plots.training_curves([{"epoch": 1, "loss": 2.0}])).size
+    never, once = ([{"epoch": 1, "loss": 2.0} | more] for more in ({}, {"val_map": 0.5}))
+    # No panel that stays empty.
+    assert image(plots.training_curves(once)).shape[1] == 2 * image(plots.training_curves(never)).shape[1]
 
 
 def test_precision_recall_of_a_class_never_seen() -> None:

@@ -73,6 +73,8 @@ def test_a_run_leaves_curves_and_pictures_for_people_and_for_tensorboard(tmp_pat
     watching.show_batches(batches_from_memory(examples, batch=4, recipe=Augmentation(), seed=0))
     watching.note_epoch([row(1)])
     assert not (folder / "results.png").exists()
+    watching.note_epoch([row(1)], is_last=True)
+    assert (folder / "results.png").exists()
     watching.show_validation(examples, [seen(0.9)] * 4, step=20)
     watching.note_epoch([row(1), row(2, val_map50=0.5, val_map=0.3)])
     assert decoded((folder / "results.png").read_bytes()).size
