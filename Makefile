@@ -1,7 +1,7 @@
 # make demo     a detector from nothing: made-up photos -> shards -> training -> int8 TFLite (10 minutes, no Docker)
 # make test     unit, queue and whole tests
 # make faults   kill, fill, wipe: the pipeline survives
-# make lint     format, ruff, mypy, import contracts
+# make lint     format, ruff, mypy, import contracts, tests/house.py
 # make bench    ratios against the named alternatives
 # make bench-loaders  every loader of the field on the same pictures and step: table and pictures (20 minutes)
 
@@ -28,8 +28,8 @@ $(STAMP): requirements/desk.txt pyproject.toml
 	@touch $(STAMP)
 
 demo: install
-	@$(BIN)/python -m worker synthesize out/demo-voc
-	@$(BIN)/producer submit out/demo-voc --job demo --store out/demo --local --wait --max-minutes 5.5
+	@$(BIN)/voc2tflite synthesize out/demo-voc
+	@$(BIN)/voc2tflite submit out/demo-voc --job demo --store out/demo --local --wait --max-minutes 5.5
 
 test: install
 	@$(BIN)/pytest tests/unit tests/queue
@@ -57,9 +57,10 @@ lint: install
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tests.house
 
 bench: install
-	@for file in tests/bench/*.py; do case $$file in */__init__.py) ;; *) $(BIN)/python $$file || exit 1 ;; esac; done
+	@for file in tests/bench/*.py; do case $$file in */__init__.py) ;; *) PYTHONPATH=. $(BIN)/python $$file || exit 1 ;; esac; done
 
 # SciPy is what ImageDataGenerator's affine maps want; nothing else here does, so it stays out of .venv.
 bench-loaders: install

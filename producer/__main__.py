@@ -1,293 +1,233 @@
-"""`python -m producer` (or `producer`): jobs from the command line, and the service that keeps them going."""
+"""The commands of the producer: jobs from the command line, and the service that keeps them going.
 
-import signal
+`python -m producer` has these alone. What a command needs is imported when it is called, so that `--help` is quick.
+"""
+
+import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
-from pydantic import ValidationError
 
-from producer import control, look, service
-from producer.launch import go_on, launch
-from producer.options import (
-    BackgroundOption,
-    ClassesOption,
-    CoordsOption,
-    DifficultOption,
-    ExifOption,
-    IgnoreOption,
+from producer.cli import look, tidy
+from producer.cli.common_options import (
     JobName,
     JsonOption,
-    RenameOption,
-    ResizeOption,
-    SizeOption,
-    SplitOption,
+    NotifyOption,
+    RunOption,
     StoreOption,
-    UnknownOption,
     WaitOption,
-    renamed,
-    shares,
-    words,
+    WorkersOption,
+    typed_fields,
+    with_model_options,
 )
-from producer.passwords import make_users
-from producer.session import (
-    EXIT_ERROR,
-    EXIT_INTERRUPTED,
-    EXIT_USAGE,
+from producer.cli.session import (
     end,
+    folder_of,
+    go_on,
     how_to,
     out,
     reachable_ledger,
     read_settings,
     screen_console,
+    with_notify,
 )
-from producer.state import load_job
-from producer.submit import Request
-from producer.training import (
-    USUAL,
-    BackboneOption,
-    BatchOption,
-    ColoursOption,
-    EpochsOption,
-    FinalOption,
-    FlipsOption,
-    MinutesOption,
-    ModelOption,
-    MosaicOption,
-    PatienceOption,
-    PrecisionOption,
-    QuantizeOption,
-    RateOption,
-    RotateOption,
-    StopOption,
-    TranslateOption,
-    TurnsOption,
-    VerticalOption,
-    WeightsOption,
-    ZoomOption,
-    augmentation,
-    stored_weights,
-)
-from shared import logs
-from shared.errors import PipelineError
-from shared.job import JobSpec, RunSpec
-from shared.storage import Storage
+from shared import command, logs
+from shared.errors import OptionError
+from shared.jobs.specs import JobSpec, ReleaseOptions, TrainingOptions
+
+# Modules without which no command works.
+NEEDS: Final = ("celery", "fsspec", "lxml", "prometheus_client", "pydantic_settings", "rapidfuzz", "redis")
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
     help="From a folder of Pascal-VOC photos to an int8 TFLite detector: submit jobs, watch them, keep them going.",
 )
-app.add_typer(look.app)
 
 
 @app.command(name="submit")
-def submit_command(  # the command line's options, each passed on by name
-    dataset: Annotated[Path, typer.Argument(help="Folder with images and Pascal-VOC XML, in any usual layout.")],
+@with_model_options
+def submit_command(  # long: an option each
+    context: typer.Context,
+    dataset: Annotated[
+        Path | None, typer.Argument(help="Folder with images and Pascal-VOC XML, or a zip or tar of one.")
+    ] = None,
+    *,
     job: Annotated[str | None, typer.Option(help="The job's name; default: the folder's.")] = None,
+    run: Annotated[
+        str | None, typer.Option("--run", help="The run's name: trains once more on the shards of --job.")
+    ] = None,
     store: StoreOption = None,
     local: Annotated[bool, typer.Option("--local", help="Run everything here: broker, workers, trainer.")] = False,
-    workers: Annotated[int, typer.Option(min=1, help="Worker processes with --local.")] = 2,
-    image_size: SizeOption = 320,
-    resize: ResizeOption = "stretch",
-    split: SplitOption = "80/10/10",
-    seed: Annotated[int, typer.Option(help="Seed of the split and of training.")] = 0,
-    classes: ClassesOption = None,
-    ignore_classes: IgnoreOption = "",
-    rename: RenameOption = None,
-    unknown: UnknownOption = "error",
-    difficult: DifficultOption = "keep",
-    voc_coords: CoordsOption = "corner",
-    exif: ExifOption = "upright",
-    background: BackgroundOption = "none",
-    shard_images: Annotated[int, typer.Option(help="At most this many pictures a shard.")] = 256,
-    train: Annotated[bool, typer.Option("--train/--no-train", help="Train and export a detector.")] = True,
-    model: ModelOption = "small",
-    backbone: BackboneOption = "conv",
-    weights: WeightsOption = "none",
-    epochs: EpochsOption = None,
-    max_minutes: MinutesOption = 30,
-    batch: BatchOption = 8,
-    learning_rate: RateOption = None,
-    precision: PrecisionOption = "float32",
-    quantize: QuantizeOption = "ptq",
-    final: FinalOption = False,
-    stop_at_map: StopOption = None,
-    patience: PatienceOption = None,
-    flips: FlipsOption = True,
-    vertical_flips: VerticalOption = False,
-    quarter_turns: TurnsOption = False,
-    rotate: RotateOption = USUAL.rotate_deg,
-    zoom: ZoomOption = USUAL.zoom,
-    translate: TranslateOption = USUAL.translate,
-    mosaic: MosaicOption = USUAL.mosaic,
-    colours: ColoursOption = True,
-    max_drop: Annotated[float, typer.Option(help="Points of mAP50 that int8 may lose against float.")] = 1.0,
-    strict: Annotated[bool, typer.Option("--strict", help="Stop on any finding of lint.")] = False,
+    workers: WorkersOption = 2,
     wait: WaitOption = False,
-    as_json: JsonOption = False,
+    notify: NotifyOption = None,
+    spec: JobSpec,
+    training: TrainingOptions,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop on any finding of lint.", rich_help_panel="Data")
+    ] = False,
+    train: Annotated[
+        bool, typer.Option("--train/--no-train", help="Train and export a detector.", rich_help_panel="Training")
+    ] = True,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON on standard output.", rich_help_panel="Output")
+    ] = False,
 ) -> None:
     """Make a job of a folder of photos.
 
-    Example: [bold]producer submit ~/photos --local --store out[/bold]
+    It says what it is about to do. It asks only at a terminal, and only if a new job runs here without --local because
+    no broker is set.
 
-    Exit code 0: all that was asked is done (without --wait: accepted); 1: an error; 3: the job failed; 4: cancelled.
+    The first options are those that people use most, the others are grouped by what they decide.
+
+    Example: [bold]voc2tflite submit ~/photos --local --store out[/bold]
+
+    Another training on the same shards: [bold]voc2tflite submit --job photos --run medium --model medium[/bold]
+
+    Exit code 0: all is done (without --wait: accepted); 1: an error; 2: a wrong option; 3: it failed; 4: cancelled.
     """
-    spec = JobSpec(
-        image_size=image_size,
-        resize=resize,
-        split=shares(split),
-        seed=seed,
-        shard_images=shard_images,
-        classes=tuple(words(classes)) if classes is not None else None,
-        ignore_classes=tuple(words(ignore_classes)),
-        rename=renamed(rename),
-        unknown=unknown,
-        difficult=difficult,
-        voc_coords=voc_coords,
-        exif=exif,
-        background=background,
-    )
+    from producer.cli.weights import stored_weights
+    from producer.jobs.submit import Request
+    from producer.run.start_job import start_job, start_run
+    from shared.storage import Storage
+
+    if run is not None and not train:
+        raise OptionError("--run names a training: leave --no-train out")
     settings = read_settings(store)
-    run = RunSpec(
-        run="job",
-        job="job",
-        model=model,
-        backbone=backbone,
-        weights=stored_weights(weights, Storage(settings.store)),
-        epochs=epochs,
-        max_minutes=max_minutes or None,
-        batch=batch,
-        learning_rate=learning_rate,
-        precision=precision,
-        quantize=quantize,
-        seed=seed,
-        final=final,
-        stop_at_map=stop_at_map,
-        patience=patience,
-        max_drop=max_drop,
-        augmentation=augmentation(
-            flips=flips,
-            vertical_flips=vertical_flips,
-            quarter_turns=quarter_turns,
-            colours=colours,
-            rotate=rotate,
-            zoom=zoom,
-            translate=translate,
-            mosaic=mosaic,
-        ),
-    )
-    request = Request(dataset=dataset, name=job, spec=spec, run=run if train else None, strict=strict)
-    how = how_to(settings, local=local, wait=wait, workers=workers)
-    end(launch(request, how), how.settings, as_json=as_json)
+    training = training.model_copy(update={"weights": stored_weights(training.weights, Storage(settings.store))})
+    typed = typed_fields(context, JobSpec)
+    confirm = go_on if sys.stdin.isatty() and not yes and not as_json else None
+    how = with_notify(how_to(settings, local=local, wait=wait, workers=workers, confirm=confirm), notify)
+    if dataset is not None:
+        asked = training if train else None
+        folder = folder_of(dataset, how)
+        request = Request(dataset=folder, name=job, spec=spec, run=asked, strict=strict, run_name=run, typed=typed)
+        status = start_job(request, how)
+    elif job is not None and run is not None:
+        status = start_run(job, run, spec, training, how, typed)
+    else:
+        raise OptionError(
+            "no folder: `submit FOLDER`, or `submit --job JOB --run NAME` to train once more on its shards"
+        )
+    end(status, how.settings, as_json=as_json, local=how.local)
 
 
 @app.command()
+@with_model_options
 def resume(
     job: JobName,
+    *,
+    changes: ReleaseOptions,
+    run: RunOption = None,
     store: StoreOption = None,
-    workers: Annotated[int, typer.Option(min=1, help="Worker processes, where no broker is configured.")] = 2,
+    workers: WorkersOption = 2,
     wait: WaitOption = False,
+    notify: NotifyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Go on with a job that is found in the store, whatever became of Redis and of who submitted it.
 
-    Example: [bold]producer resume bccd --store out --wait[/bold]
+    Example: [bold]voc2tflite resume bccd --store out --wait[/bold]
     """
-    how = how_to(read_settings(store), local=False, wait=wait, workers=workers)
-    end(go_on(job, how), how.settings, as_json=as_json)
+    from producer.run.start_job import resume_job
+
+    how = with_notify(how_to(read_settings(store), local=False, wait=wait, workers=workers), notify)
+    end(resume_job(job, how, changes, run), how.settings, as_json=as_json)
 
 
 @app.command()
-def cancel(job: JobName, store: StoreOption = None) -> None:
-    """Cancel a job and its training run.
+def cancel(job: JobName, run: RunOption = None, store: StoreOption = None) -> None:
+    """Cancel a job and its training runs, or just one of them.
 
-    Example: [bold]producer cancel bccd[/bold]
+    Example: [bold]voc2tflite cancel bccd[/bold]
     """
+    from producer.jobs import control
+    from shared.storage import Storage
+
     settings = read_settings(store)
-    out.print(control.cancel(Storage(settings.store), reachable_ledger(settings), job))
+    out.print(control.cancel(Storage(settings.store), reachable_ledger(settings), job, run), soft_wrap=True)
 
 
 @app.command()
+@with_model_options
 def retry(
     job: JobName,
+    *,
+    changes: ReleaseOptions,
+    run: RunOption = None,
     store: StoreOption = None,
     failed: Annotated[
         bool, typer.Option("--failed", help="Only what failed; a cancelled job stays cancelled.")
     ] = False,
+    workers: WorkersOption = 2,
+    wait: WaitOption = False,
+    notify: NotifyOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Do the failed shards of a job and its failed run again, and go on with a cancelled one. What is done stays.
+    """Do the failed shards of a job and its failed run again, and go on with a cancelled one.
 
-    Example: [bold]producer retry bccd[/bold]
+    What is done is held against its checksums first, and stays where it holds. Without a broker it is done here and
+    now. A model that the export gate refused is released again, without training; --max-drop and --quantize change how.
+
+    Example: [bold]voc2tflite retry bccd --max-drop 3[/bold]
     """
-    settings = read_settings(store)
+    from producer.jobs import control
+    from producer.jobs.local_lock import has_local_run
+    from producer.jobs.status import TERMINAL, load_job, stored_state
+    from producer.run.start_job import continue_job
+    from producer.terminal.progress import Screen
+    from shared.storage import Storage
+
+    how = with_notify(how_to(read_settings(store), local=False, wait=wait, workers=workers), notify)
+    settings = how.settings
     storage, ledger = Storage(settings.store), reachable_ledger(settings)
-    out.print(control.retry(storage, ledger, job, only_failed=failed), soft_wrap=True)
-
-
-@app.command()
-def rm(
-    job: JobName,
-    store: StoreOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
-    """Remove a job's shards and models from the store. The photos are never touched.
-
-    Example: [bold]producer rm bccd --yes[/bold]
-    """
-    settings = read_settings(store)
-    load_job(Storage(settings.store), job)
-    if not yes:
-        typer.confirm(f"Remove jobs/{job} and its run from {settings.store}?", abort=True)
-    out.print(control.remove(Storage(settings.store), reachable_ledger(settings), job))
+    with Screen(screen_console) as screen:
+        told = control.retry(storage, ledger, job, run=run, only_failed=failed, changes=changes, progress=screen.stage)
+    (screen_console if as_json else out).print(told, soft_wrap=True)
+    seen = load_job(storage, job, run)
+    is_open = stored_state(storage, seen, settings.failed_share).state not in TERMINAL
+    if is_open and how.local and has_local_run(storage, job):
+        screen_console.print("the --local command that works on it goes on with it", soft_wrap=True)
+    elif (is_open and how.local) or wait or as_json:
+        end(continue_job(seen, how), how.settings, as_json=as_json)
 
 
 @app.command()
 def acl(folder: Annotated[Path, typer.Argument(help="Gets a password file for each user, and users.acl.")]) -> None:
     """Make Redis users for producer, worker, trainer and monitoring, each with the rights that it needs and no more.
 
-    Example: [bold]producer acl secrets && redis-server --aclfile secrets/users.acl[/bold]
+    Example: [bold]voc2tflite acl secrets && redis-server --aclfile secrets/users.acl[/bold]
     """
+    from producer.redis_users import make_users
+
     file = make_users(folder)
-    out.print(f"{file}: redis-server --aclfile {file}, and for each service", highlight=False, soft_wrap=True)
-    out.print(f"VOC_BROKER_URL=redis://USER@HOST VOC_BROKER_PASSWORD_FILE={folder}/USER_password", soft_wrap=True)
+    out.print(f"{file}: {shlex.join(['redis-server', '--aclfile', str(file)])}, and for each service", soft_wrap=True)
+    password = shlex.quote(f"{folder}/USER_password")
+    out.print(f"VOC_BROKER_URL=redis://USER@HOST VOC_BROKER_PASSWORD_FILE={password}", soft_wrap=True)
 
 
 @app.command()
 def serve(store: StoreOption = None) -> None:
     """Feed the queue and reconcile, until stopped. Run one; a second waits until the first dies.
 
-    Example: [bold]VOC_BROKER_URL=redis://localhost producer serve[/bold]
+    Example: [bold]VOC_BROKER_URL=redis://localhost voc2tflite serve[/bold]
     """
+    from producer.run import service
+
     settings = read_settings(store)
     logs.set_up(settings.log_format, settings.log_level)
     service.serve(settings)
 
 
-def main() -> None:
-    """Run the command line; an expected error is one line on standard error, without a traceback."""
-    # Both explicitly: a shell script starts its background jobs with SIGINT ignored, and Python would leave it so.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
-    logs.set_up("text", "ERROR")
-    try:
-        app()
-    except PipelineError as error:
-        screen_console.print(f"[red]error:[/red] {error}", highlight=False, soft_wrap=True)
-        sys.exit(EXIT_ERROR)
-    except ValidationError as error:
-        for fault in error.errors():
-            where = ".".join(map(str, fault["loc"])) or "options"
-            screen_console.print(f"[red]error:[/red] {where}: {fault['msg']} (found {fault['input']!r})")
-        sys.exit(EXIT_USAGE)
-    except SystemExit as end:
-        if end.code == EXIT_INTERRUPTED:  # typer makes this of a KeyboardInterrupt
-            screen_console.print("stopped; the same command goes on where it was")
-        raise
+# After `submit`, the command that people look for first.
+app.add_typer(look.app)
+app.add_typer(tidy.app)
 
 
 if __name__ == "__main__":
-    main()
+    command.run(app)

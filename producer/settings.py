@@ -1,10 +1,20 @@
 """Settings of the producer and its service (`VOC_*`)."""
 
 from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, SecretStr
 
 from shared.settings import CommonSettings
+
+
+def http_url(url: SecretStr) -> SecretStr:
+    """Check that `url` is one; a ValueError otherwise."""
+    parts = urlsplit(url.get_secret_value())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("expected a URL that begins with http:// or https://")
+    return url
 
 
 class ProducerSettings(CommonSettings):
@@ -17,4 +27,8 @@ class ProducerSettings(CommonSettings):
         default=0.1, ge=0, le=1, description="Above this share of failed shards a job has failed"
     )
     heartbeat_file: Path | None = Field(default=None, description="Touched at every round; for health checks")
+    notify_url: Annotated[SecretStr, AfterValidator(http_url)] | None = Field(
+        default=None,
+        description="URL that gets a small JSON at the end of a job; --notify goes before it",
+    )
     metrics_port: int | None = Field(default=None, ge=1, le=65535, description="Prometheus metrics are served here")

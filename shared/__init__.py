@@ -1,3 +1,3 @@
 """What the producer, the workers and the trainer agree on: messages, records, receipts, ledger."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

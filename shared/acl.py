@@ -1,4 +1,4 @@
-"""Passwords → the text of Redis's ACL file: one user a service, from `shared/users.acl`, which gives the reasons."""
+"""Passwords -> the text of Redis's ACL file, with one user for each service; `shared/users.acl` has the reasons."""
 
 from collections.abc import Mapping
 from importlib.resources import files
@@ -9,13 +9,10 @@ USERS: Final = ("default", "producer", "worker", "trainer", "monitoring")
 
 
 def acl_text(passwords: Mapping[str, str]) -> str:
-    """What `redis-server --aclfile` reads.
-
-    Args:
-        passwords: Of every user in `USERS`; letters and digits.
+    """What `redis-server --aclfile` reads, with the passwords of all `USERS`.
 
     Raises:
-        ValueError: A password holds what would end its word in the file.
+        ValueError: A password has other characters than letters and digits, which could end its word in the file.
     """
     for user in USERS:
         if not passwords[user].isalnum():

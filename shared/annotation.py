@@ -1,25 +1,24 @@
-"""VOC XML bytes → `Annotation`: labels and boxes in image pixels, and what was mended on the way.
+"""VOC XML bytes -> `Annotation`: labels and boxes in image pixels, and what was mended on the way.
 
-First door after the path pair. Everything that can be told without the picture is decided here; what needs its
-true size (clipping, the rotated frame of an EXIF orientation, a `<size>` that lies) is decided by the worker.
-The only module that knows lxml.
+Everything that can be decided without the picture is decided here; what needs its true size (clipping, the rotated
+frame of an EXIF orientation, a wrong `<size>`) is decided by the worker. The only module that knows lxml.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from lxml import etree
 
 from shared.errors import AnnotationError
-from shared.job import JobSpec
-from shared.manifest import Finding, Rank
+from shared.jobs.findings import Finding, Rank
+from shared.jobs.specs import JobSpec
+from shared.text import class_name
 
 Box = tuple[float, float, float, float]
 
-# The widest real files (a thousand boxes in a picture) are below 0.5 MB; libxml2 itself copes with far more, but a
-# worker must not be filled by one file.
+# The largest real files (a thousand boxes in a picture) are below 0.5 MB. libxml2 copes with far more, but one file
+# must not fill a worker's memory.
 MAX_XML_BYTES: Final = 8 * 2**20
 MAX_OBJECTS: Final = 10_000
 
@@ -32,79 +31,74 @@ _FALSE: Final = frozenset({"", "false", "no", "f", "n", "unspecified"})
 class VocObject:
     """One labelled object.
 
-    `xmin`, `ymin`, `xmax`, `ymax` are pixels of the picture as 0-based corners (so that xmax = width touches the
-    right edge), finite and of an area above zero; they may lie beyond the picture. `index` counts the direct
-    `object` children of the file from 1.
+    `box` is (xmin, ymin, xmax, ymax) in pixels of the picture as 0-based corners (xmax = width touches the right edge):
+    finite, with an area above zero, but it may lie beyond the picture. `index` counts the direct `object` children of
+    the file from 1.
     """
 
     index: int
     name: str
-    xmin: float
-    ymin: float
-    xmax: float
-    ymax: float
+    box: Box
     difficult: bool
     truncated: bool
     occluded: bool
     pose: str
 
-    @property
-    def box(self) -> Box:
-        """(xmin, ymin, xmax, ymax) in pixels."""
-        return self.xmin, self.ymin, self.xmax, self.ymax
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Annotation:
-    """What one VOC file says. `width` and `height` are None unless both are whole numbers above zero.
+    """What one VOC file says. `size` is (width, height) in pixels, None unless both are whole numbers above zero.
 
     `filename`, `path` and `folder` are "" where absent. `objects_read` counts all direct `object` children;
-    `objects` are those kept.
+    `objects` are those kept. `written` has the class name of each object that has one, before any option changed it.
     """
 
-    width: int | None
-    height: int | None
+    size: tuple[int, int] | None
     filename: str
     path: str
     folder: str
     objects_read: int
     objects: tuple[VocObject, ...]
     findings: tuple[Finding, ...]
+    written: tuple[str, ...] = ()
 
 
 # The annotation of a background picture without XML.
-EMPTY: Final = Annotation(
-    width=None, height=None, filename="", path="", folder="", objects_read=0, objects=(), findings=()
-)
+EMPTY: Final = Annotation(size=None, filename="", path="", folder="", objects_read=0, objects=(), findings=())
 
 
 class _Findings:
-    """The findings of one file, in the order of its objects."""
+    """The findings of one file, in the order of its objects, and the class names that it writes."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.found: list[Finding] = []
+        self.written: list[str] = []
 
     def add(self, rank: Rank, kind: str, index: int | None, found: str, done: str) -> None:
         # 200 characters: a hostile file must not blow up the receipt.
         self.found.append(
-            Finding(file=self.file, object_index=index, rank=rank, kind=kind, found=found[:200], done=done)
+            Finding(file=self.file, object_index=index, rank=rank, kind=kind, found=found[:200], done=done[:200])
         )
+
+    def note_emptied(self) -> None:
+        """Say that nothing is left of the file's objects."""
+        self.found = [
+            finding.model_copy(update={"done": f"{finding.done}, the photo stays as a picture of nothing"})
+            if finding.rank == "dropped"
+            else finding
+            for finding in self.found
+        ]
 
     def drop(self, kind: str, index: int, found: str) -> None:
         self.add("dropped", kind, index, found, "object dropped")
 
 
 def read_annotation(xml: bytes, *, file: str, spec: JobSpec) -> Annotation:
-    """Read one VOC annotation under the options of a job.
+    """Read one VOC annotation, in any encoding that it declares, under the options of a job.
 
-    Args:
-        xml: The whole file, in any encoding that it declares.
-        file: Its name for findings and errors.
-        spec: Class selection, coordinate convention and treatment of difficult objects.
-
-    Returns:
-        The annotation; each object of the file is in `objects` or named by a finding of rank dropped or error.
+    Each object of the file is in `objects` or named by a finding of rank dropped or error; `file` is the file's name
+    for findings and errors.
 
     Raises:
         AnnotationError: Malformed, hostile, too large, or not a VOC annotation.
@@ -112,7 +106,7 @@ def read_annotation(xml: bytes, *, file: str, spec: JobSpec) -> Annotation:
     root = parse_xml(xml, file=file)
     findings = _Findings(file)
     texts = {child.tag: child.text for child in root if child.tag in ("filename", "path", "folder")}
-    width, height = _read_size(root, findings)
+    size = _read_size(root, findings)
     elements = root.findall("object")
     if len(elements) > MAX_OBJECTS:
         raise AnnotationError(f"{file}: {len(elements)} objects, at most {MAX_OBJECTS} are read")
@@ -124,15 +118,17 @@ def read_annotation(xml: bytes, *, file: str, spec: JobSpec) -> Annotation:
         first = objects.setdefault((voc_object.name, voc_object.box), voc_object)
         if first is not voc_object:
             findings.drop("object_duplicate", index, f"same class and box as object {first.index}")
+    if not objects:
+        findings.note_emptied()
     return Annotation(
-        width=width,
-        height=height,
+        size=size,
         filename=(texts.get("filename") or "").strip(),
         path=(texts.get("path") or "").strip(),
         folder=(texts.get("folder") or "").strip(),
         objects_read=len(elements),
         objects=tuple(objects.values()),
         findings=tuple(findings.found),
+        written=tuple(findings.written),
     )
 
 
@@ -161,8 +157,8 @@ def parse_xml(xml: bytes, *, file: str) -> etree._Element:
     return root
 
 
-def _read_size(root: etree._Element, findings: _Findings) -> tuple[int | None, int | None]:
-    """Width and height as whole pixels, or (None, None)."""
+def _read_size(root: etree._Element, findings: _Findings) -> tuple[int, int] | None:
+    """(width, height) in whole pixels, or None."""
     size = root.find("size")
     texts = {} if size is None else {child.tag: child.text or "" for child in size}
     width, height = (_parse_number(texts.get(side, "")) for side in ("width", "height"))
@@ -170,7 +166,7 @@ def _read_size(root: etree._Element, findings: _Findings) -> tuple[int | None, i
         return int(width), int(height)
     found = "no <size>" if size is None else f"width {texts.get('width')!r}, height {texts.get('height')!r}"
     findings.add("info", "size_missing", None, found, "the picture's own size is used")
-    return None, None
+    return None
 
 
 def _is_side(number: float) -> bool:
@@ -178,7 +174,7 @@ def _is_side(number: float) -> bool:
 
 
 def _parse_number(text: str) -> float:
-    """`text` as a float; NaN where it is none. Underscores, which Python reads, are not numbers here."""
+    """`text` as a float; NaN if it is none. Unlike Python, no number has underscores here."""
     try:
         return math.nan if "_" in text else float(text)
     except ValueError:
@@ -207,10 +203,7 @@ def _read_object(element: etree._Element, index: int, spec: JobSpec, findings: _
     return VocObject(
         index=index,
         name=name,
-        xmin=box[0],
-        ymin=box[1],
-        xmax=box[2],
-        ymax=box[3],
+        box=box,
         difficult=difficult,
         truncated=_read_flag(texts, "truncated", index, findings),
         occluded=_read_flag(texts, "occluded", index, findings),
@@ -219,12 +212,15 @@ def _read_object(element: etree._Element, index: int, spec: JobSpec, findings: _
 
 
 def _choose_class(text: str, index: int, spec: JobSpec, findings: _Findings) -> str | None:
-    """The class name after stripping and renaming; None where the object is not of this job."""
-    written = text.strip()
-    name = spec.rename.get(written, written)
+    """The class name as it is read and renamed; None where the object is not of this job."""
+    written = class_name(text)
+    name = written and spec.rename.get(written, written)
     if not name:
         findings.drop("class_missing", index, "no class name")
         return None
+    findings.written.append(written)
+    if written != text.strip():
+        findings.add("mended", "class_respelled", index, repr(text), f"read as {written!r}")
     if written in spec.ignore_classes or name in spec.ignore_classes:
         findings.drop("class_ignored", index, f"class {name!r} is in --ignore-classes")
         return None
@@ -279,13 +275,3 @@ def _read_box(corners: etree._Element | None, index: int, spec: JobSpec, finding
 
 def _spell(numbers: list[float]) -> str:
     return ", ".join(f"{key} {number:g}" for key, number in zip(_CORNERS, numbers, strict=True))
-
-
-def class_names(xml: bytes, *, file: str) -> Iterator[str]:
-    """The stripped class names of a file, one an object, as written (before any rename); "" where absent.
-
-    Raises:
-        AnnotationError: As `parse_xml`.
-    """
-    for element in parse_xml(xml, file=file).findall("object"):
-        yield (element.findtext("name") or "").strip()

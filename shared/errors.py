@@ -1,4 +1,4 @@
-"""The error tree: one sentence a class, so that a caller can tell what to do from the type alone."""
+"""The error tree; the type alone tells a caller what to do."""
 
 from typing import ClassVar
 
@@ -25,6 +25,16 @@ class ImageError(InputError):
     kind = "image_unreadable"
 
 
+class PairChanged(InputError):
+    """A file of the pair is not what the submit read: picture and annotation may no longer belong together."""
+
+    kind = "pair_changed"
+
+
+class OptionError(PipelineError):
+    """An option of the command line has a value that is not allowed."""
+
+
 class LintError(PipelineError):
     """The data set cannot be used as asked: an unknown class, no usable pair, contradicting lists."""
 
@@ -42,7 +52,7 @@ class FormatError(PipelineError):
 
 
 class VersionError(FormatError):
-    """It names a schema version that this program does not read: leave it as it is, a person has to decide."""
+    """It names a schema version that this program does not read: leave it as it is; a person has to decide."""
 
 
 class ShardError(PipelineError):
@@ -55,6 +65,10 @@ class LeaseLost(PipelineError):
 
 class StopRequested(PipelineError):
     """The process was asked to stop: give the lease back, uncounted."""
+
+
+class Interrupted(PipelineError):
+    """A person stopped a command that waited for a job; the text says how far the job is, and what goes on."""
 
 
 class Cancelled(PipelineError):

@@ -1,8 +1,8 @@
 """Named points at which a test can kill this process: `VOC_FAULT=shard:after_rename` or `…@/path/of/marker`.
 
-With a marker the fault fires once in all processes together: the one that creates the marker file dies.
-`VOC_FAULT=freeze/shard:before_rename` stops the process there instead (SIGSTOP), until somebody continues it.
-`VOC_FAULT=poison:<how>:<part of a picture's path>` makes a picture a poison for whoever opens it.
+With a marker only one process dies: the one that creates the marker file. `VOC_FAULT=freeze/shard:before_rename` stops
+the process there (SIGSTOP) until somebody continues it. `VOC_FAULT=poison:<how>:<part of a picture's path>` harms every
+process that opens that picture.
 """
 
 import os
@@ -21,10 +21,13 @@ POINTS: Final = frozenset(
         "shard:after_receipt",
         "shard:after_ledger",
         "isolated:start",
+        "job:before_manifest",
         "job:after_manifest",
         "submit:after_plan",
         "submit:after_job",
         "submit:after_reuse_of_one",
+        "rm:after_note",
+        "rm:after_run",
         "run:after_checkpoint",
         "run:before_commit",
     }
@@ -55,13 +58,13 @@ def reached(point: str) -> None:
     """Die here, or freeze, if `point` is armed."""
     if point not in _armed:
         return
-    deed, marker = _armed[point]
+    sent, marker = _armed[point]
     if marker is not None:
         try:
             os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return
-    os.kill(os.getpid(), deed)
+    os.kill(os.getpid(), sent)
 
 
 def open_picture(path: str) -> None:

@@ -1,4 +1,4 @@
-"""Logging: a fixed event name and its facts as fields, one line an event, as JSON or as text for people."""
+"""Logging: each event is one line, a fixed name and its facts as fields, as JSON or as text for people."""
 
 import contextvars
 import json
@@ -6,6 +6,8 @@ import logging
 import sys
 import time
 from typing import Any, Final, Literal
+
+from shared.text import printable, printable_lines
 
 # Facts that belong to every line of the task at hand: job, shard, attempt.
 _bound: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("bound_log_fields", default=None)
@@ -49,5 +51,5 @@ class _TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         facts = " ".join(f"{key}={value}" for key, value in _fields(record).items())
         stamp = time.strftime("%H:%M:%S", time.localtime(record.created))
-        text = f"{stamp} {record.levelname.lower():7} {record.name}: {record.getMessage()} {facts}".rstrip()
-        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+        text = printable(f"{stamp} {record.levelname.lower():7} {record.name}: {record.getMessage()} {facts}".rstrip())
+        return f"{text}\n{printable_lines(self.formatException(record.exc_info))}" if record.exc_info else text

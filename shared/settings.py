@@ -1,4 +1,4 @@
-"""Settings that every service shares, read from the environment (`VOC_*`) at the entry points only."""
+"""The settings that all services have, read from the environment (`VOC_*`) at the entry points only."""
 
 from pathlib import Path
 from typing import Literal
@@ -6,6 +6,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from shared.errors import OptionError
 
 
 class CommonSettings(BaseSettings):
@@ -26,19 +28,46 @@ class CommonSettings(BaseSettings):
     attempts: int = Field(default=5, ge=1, le=100, description="Claims without success until a shard fails")
     fault: str = Field(default="", description="For tests: fault points at which the process kills itself")
 
-    def broker(self) -> str:
-        """The broker's URL with its password; never log it.
+    def broker_place(self) -> str:
+        """The broker's URL as it may be shown: without user, password and options.
 
         Raises:
             ValueError: No broker is configured.
         """
-        if self.broker_url is None:
-            raise ValueError("VOC_BROKER_URL is not set")
-        url = self.broker_url.get_secret_value()
+        parts = urlsplit(self._broker_url())
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
+
+    def broker(self) -> str:
+        """The broker's URL with its password; never log it.
+
+        Raises:
+            OptionError: No broker is configured, its URL is none of Redis, or its password cannot be read.
+        """
+        url = self._broker_url()
         if self.broker_password_file is None:
             return url
         parts = urlsplit(url)
-        password = quote(self.broker_password_file.read_text().strip(), safe="")
+        try:
+            password = quote(self.broker_password_file.read_text().strip(), safe="")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not text"
+            raise OptionError(f"VOC_BROKER_PASSWORD_FILE: {self.broker_password_file}: {reason}") from error
         host = parts.netloc.rpartition("@")[2]
         user = (parts.username or "") if "@" in parts.netloc else ""
         return urlunsplit(parts._replace(netloc=f"{user}:{password}@{host}"))
+
+    def _broker_url(self) -> str:
+        if self.broker_url is None:
+            raise OptionError(
+                "no broker is configured: set VOC_BROKER_URL (redis://HOST, rediss://HOST or unix://PATH); "
+                "`submit --local` needs none"
+            )
+        url = self.broker_url.get_secret_value()
+        expected = "expected redis://HOST[:PORT], rediss://HOST[:PORT] (TLS) or unix://PATH"
+        try:
+            scheme, _port = urlsplit(url).scheme, urlsplit(url).port
+        except ValueError as error:
+            raise OptionError(f"VOC_BROKER_URL: {expected}; the port is a number up to 65535") from error
+        if scheme not in ("redis", "rediss", "unix"):
+            raise OptionError(f"VOC_BROKER_URL: {expected}")
+        return url

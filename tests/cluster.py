@@ -14,11 +14,18 @@ from typing import Any
 
 import psutil
 
-from producer.embedded import BROKER_OPTIONS, server_binary
-from producer.passwords import make_users
-from producer.state import JobStatus, job_status, load_job
-from shared.ledger import Ledger, connect
-from shared.manifest import JobPaths, Manifest, ShardReceipt, read_receipt
+from producer.doctor.job_chain import check_chain
+from producer.jobs.status import JobStatus, job_status, load_job, stored_state
+from producer.local.pipeline import BROKER_OPTIONS
+from producer.local.redis_server import Server, embedded_server
+from producer.redis_users import make_users
+from shared.jobs.identity import read_receipt
+from shared.jobs.manifest import Manifest
+from shared.jobs.paths import JobPaths
+from shared.jobs.receipts import ShardReceipt
+from shared.leasing.ledger import Ledger
+from shared.leasing.redis_client import connect
+from shared.leasing.scopes import UnderWay, job_scope, run_scope
 from shared.storage import Storage
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -27,15 +34,16 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 class Broker:
     """A real Redis or Valkey on a unix socket that can be killed and started again on its append-only file."""
 
-    def __init__(self, folder: Path, options: tuple[str, ...] = ()) -> None:
+    def __init__(self, folder: Path, options: tuple[str, ...] = (), server: Server | None = None) -> None:
         self.folder, self.options = folder, options
+        self.program = (server or embedded_server()).path
         self.url = f"unix://{folder / 'redis.sock'}"
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start, and wait until it answers."""
         command = [
-            server_binary(),
+            str(self.program),
             *BROKER_OPTIONS,
             *self.options,
             "--dir",
@@ -73,8 +81,8 @@ class Broker:
 class GuardedBroker(Broker):
     """A broker with a user for each service (`shared/users.acl`)."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder, options=("--aclfile", str(make_users(folder / "secrets"))))
+    def __init__(self, folder: Path, server: Server | None = None) -> None:
+        super().__init__(folder, options=("--aclfile", str(make_users(folder / "secrets"))), server=server)
         self.url = self.url_of("default")
 
     def url_of(self, user: str) -> str:
@@ -83,8 +91,8 @@ class GuardedBroker(Broker):
         return f"unix://{user}:{password}@{self.folder / 'redis.sock'}"
 
     def denied(self) -> list[str]:
-        """What Redis has refused to whom."""
-        log = self.ledger().client.acl_log()
+        """What Redis has refused to whom; not how clients tell their version, which no user may (`users.acl`)."""
+        log = [entry for entry in self.ledger().client.acl_log() if entry["object"] != "client|setinfo"]
         return [f"{entry['username']}: {entry['object']} ({entry['context']})" for entry in log]
 
 
@@ -96,6 +104,7 @@ class Cluster:
     store: Path
     data_root: Path
     settings: dict[str, str] = field(default_factory=dict)
+    prefix: tuple[str, ...] = ()  # a command that every process is started through
     processes: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
     def environment(self, user: str, **extra: str) -> dict[str, str]:
@@ -116,7 +125,7 @@ class Cluster:
         self.store.mkdir(parents=True, exist_ok=True)
         with open(self.store.parent / f"{name}.log", "ab") as log:
             process = subprocess.Popen(
-                [sys.executable, *command],
+                [*self.prefix, sys.executable, *command],
                 env=self.environment(user, **extra),
                 stdout=log,
                 stderr=log,
@@ -143,11 +152,14 @@ class Cluster:
         """Start the producer's service, with quick rounds."""
         return self.start("serve", ["-m", "producer", "serve"], user="producer", **{"VOC_TICK_S": "0.3", **extra})
 
-    def producer(self, *arguments: str, check: bool = True, **extra: str) -> "subprocess.CompletedProcess[str]":
-        """Run the producer's command line to its end."""
+    def producer(
+        self, *arguments: str, check: bool = True, stdin: str = "", **extra: str
+    ) -> "subprocess.CompletedProcess[str]":
+        """Run the producer's command line to its end, `stdin` typed in."""
         ended = subprocess.run(
-            [sys.executable, "-m", "producer", *arguments],
+            [*self.prefix, sys.executable, "-m", "producer", *arguments],
             env=self.environment("producer", **extra),
+            input=stdin,
             capture_output=True,
             text=True,
             check=False,
@@ -165,6 +177,20 @@ class Cluster:
         storage = self.storage()
         return job_status(storage, self.broker.ledger(), load_job(storage, job), 0.1)
 
+    def scope(self, job: str) -> str:
+        """The job's scope in the ledger."""
+        return job_scope(load_job(self.storage(), job))
+
+    def run_scope(self, job: str) -> str:
+        """The scope of the job's run in the ledger."""
+        run = load_job(self.storage(), job).run
+        assert run is not None
+        return run_scope(run)
+
+    def under_way(self, scope: str) -> UnderWay:
+        """What the ledger knows of a scope's units."""
+        return self.broker.ledger().under_way(scope, lambda _: True)
+
     def wait_for(self, job: str, states: tuple[str, ...] = ("DONE",), timeout_s: float = 180) -> JobStatus:
         """Wait until the job is in one of `states`."""
         wait_until(lambda: self.state(job) in states, timeout_s, f"{job} is {' or '.join(states)}")
@@ -173,7 +199,7 @@ class Cluster:
     def state(self, job: str) -> str:
         """The job's state by storage alone."""
         storage = self.storage()
-        return job_status(storage, None, load_job(storage, job), 0.1).state
+        return stored_state(storage, load_job(storage, job), 0.1).state
 
     def stop(self) -> None:
         """Kill everything that is left."""
@@ -243,11 +269,11 @@ def assert_common_outcome(cluster: Cluster, job: str, *, failed: int = 0) -> Man
     spec = load_job(storage, job)
     plan = {
         json.loads(line)["split"] + str(json.loads(line)["index"]): json.loads(line)
-        for line in storage.lines(paths.plan)
+        for line in storage.lines(paths.plan(spec.incarnation))
     }
     receipts: list[ShardReceipt] = []
     for shard in spec.shards:
-        receipt = read_receipt(storage, job, shard)
+        receipt = read_receipt(storage, spec, shard)
         if receipt is None:
             assert storage.exists(paths.failure(shard)), f"{shard} is neither done nor failed"
             continue
@@ -260,6 +286,13 @@ def assert_common_outcome(cluster: Cluster, job: str, *, failed: int = 0) -> Man
     left = [path for path in (cluster.store / paths.root).rglob("*") if ".tmp-" in path.name]
     assert not left, f"half-written files are left: {left}"
     return manifest
+
+
+def assert_chain(cluster: Cluster, job: str) -> None:
+    """What `producer doctor JOB` finds from the request to the model: every link holds."""
+    checks = check_chain(cluster.storage(), load_job(cluster.storage(), job), 0.1, lambda *_: None)
+    assert [check.name for check in checks] == ["asked", "planned", "written", "finished", "trained"]
+    assert not [check for check in checks if not check.is_well]
 
 
 def assert_files_match(cluster: Cluster, manifest: Manifest, receipts: list[ShardReceipt]) -> None:
@@ -281,9 +314,9 @@ def assert_files_match(cluster: Cluster, manifest: Manifest, receipts: list[Shar
 
 def example_names(content: bytes) -> list[str]:
     """The `image/filename` of each record of a shard file."""
-    from shared.schema import FILENAME
-    from worker.example import parse_example
-    from worker.tfrecord import read_records
+    from shared.jobs.schema import FILENAME
+    from worker.record.example import parse_example
+    from worker.record.tfrecord import read_records
 
     found = [parse_example(record)[FILENAME][0] for record in read_records(content, file="shard")]
     return [name.decode() for name in found if isinstance(name, bytes)]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from shared import logs
 from tests.cluster import Broker, Cluster
-from worker.synthetic import synthesize
+from worker.synthetic.shapes import synthesize
 
 
 @pytest.fixture
@@ -48,9 +49,20 @@ def cluster(broker: Broker, tmp_path: Path, small_voc: Path) -> Iterator[Cluster
 @pytest.fixture(scope="session")
 def bccd() -> Path:
     """The real data set, where it is."""
-    folder = Path(os.environ.get("VOC_BCCD", Path(__file__).parents[2] / "shared/data/bccd"))
+    return _real_set("bccd")
+
+
+@pytest.fixture(scope="session")
+def raccoon() -> Path:
+    """The real photos of raccoons, where they are."""
+    return _real_set("raccoon")
+
+
+def _real_set(name: str) -> Path:
+    variable = f"VOC_{name.upper()}"
+    folder = Path(os.environ.get(variable, Path(__file__).parents[2] / f"shared/data/{name}"))
     if not folder.is_dir():
-        pytest.skip(f"no BCCD at {folder} (set VOC_BCCD)")
+        pytest.skip(f"no {name} photos at {folder} (set {variable})")
     return folder
 
 
@@ -62,3 +74,11 @@ def copied_voc(small_voc: Path, tmp_path: Path) -> Callable[[], Path]:
         return Path(shutil.copytree(small_voc, tmp_path / "copied"))
 
     return copy
+
+
+@pytest.fixture
+def task_logs(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Capture every level; afterwards forget what the task bound to its log lines."""
+    caplog.set_level("INFO")
+    yield
+    logs.bind()

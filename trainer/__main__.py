@@ -1,89 +1,178 @@
-"""`python -m trainer`: `export` a run again, `evaluate` its models, `predict` with one, compare `sizes`.
+"""The commands of the trainer: `export` a run again, `evaluate` its models, `predict` with one, compare `sizes`.
 
-TensorFlow is imported only by what needs it.
+`python -m trainer` has these alone. TensorFlow is imported only by what needs it.
 """
 
 import json
 import os
+from importlib.util import find_spec
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
-from shared.errors import PipelineError
+from shared import command
+from shared.errors import OptionError, PipelineError
+from shared.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from trainer.model import Backbone
+    from shared.storage import Storage
+    from trainer.inference.detector import Detector
+    from trainer.inference.outputs import DetectionWriter
+    from trainer.inference.sources import Frame
+    from trainer.inference.window import Window
+    from trainer.network.detector import Backbone
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
+# Modules without which no command works. Where they are all there is (the extra `predict`), the others are not shown.
+NEEDS: Final = ("ai_edge_litert", "cv2", "numpy")
+_NEEDS_MORE: Final = find_spec("tensorflow") is None
 
-Store = Annotated[str, typer.Option(help="Where jobs and runs are kept: a folder, or an fsspec URL.")]
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="What the trainer can do by hand: export, measure, predict, compare.",
+)
 
-
-@app.callback()
-def _root() -> None:
-    """What the trainer knows, by hand: exporting, measuring, predicting, comparing sizes."""
+Store = Annotated[
+    str | None, typer.Option(help="Where jobs and runs are kept: a folder or fsspec URL (VOC_STORE; default: out).")
+]
 
 
 @app.command(name="predict")
 def predict_command(
     model: Annotated[Path, typer.Argument(help="An exported .tflite.", exists=True, dir_okay=False)],
     sources: Annotated[list[str], typer.Argument(help="Pictures, folders, videos, or the index of a camera (0).")],
-    out: Annotated[Path | None, typer.Option(help="Folder for drawn pictures and detections.json.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for drawn pictures and videos, and detections.json.")] = None,
     *,
+    show: Annotated[bool, typer.Option("--show", help="Show them in a window; a key goes on, q ends.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print COCO JSON instead of a line a picture.")] = False,
-    threshold: Annotated[float, typer.Option(min=0, max=1, help="Least score of a detection.")] = 0.4,
+    threshold: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Least score of a detection. Default: the model's best.")
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many frames of a video or camera.")] = None,
 ) -> None:
-    """Look for objects in pictures; needs numpy, OpenCV and LiteRT only.
+    """Look for objects in pictures, videos and cameras; needs numpy, OpenCV and LiteRT only.
 
-    Example: python -m trainer predict out/demo/runs/demo/model_int8.tflite photos/ --out seen
+    Example: voc2tflite predict out/demo/runs/demo/model_int8.tflite photos/ --out seen
     """
-    from trainer.predict import Detector
-    from trainer.sources import SeenWriter, frames
+    from trainer.inference.detector import Detector
+    from trainer.inference.outputs import DetectionWriter
+    from trainer.inference.quiet import quiet_libraries
+    from trainer.inference.window import Window
 
-    detector = Detector(model, threads)
-    writer = SeenWriter(labels=detector.labels, folder=out)
-    for source in sources:
-        for frame in frames(source, limit):
-            seen = detector.detect(frame.pixels).above(threshold)
-            writer.add(frame, seen)
+    failed: list[str] = []
+    pictures = _opened(_frames(source, limit, failed, is_only=len(sources) == 1) for source in sources)
+    window = Window(str(model)) if show else None
+    with quiet_libraries():
+        detector = Detector(model, threads)
+    least = detector.description.threshold if threshold is None else threshold
+    if threshold is None:
+        typer.echo(f"scores of at least {least:.2f}, the model's best threshold; --threshold sets another", err=True)
+    writer = DetectionWriter(labels=detector.labels, folder=out)
+    try:
+        for name, names in _seen(detector, writer, window, pictures, least):
             if not as_json:
-                typer.echo(f"{frame.name}: {_counted([detector.labels[at - 1] for at in seen.class_ids])}")
-    writer.finish()
+                typer.echo(printable(f"{name}: {_counted(names)}"))
+    finally:  # Ctrl-C is how a camera ends
+        writer.finish()
+        if window is not None:
+            window.close()
     if as_json:
-        typer.echo(json.dumps(writer.coco(), ensure_ascii=False))
+        typer.echo(json.dumps(writer.coco()))
+    _conclude(writer, failed, len(sources))
+
+
+def _conclude(writer: "DetectionWriter", failed: list[str], sources: int) -> None:
+    """Say where what was drawn is.
+
+    Raises:
+        PipelineError: Some of the sources could not be read, or there was nothing to look at.
+    """
+    if writer.folder is not None and writer.images:
+        typer.echo(printable(f"what was drawn and detections.json are in {writer.folder}"), err=True)
+    if failed:
+        raise PipelineError(f"{len(failed)} of {sources} could not be looked at: {', '.join(failed)}")
     if not writer.images:
         raise PipelineError("no picture was found")
 
 
-@app.command(name="evaluate")
+def _frames(source: str, limit: int | None, failed: list[str], *, is_only: bool) -> "Iterator[Frame]":
+    """The frames of one source. One of several that cannot be read is told, and noted in `failed`.
+
+    Raises:
+        ImageError: The only one cannot be read.
+    """
+    from shared.errors import ImageError
+    from trainer.inference.sources import frames
+
+    try:
+        yield from frames(source, limit, lambda line: typer.echo(printable(line), err=True))
+    except ImageError as error:
+        if is_only:
+            raise
+        failed.append(source)
+        command.complain(str(error))
+
+
+def _opened(sources: "Iterable[Iterator[Frame]]") -> "Iterator[Frame]":
+    """All frames; the first one is there already, so that a camera that is absent is known before a model is loaded."""
+    pictures = chain.from_iterable(sources)
+    return chain(list(islice(pictures, 1)), pictures)
+
+
+def _seen(
+    detector: "Detector",
+    writer: "DetectionWriter",
+    window: "Window | None",
+    pictures: "Iterator[Frame]",
+    least: float,
+) -> "Iterator[tuple[str, list[str]]]":
+    """Look at every frame, write and show it, until a person closes the window; its name and what was seen."""
+    from trainer.inference.draw import draw_detections
+
+    is_drawn = window is not None or writer.folder is not None
+    for frame in pictures:
+        seen = detector.detect(frame.pixels).above(least)
+        drawn = draw_detections(frame.pixels, seen, detector.labels) if is_drawn else frame.pixels
+        writer.add(frame, seen, drawn)
+        yield frame.name, [detector.labels[at - 1] for at in seen.class_ids]
+        if window is not None and not window.show(drawn, frame.name, wait=frame.video is None):
+            return
+
+
+@app.command(name="evaluate", hidden=_NEEDS_MORE)
 def evaluate_command(
     run: Annotated[str, typer.Argument(help="A run of the store.")],
-    store: Store = "out",
-    split: Annotated[str, typer.Option(help="train, val or test.")] = "test",
-    form: Annotated[list[str] | None, typer.Option(help="Only these forms; may be given more than once.")] = None,
+    store: Store = None,
+    split: Annotated[Literal["train", "val", "test"], typer.Option(help="Of the job's data set.")] = "test",
+    form: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these forms; may be given more than once."),
+    ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Measure the exported models of a run on a split, through LiteRT.
 
-    Example: python -m trainer evaluate demo --store out/demo --split val
+    Example: voc2tflite evaluate demo --store out/demo --split val
     """
-    from shared.storage import Storage
+    _check_known("--form", form, ("float32", "float16", "dynamic", "int8"))
+    storage = _storage_with(run, store)
+    _quiet_tensorflow()
     from trainer.rerun import evaluate_run
 
-    metrics = evaluate_run(run, storage=Storage(store), split=split, forms=form)
+    metrics = evaluate_run(run, storage=storage, split=split, forms=form)
     typer.echo(json.dumps(metrics) if as_json else _table(metrics))
 
 
-@app.command(name="export")
+@app.command(name="export", hidden=_NEEDS_MORE)
 def export_command(
     run: Annotated[str, typer.Argument(help="A run of the store that has trained weights.")],
-    store: Store = "out",
+    store: Store = None,
     quantize: Annotated[
         Literal["ptq", "qat"] | None,
         typer.Option(help="How int8 is made: ptq calibrates, qat fine-tunes first. Default: as the run asked."),
@@ -95,35 +184,43 @@ def export_command(
 ) -> None:
     """Export a run's weights again without training: all four forms, measured and judged as at the end of training.
 
-    Exit code 0: the gate passed; 1: it refused the model, or an error.
+    A run that the gate had refused is finished by an export that passes. A finished run keeps its models where the gate
+    refuses. Exit code 0: the gate passed; 1: it refused the model, or an error.
 
-    Example: python -m trainer export demo --store out/demo --quantize qat
+    Example: voc2tflite export demo --store out/demo --quantize qat
     """
-    from shared.guard import Unguarded
-    from shared.storage import Storage
-    from trainer.rerun import Again, export_run
+    storage = _storage_with(run, store)
+    _quiet_tensorflow()
+    from shared.leasing.guard import Unguarded
+    from trainer.rerun import export_run
 
-    again = Again(max_drop=max_drop, quantize=quantize, step=step)
-    metrics = export_run(run, storage=Storage(store), again=again, guard=Unguarded())
-    typer.echo(json.dumps(metrics) if as_json else _table(metrics))
+    changes: dict[str, Any] = {"max_drop": max_drop, "quantize": quantize, "step": step}
+    exported = export_run(run, storage=storage, guard=Unguarded(), **changes)
+    typer.echo(json.dumps(exported.metrics) if as_json else _table(exported.metrics))
+    for warning in exported.warnings:
+        typer.echo(f"warning: {printable(warning)}", err=True)
+    if exported.is_finished:
+        typer.echo(f"run {run} is finished with these models", err=True)
+    else:
+        go_on = command.hint("resume", exported.job, store=storage)
+        typer.echo(f"run {run} is not finished: it has not trained to its end; `{go_on}` goes on with it", err=True)
 
 
-@app.command(name="compare")
+@app.command(name="compare", hidden=_NEEDS_MORE)
 def compare_command(
     runs: Annotated[list[str], typer.Argument(help="Finished runs of the store, e.g. the same with other seeds.")],
-    store: Store = "out",
+    store: Store = None,
 ) -> None:
     """Int8 against float32 in several finished runs: mAP50, mAP, bytes, time.
 
-    Example: python -m trainer compare bccd-0 bccd-1 bccd-2 --store out
+    Example: voc2tflite compare bccd-0 bccd-1 bccd-2 --store out
     """
-    from shared.storage import Storage
-    from trainer.compare import compare_runs, comparison_table
+    from trainer.reporting.compare import compare_runs, comparison_table
 
-    typer.echo(comparison_table(compare_runs(runs, Storage(store))))
+    typer.echo(comparison_table(compare_runs(runs, _storage_with(runs[0], store))))
 
 
-@app.command(name="sizes")
+@app.command(name="sizes", hidden=_NEEDS_MORE)
 def sizes_command(
     backbone: Annotated[
         list[str] | None, typer.Option(help="conv, mobilenet_v2, mobilenet_v3_small; may be given more than once.")
@@ -133,15 +230,15 @@ def sizes_command(
 ) -> None:
     """What each size of the detector costs on this machine: parameters, multiply-adds, bytes, milliseconds (1 thread).
 
-    Example: python -m trainer sizes --backbone conv
+    Example: voc2tflite sizes --backbone conv
     """
+    known: list[Backbone] = ["conv", "mobilenet_v2", "mobilenet_v3_small"]
+    _check_known("--backbone", backbone, known)
+    if image_size % 32:
+        raise OptionError(f"--image-size {image_size}: expected a multiple of 32")
+    _quiet_tensorflow()
     from trainer.sizes import costs, machine
 
-    known: list[Backbone] = ["conv", "mobilenet_v2", "mobilenet_v3_small"]
-    unknown = sorted(set(backbone or ()) - set(known))
-    if image_size % 32 or unknown:
-        found = f"--backbone {unknown[0]}" if unknown else f"--image-size {image_size}"
-        raise PipelineError(f"{found}: expected one of {', '.join(known)}, and a size that is a multiple of 32")
     typer.echo(f"{image_size} px, {classes} classes; {machine()}")
     typer.echo(f"{'backbone':20}{'model':8}{'parameters':>12}{'MMAC':>8}{'int8 kB':>9}{'float ms':>10}{'int8 ms':>9}")
     backbones = [name for name in known if not backbone or name in backbone]
@@ -153,30 +250,63 @@ def sizes_command(
 
 
 def _counted(names: list[str]) -> str:
-    return ", ".join(f"{names.count(name)} {name}" for name in sorted(set(names))) or "nothing"
+    return ", ".join(f"{names.count(name)} x {name}" for name in sorted(set(names))) or "nothing"
 
 
 def _table(metrics: "Mapping[str, Any]") -> str:
-    lines = [f"{'form':9}{'mAP50':>8}{'mAP':>8}{'bytes':>12}{'ms':>9}"]
+    lines = [f"{'form':9}{'mAP50 % (95 %)':>23}{'mAP % (95 %)':>23}{'bytes':>12}{'ms':>9}"]
     for form, row in metrics.items():
         median = f"{row['median_ms']:9.2f}" if "median_ms" in row else f"{'-':>9}"
-        lines.append(f"{form:9}{100 * row['map50']:8.2f}{100 * row['map']:8.2f}{row['bytes']:12,}{median}")
-    return "\n".join(lines)
+        shown = (f"{_percents(row[name], row[f'{name}_interval']):>23}" for name in ("map50", "map"))
+        lines.append(f"{form:9}{''.join(shown)}{row['bytes']:12,}{median}")
+    row = metrics["int8"] if "int8" in metrics else next(iter(metrics.values()))
+    return "\n".join([*lines, f"measured on {row['objects']} objects in {row['pictures']} pictures"])
+
+
+def _percents(share: float, interval: "Sequence[float]") -> str:
+    low, high = interval
+    return f"{100 * share:.1f} ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def _check_known(option: str, typed: "Sequence[str] | None", known: "Sequence[str]") -> None:
+    """Refuse a value of an option that may be given more than once: typer knows no choices for these."""
+    for value in typed or ():
+        if value not in known:
+            raise OptionError(f"{option} {value}: expected one of {', '.join(known)}")
+
+
+def _storage_with(run: str, store: str | None) -> "Storage":
+    """The store, by default that of the settings, which holds `run`: looked at before TensorFlow's 15 s of imports."""
+    from shared.jobs.paths import RunPaths
+    from shared.settings import CommonSettings
+    from shared.storage import Storage
+
+    storage = Storage(store or CommonSettings().store)
+    if not storage.exists(RunPaths(run).request):
+        names = ", ".join(storage.list_names("runs")) or "none"
+        raise PipelineError(f"{storage.root} holds no run {run!r} (there are: {names})")
+    return storage
+
+
+def _quiet_tensorflow() -> None:
+    """Import TensorFlow without its remarks, which would bury the figures or the gate's word.
+
+    No level of its log silences those of oneDNN, so they go nowhere; what cannot be imported still raises.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    stderr = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        import tensorflow  # noqa: F401
+    finally:
+        os.dup2(stderr, 2)
+        os.close(stderr)
 
 
 def main() -> None:
-    """Run the command line; what went wrong is one sentence and an exit code."""
-    # Read when TensorFlow is imported: its remarks would bury the figures, or the gate's word.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    try:
-        app(prog_name="python -m trainer")
-    except PipelineError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise SystemExit(1) from error
-    except ModuleNotFoundError as error:
-        # Where only `predict` is installed, which is a way to install it.
-        typer.echo(f"error: {error}; this command needs more than predict: pip install '.[trainer]'", err=True)
-        raise SystemExit(1) from error
+    """Run the trainer's commands."""
+    command.run(app, prog_name="python -m trainer")
 
 
 if __name__ == "__main__":

@@ -4,45 +4,37 @@ An entry point: importing it reads the settings and sets up logging. TensorFlow 
 a fresh one for each run.
 """
 
-import os
-from functools import cache
 from typing import Any
 
-from shared import faults, logs, presence
-from shared.broker import RUN_QUEUE, RUN_TASK, Station, celery_app, parent_pid, tend
-from shared.guard import Guard
-from shared.job import RunSpec
-from shared.lease import LeaseTerms
-from shared.ledger import Ledger, connect, run_scope
+from shared import faults, logs
+from shared.broker import RUN_TASK, celery_app
+from shared.jobs.identity import readable_requests
+from shared.jobs.specs import RunSpec
+from shared.leasing.guard import Guard
+from shared.leasing.heartbeat import StopRequest
+from shared.leasing.scopes import RUN_QUEUE, run_scope
 from shared.storage import Storage
+from shared.worker_process import WorkerProcess, holder_of, look_after, once_per_process
 from trainer.settings import TrainerSettings
-from trainer.task import Bench, do_task
+from trainer.task import RunWorker, do_task
 
 settings = TrainerSettings()
 logs.set_up(settings.log_format, settings.log_level)
 faults.arm(settings.fault)
 
-# A fresh process, and so a fresh TensorFlow, for every run: devices and thread pools are set once a process.
+# A fresh process, and so a fresh TensorFlow, for every run: devices and thread pools are set once in a process.
 app = celery_app("trainer", settings.broker(), RUN_QUEUE, worker_max_tasks_per_child=1)
+stop = StopRequest()
 
 
-def bench() -> Bench:
-    """Where this process works."""
-    return _bench_of(os.getpid())
-
-
-@cache
-def _bench_of(_pid: int) -> Bench:
-    """Made once a process, so that a child forked later never uses its parent's connections."""
-    parent = parent_pid()
+@once_per_process
+def this_worker() -> RunWorker:
+    """What this process needs to do runs."""
     storage = Storage(settings.store)
-    return Bench(
+    return RunWorker(
         storage=storage,
-        ledger=Ledger(connect(settings.broker())),
-        worker=presence.worker_name(parent),
-        terms=LeaseTerms(lease_s=settings.run_lease_s, stall_s=settings.stall_s, attempts=settings.attempts),
-        should_stop=lambda: presence.should_stop(parent),
-        work=lambda request, guard: _train(request, storage, guard),
+        holder=holder_of(settings, stop, lease_s=settings.run_lease_s, stall_s=settings.stall_s),
+        train=lambda request, guard: _train(request, storage, guard),
     )
 
 
@@ -56,15 +48,16 @@ def _train(request: RunSpec, storage: Storage, guard: Guard) -> None:
 def train_task(message: Any) -> None:
     """Do one run; see `trainer.task.do_task`."""
     logs.bind()
-    do_task(message, bench())
+    do_task(message, this_worker())
 
 
-tend(
-    Station(
+look_after(
+    WorkerProcess(
         kind="trainer",
         queue=RUN_QUEUE,
-        ledger=lambda: bench().ledger,
-        scopes=lambda: [run_scope(run) for run in bench().storage.list_names("runs")],
+        holder=lambda: this_worker().holder,
+        stop=stop,
+        scopes=lambda: [run_scope(request) for request in readable_requests(this_worker().storage)],
         heartbeat_file=settings.heartbeat_file,
         finish_s=0,  # training saves at its next step
         stop_s=settings.soft_stop_s,

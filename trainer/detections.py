@@ -1,8 +1,9 @@
-"""`Detections`: what a detector saw in one picture, in pixels; the form that exported models, gate and pictures share.
+"""`Detections`: what a detector saw in one picture. The one form inside: whoever makes them converts to it.
 
-Stands at the end of the route; numpy only, so that `predict` runs where the rest is not installed.
+numpy only, so that `predict` runs where the rest is not installed.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,15 +24,20 @@ class Detections:
     class_ids: NDArray[np.int64]
     scores: Floats
 
+    def __getitem__(self, rows: NDArray[np.bool_]) -> "Detections":
+        """Those where `rows`, bool [N], is true."""
+        return Detections(boxes=self.boxes[rows], class_ids=self.class_ids[rows], scores=self.scores[rows])
+
     def above(self, score: float) -> "Detections":
         """Those of at least this score."""
-        kept = self.scores >= score
-        return Detections(boxes=self.boxes[kept], class_ids=self.class_ids[kept], scores=self.scores[kept])
+        return self[self.scores >= score]
 
-    def scaled(self, factor: float) -> "Detections":
-        """The same in a picture enlarged by `factor`."""
-        boxes = (self.boxes * np.float32(factor)).astype(np.float32)
-        return Detections(boxes=boxes, class_ids=self.class_ids, scores=self.scores)
+
+# Detections of a split's pictures by image id, boxes in pixels of the stored picture.
+DetectionsById = dict[int, Detections]
+
+# From uint8 pictures [B, H, W, 3] RGB of the model's size to the detections of each, boxes in their pixels.
+Detect = Callable[[NDArray[np.uint8]], Sequence[Detections]]
 
 
 def to_coco(detections: Detections, image_id: int) -> list[dict[str, float | int | list[float]]]:
@@ -48,9 +54,7 @@ def iou_matrix(first: Floats, second: Floats) -> Floats:
     """Intersection over union of every box of `first` [N, 4] with every one of `second` [M, 4], both as two corners."""
     low = np.maximum(first[:, None, :2], second[None, :, :2])
     high = np.minimum(first[:, None, 2:], second[None, :, 2:])
-    shared = np.prod(np.clip(high - low, 0, None), axis=2)
-    area_first = np.prod(np.clip(first[:, 2:] - first[:, :2], 0, None), axis=1)
-    area_second = np.prod(np.clip(second[:, 2:] - second[:, :2], 0, None), axis=1)
-    union = area_first[:, None] + area_second[None, :] - shared
-    ratio: Floats = np.where(union > 0, shared / np.maximum(union, 1e-12), 0).astype(np.float32)
+    shared = np.prod(np.maximum(high - low, 0), axis=2)
+    areas = [np.prod(boxes[:, 2:] - boxes[:, :2], axis=1) for boxes in (first, second)]
+    ratio: Floats = shared / np.maximum(areas[0][:, None] + areas[1] - shared, np.float32(1e-9))
     return ratio

@@ -1,173 +1,215 @@
-"""Trained weights → everything a run hands out: models, figures, gate, plots, report, card.
+"""Trained weights -> everything a run hands out: models, figures, gate, plots, report, card.
 
-Assembles the exporter's doors (export, measure, gate, plots, report) for `trainer/run.py` and `trainer export`. All is
-written before the gate's word is given, so that the report of a refused model shows why.
+Assembles export, measurement, gate, plots and report for `trainer/run.py` and `trainer export`. All is written before
+the gate may refuse it, so that the report of a refused model shows why.
 """
 
 import json
 import logging
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
+import keras
 import numpy as np
 from numpy.typing import NDArray
 
 from shared import __version__
-from shared.guard import Guard
-from shared.job import SPLITS, RunSpec, Split
-from shared.labels import LabelMap
-from shared.manifest import Manifest, RunPaths
+from shared.jobs.identity import read_note
+from shared.jobs.job import SPLITS, Split
+from shared.jobs.labels import LabelMap
+from shared.jobs.manifest import Manifest
+from shared.jobs.paths import RunPaths
+from shared.jobs.specs import RunSpec
+from shared.leasing.guard import Guard
 from shared.storage import Storage
-from trainer import gate, measure
-from trainer.asked import read_asked
-from trainer.description import ModelDescription
-from trainer.detections import Detections
-from trainer.export import CALIBRATION_IMAGES, TrainedModel, convert_forms, save_keras
-from trainer.illustrate import Illustrated, best_score, illustrate
-from trainer.latency import latency_ms
-from trainer.layer_error import LayerError, layer_errors
-from trainer.measure import DetectionsById, Pictures, StoredPicture, Truth
-from trainer.predict import Detector
-from trainer.report import RunSummary, render_card, render_report
+from trainer.data.examples import ShardPicture
+from trainer.data.shard_pictures import Pictures, Truth
+from trainer.detections import DetectionsById
+from trainer.evaluation.latency import latency_ms
+from trainer.evaluation.measure import Measured, detect_all, drop_interval, measure
+from trainer.evaluation.threshold import best_score
+from trainer.inference.detector import Detector
+from trainer.inference.model_description import ModelDescription
+from trainer.network.efficientnet_lite0 import ORIGIN as LITE0_ORIGIN
+from trainer.network.postprocess import keras_detector
+from trainer.reporting.advice import AdviceFacts, advise
+from trainer.reporting.figures import FigureInputs, Figures, draw_plots, make_figures
+from trainer.reporting.job_facts import exported_epoch, read_history, read_job_facts
+from trainer.reporting.report import RunSummary, render_card, render_report
+from trainer.tflite import gate
+from trainer.tflite.convert import CALIBRATION_IMAGES, TrainedModel, convert_forms, save_keras
+from trainer.tflite.layer_error import LayerError, layer_errors
+from trainer.tflite.metadata import with_best_score
 
 logger = logging.getLogger(__name__)
 
 # Pictures on which Keras and float32 are compared one by one, and on which layers are traced.
 _PARITY_PICTURES: Final = 16
 _TRACED_PICTURES: Final = 4
+# Training pictures on which the best threshold is looked for where there is no validation split.
+_SCORED_PICTURES: Final = 200
+
+# Of the files that a run hands out, those that hold weights.
+_MODELS: Final = ("model_float", "model_dynamic", "model_int8", "model.keras", "model_qat.keras", "saved_model")
 
 # The licence of what this project adds; whoever trains decides on the weights.
 _LICENCE: Final = "Apache-2.0"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReleaseRequest:
-    """What is released.
+@contextmanager
+def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    """Note the seconds that a stage takes."""
+    start = time.monotonic()
+    yield
+    seconds[stage] = round(time.monotonic() - start, 2)
 
-    `keras_model` and `priors` as `trainer/model.py` makes them, with the weights to ship. `pictures` streams a split
-    anew at each call, `truth` is its COCO form with categories. `history` has one row an epoch; `timings` are seconds
-    of the stages before this one. `fine_tuned`, of `trainer/qat.py`, is what int8 is made of, if there is one.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """What every form saw of each split that is looked at, what that is worth, and from which score on it is shown."""
+
+    seen: Mapping[Split, Mapping[str, DetectionsById]]
+    figures: Mapping[Split, Mapping[str, Measured]]
+    best_scores: Mapping[str, float]
+
+
+@dataclass(slots=True, kw_only=True)
+class Release:
+    """What is released, and what each phase made of it for the next.
+
+    `keras_model` as `build_model` makes it, with the weights to ship. `pictures` streams a split anew at each call,
+    `truth` is its COCO form with categories. `storage` gets all files below the run's folder; the job's `job.json` and
+    the run's `results.csv` are read for the report. `guard` is told of every phase, and asked before anything is
+    written. `fine_tuned`, of `trainer/training/qat.py`, is what int8 is made of, if there is one. `timings` are seconds
+    of the stages before this one. `best_epoch` is the epoch of the weights, 0 where nobody knows.
     """
 
     spec: RunSpec
     manifest: Manifest
-    keras_model: Any
-    priors: NDArray[np.float32]
+    keras_model: keras.Model
     pictures: Pictures
     truth: Truth
-    fine_tuned: Any | None = None
-    history: Sequence[Mapping[str, float | None]] = ()
+    storage: Storage
+    guard: Guard
+    fine_tuned: keras.Model | None = None
+    best_epoch: int = 0
     timings: Mapping[str, float] = field(default_factory=dict)
+    _seconds: dict[str, float] = field(init=False)
+    _files: dict[str, bytes] = field(init=False, default_factory=dict)
+    _checks: list[gate.GateCheck] = field(init=False)
+    _measured_split: Split = field(init=False)
+    _gate_split: Split = field(init=False)
+    _score_split: Split = field(init=False)
+    _advice: list[str] = field(init=False, default_factory=list)
+    _exported: str = field(init=False, default="")
+    _model: TrainedModel = field(init=False)
 
-
-def release(request: ReleaseRequest, *, storage: Storage, guard: Guard) -> dict[str, Any]:
-    """Export, measure, judge and illustrate; write it all below the run's folder.
-
-    Args:
-        request: What to release.
-        storage: Where the run lies; the job's `job.json` is read for the report where it exists.
-        guard: Told of every phase, asked before anything is written.
-
-    Returns:
-        The content of `metrics.json`.
-
-    Raises:
-        ExportError: The gate refused the model. Where the files could be run, everything is written by then.
-    """
-    released = _Release(request, guard)
-    metrics = released.make(storage)
-    guard.before_publish()
-    with released.timed("write"):
-        released.write(storage)
-    logger.info("run_released", extra={"run": request.spec.run, "int8_map50": metrics["int8"]["map50"]})
-    gate.require(released.checks, storage.url(f"{RunPaths(request.spec.run).root}/report.html"))
-    return metrics
-
-
-class _Release:
-    """One release under way: what each phase made, for the next."""
-
-    def __init__(self, request: ReleaseRequest, guard: Guard) -> None:
-        self._request, self._guard = request, guard
-        self._timings = dict(request.timings)
-        self._files: dict[str, bytes] = {}
-        self._measured_split = first_split(request.manifest, ("test", "val", "train"))
-        self._gate_split = first_split(request.manifest, ("val", "test", "train"))
-        manifest = request.manifest
-        self._model = TrainedModel(
-            keras_model=request.keras_model,
-            priors=request.priors,
-            fine_tuned=request.fine_tuned,
-            description=ModelDescription(
-                name=request.spec.run,
-                version=__version__,
-                licence=_LICENCE,
-                labels=manifest.labels,
-                image_size=manifest.image_size,
-                resize=manifest.resize,
-                data_digest=manifest.request_digest,
-            ),
+    def __post_init__(self) -> None:
+        self._seconds = dict(self.timings)
+        self._measured_split = first_split(self.manifest, ("test", "val", "train"))
+        self._gate_split = first_split(self.manifest, ("val", "test", "train"))
+        self._score_split = first_split(self.manifest, ("val", "train"))  # never chosen by the test split
+        description = ModelDescription(
+            name=self.spec.run,
+            version=__version__,
+            licence=_LICENCE + (f"; backbone: {LITE0_ORIGIN}" if self.spec.backbone == "efficientnet_lite0" else ""),
+            labels=self.manifest.labels,
+            image_size=self.manifest.image_size,
+            resize=self.manifest.resize,
+            data_digest=self.manifest.request_digest,
         )
-        self.checks: list[gate.Check] = []
+        self._model = TrainedModel(keras_model=self.keras_model, fine_tuned=self.fine_tuned, description=description)
 
-    def make(self, storage: Storage) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
+        """Export, measure, judge and draw; write it all below the run's folder.
+
+        Returns:
+            The content of `metrics.json`.
+
+        Raises:
+            ExportError: The gate refused the model. Where the files could be run, everything is written by then, unless
+                the run is finished: what it handed out stays, and a report is written into `refused/`.
+        """
+        metrics = self._make()
+        self.guard.before_publish()
+        paths = RunPaths(self.spec.run)
+        root, files = paths.root, self._files
+        is_refused = not all(check.is_ok for check in self._checks)
+        if is_refused and read_note(self.storage, paths.run, self.spec.incarnation) is not None:
+            root, files = f"{root}/refused", {name: files[name] for name in files if not name.startswith(_MODELS)}
+        with self._timed("write"):
+            for name, content in files.items():  # metrics last
+                self.guard.require_wanted()
+                self.storage.write(f"{root}/{name}", content)
+        logger.info("run_released", extra={"run": self.spec.run, "int8_map50": metrics["int8"]["map50"]})
+        gate.require(self._checks, self.storage.url(f"{root}/report.html"))
+        return metrics
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a person should know of a model that the gate let pass, one line each."""
+        return [f"{check.name}: {check.warning}" for check in self._checks if check.warning]
+
+    @property
+    def notes(self) -> dict[str, list[str] | str]:
+        """What `run.json` keeps for a person.
+
+        `warnings`; `advice` what to do next; `exported` which epoch the weights are of, "" where it is the last one.
+        """
+        return {"warnings": self.warnings, "advice": self._advice, "exported": self._exported}
+
+    def _make(self) -> dict[str, Any]:
         """All files, in memory; the metrics."""
-        with self.timed("export"):
+        with self._timed("export"):
             models = self._export()
         self._check_files(models)
-        with self.timed("measure"):
-            detectors = {form: Detector(model) for form, model in models.items()}
-            seen = self._detect(detectors, self._measured_split)
-            same = self._measured_split == self._gate_split
-            gate_seen = seen if same else self._detect(detectors, self._gate_split)
-        with self.timed("latency"):
-            picture = next(iter(self._request.pictures(self._measured_split))).rgb
-            latency = latency_ms(models, picture, lambda: self._guard.advance(phase="latency"))
-        metrics = self._metrics(models, seen, gate_seen, latency)
-        with self.timed("gate"):
+        with self._timed("measure"):
+            measured = self._measure(models)
+        models = self._with_best_scores(models, measured.best_scores)
+        with self._timed("latency"):
+            picture = next(iter(self.pictures(self._measured_split))).rgb
+            latency = latency_ms(models, picture, lambda: self.guard.advance(phase="latency"))
+        metrics = self._metrics(models, measured, latency)
+        with self._timed("gate"):
             layers = layer_errors(models["float32"], models["int8"], self._some(self._gate_split, _TRACED_PICTURES))
-            self.checks += gate.check_detections(self._evidence(gate_seen, metrics, layers))
-        with self.timed("report"):
-            score = best_score(
-                gate_seen["int8"], self._request.truth(self._gate_split), len(self._model.description.labels)
-            )
-            plots = self._illustrate(seen["int8"], score)
+            self._checks += gate.check_detections(self._evidence(measured.seen[self._gate_split], metrics, layers))
+        with self._timed("report"):
+            figures = self._figures(measured.seen[self._measured_split]["int8"], measured.best_scores["int8"])
+            judged = metrics["int8"]["gate"]["objects"] if self._gate_split == "val" else None
+            self._exported = exported_epoch(figures.inputs.history, self.best_epoch, judged)
+            asked: dict[str, Any] = {"spec": self.spec, "manifest": self.manifest, "exported": self._exported}
+            self._advice = advise(AdviceFacts(metrics=metrics, figures=figures, **asked))
+            self._files |= {f"plots/{name}": content for name, content in draw_plots(figures).items()}
         summary = RunSummary(
-            spec=self._request.spec,
-            manifest=self._request.manifest,
-            asked=read_asked(storage, self._request.spec.job),
+            spec=self.spec,
+            manifest=self.manifest,
+            facts=read_job_facts(self.storage, self.spec.job),
             metrics=metrics,
-            checks=self.checks,
+            checks=self._checks,
             layers=layers,
-            plots=plots,
-            timings=self._timings,
+            figures=figures,
+            advice=self._advice,
+            warnings=self.warnings,
+            exported=self._exported,
+            timings=self._seconds,
             measured_split=self._measured_split,
             gate_split=self._gate_split,
-            score=score,
+            score_split=self._score_split,
         )
         self._collect(metrics, summary)
         return metrics
 
-    def write(self, storage: Storage) -> None:
-        """Every file whole, metrics last."""
-        root = RunPaths(self._request.spec.run).root
-        for name, content in self._files.items():
-            storage.write(f"{root}/{name}", content)
-
-    @contextmanager
-    def timed(self, stage: str) -> Iterator[None]:
+    def _timed(self, stage: str) -> AbstractContextManager[None]:
         """Note the seconds that `stage` takes, and tell the guard that it began."""
-        self._guard.advance(phase=stage)
-        start = time.monotonic()
-        yield
-        self._timings[stage] = round(time.monotonic() - start, 2)
+        self.guard.advance(phase=stage)
+        return timed(self._seconds, stage)
 
     def _export(self) -> Mapping[str, bytes]:
         calibration = lambda: self._some("train", CALIBRATION_IMAGES)  # noqa: E731 - converted more than once
@@ -177,7 +219,7 @@ class _Release:
                 self._model,
                 Path(folder, "saved_model"),
                 calibration,
-                lambda form: self._guard.advance(phase="export", form=form),
+                lambda form: self.guard.advance(phase="export", form=form),
             )
             for path in sorted(Path(folder).rglob("*")):
                 if path.is_file():
@@ -185,88 +227,102 @@ class _Release:
         self._files |= {f"model_{form}.tflite": content for form, content in forms.items()}
         return forms
 
-    def _detect(self, detectors: Mapping[str, Detector], split: Split) -> dict[str, DetectionsById]:
+    def _measure(self, models: Mapping[str, bytes]) -> _Measured:
+        detectors = {form: Detector(model, is_ours=True) for form, model in models.items()}
+        judged = dict.fromkeys((self._measured_split, self._gate_split))
+        seen = {split: self._detect(detectors, partial(self.pictures, split)) for split in judged}
+        figures: dict[Split, dict[str, Measured]] = {}
+        for split in judged:
+            self.guard.advance(phase="measure")
+            figures[split] = {form: measure(self.truth(split), found) for form, found in seen[split].items()}
+        scored = seen.get(self._score_split)
+        if scored is None:
+            scored = self._detect(detectors, lambda: islice(self.pictures(self._score_split), _SCORED_PICTURES))
+        best = partial(best_score, truth=self.truth(self._score_split), classes=len(self.manifest.labels))
+        return _Measured(seen=seen, figures=figures, best_scores={form: best(found) for form, found in scored.items()})
+
+    def _detect(
+        self, detectors: Mapping[str, Detector], pictures: Callable[[], Iterable[ShardPicture]]
+    ) -> dict[str, DetectionsById]:
         found = {}
         for form, detector in detectors.items():
-            self._guard.advance(phase="measure", form=form)
-            found[form] = measure.detect_all(
-                detector, self._request.pictures(split), partial(self._tell_pictures, form)
-            )
+            advance = partial(self.guard.advance, phase="measure", form=form)
+            advance()
+            found[form] = detect_all(detector.detect_batch, pictures(), advance=advance)
         return found
 
-    def _tell_pictures(self, form: str, pictures: int) -> None:
-        self._guard.advance(phase="measure", form=form, pictures=pictures)
-
     def _metrics(
-        self,
-        models: Mapping[str, bytes],
-        seen: Mapping[str, DetectionsById],
-        gate_seen: Mapping[str, DetectionsById],
-        latency: Mapping[str, dict[str, float]],
+        self, models: Mapping[str, bytes], measured: _Measured, latency: Mapping[str, dict[str, float]]
     ) -> dict[str, Any]:
         """By form: figures on the measured split, the same on the gate's split below "gate", bytes and time."""
+        figures, judged = measured.figures[self._measured_split], measured.figures[self._gate_split]
         metrics: dict[str, Any] = {
             form: {
                 "split": self._measured_split,
-                **self._figures(seen[form], self._measured_split),
-                "gate": {"split": self._gate_split, **self._figures(gate_seen[form], self._gate_split)},
+                **figures[form].figures,
+                "best_score": measured.best_scores[form],
+                "gate": {"split": self._gate_split, **judged[form].figures},
                 "bytes": len(model),
                 "median_ms": latency[form]["1"],
                 "latency_ms": latency[form],
             }
             for form, model in models.items()
         }
-        metrics["int8"]["quantize"] = "ptq" if self._model.fine_tuned is None else "qat"
+        for form in metrics.keys() - {"float32"}:
+            metrics[form]["gate"]["drop_interval"] = list(drop_interval(judged["float32"], judged[form]))
+        metrics["int8"]["quantize"] = "ptq" if self.fine_tuned is None else "qat"
         return metrics
 
-    def _figures(self, seen: DetectionsById, split: Split) -> dict[str, Any]:
-        return measure.figures(self._request.truth(split), seen, self._request.manifest.image_size)
+    def _with_best_scores(self, models: Mapping[str, bytes], scores: Mapping[str, float]) -> Mapping[str, bytes]:
+        """The models that say from which score on they are worth believing, checked once more."""
+        scored = {form: with_best_score(model, scores[form]) for form, model in models.items()}
+        self._files |= {f"model_{form}.tflite": content for form, content in scored.items()}
+        self._check_files(scored)
+        return scored
 
     def _check_files(self, models: Mapping[str, bytes]) -> None:
         """Stop at a file that is not worth running; it would only fail later and less clearly."""
-        variables = self._model.keras_model.variables
+        variables = self.keras_model.variables
         kernels = sum(int(np.prod(variable.shape)) for variable in variables if len(variable.shape) > 1)
-        self.checks = gate.check_files(models, kernels, self._model.description)
-        gate.require(self.checks)
+        self._checks = gate.check_files(models, kernels, self._model.description)
+        gate.require(self._checks)
 
     def _evidence(
         self, seen: Mapping[str, DetectionsById], metrics: Mapping[str, Any], layers: Sequence[LayerError]
     ) -> gate.Evidence:
-        pictures = list(islice(self._request.pictures(self._gate_split), _PARITY_PICTURES))
+        pictures = list(islice(self.pictures(self._gate_split), _PARITY_PICTURES))
         ids = [picture.image_id for picture in pictures]
         return gate.Evidence(
-            classes=len(self._model.description.labels),
-            reference=measure.keras_detections(self._model.keras_model, self._model.priors, pictures),
+            classes=len(self.manifest.labels),
+            reference=list(detect_all(keras_detector(self.keras_model, self._model.priors), pictures).values()),
             seen={form: [found[image_id] for image_id in ids] for form, found in seen.items()},
-            map50={form: row["gate"]["map50"] for form, row in metrics.items()},
-            max_drop=self._request.spec.max_drop,
+            judged={form: row["gate"] for form, row in metrics.items()},
+            max_drop=self.spec.max_drop,
             layers=layers,
-            is_fine_tuned=self._model.fine_tuned is not None,
+            is_fine_tuned=self.fine_tuned is not None,
         )
 
-    def _illustrate(self, seen: dict[int, Detections], score: float) -> dict[str, bytes]:
-        request = self._request
-        return illustrate(
-            Illustrated(
-                labels=request.manifest.labels,
-                truth=request.truth(self._measured_split),
-                train_truth=request.truth("train"),
+    def _figures(self, seen: DetectionsById, score: float) -> Figures:
+        return make_figures(
+            FigureInputs(
+                labels=self.manifest.labels,
+                truth=self.truth(self._measured_split),
+                train_truth=self.truth("train"),
                 detections=seen,
-                pictures=lambda: request.pictures(self._measured_split),
-                history=request.history,
+                pictures=lambda: self.pictures(self._measured_split),
+                history=read_history(self.storage, self.spec.run),
                 score=score,
                 split=self._measured_split,
+                side_px=self.manifest.image_size,
             )
         )
 
     def _some(self, split: Split, count: int) -> Iterable[NDArray[np.uint8]]:
-        pictures: Iterable[StoredPicture] = islice(self._request.pictures(split), count)
-        return (picture.rgb for picture in pictures)
+        return (picture.rgb for picture in islice(self.pictures(split), count))
 
     def _collect(self, metrics: dict[str, Any], summary: RunSummary) -> None:
-        self._files |= {f"plots/{name}": content for name, content in summary.plots.items()}
-        self._files["labels.txt"] = LabelMap(self._model.description.labels).to_labels_txt().encode()
-        self._files["gate.json"] = _json([asdict(check) for check in self.checks])
+        self._files["labels.txt"] = LabelMap(self.manifest.labels).to_labels_txt().encode()
+        self._files["gate.json"] = _json([asdict(check) for check in self._checks])
         self._files["report.html"] = render_report(summary).encode()
         self._files["model_card.md"] = render_card(summary).encode()
         self._files["metrics.json"] = _json(metrics)

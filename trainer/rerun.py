@@ -1,8 +1,7 @@
-"""A run that trained → its models exported or measured again; what `python -m trainer export` and `evaluate` do."""
+"""A run that trained -> its models exported or measured again; what the commands `export` and `evaluate` do."""
 
 import json
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,81 +10,184 @@ from typing import Any, Final, Literal
 import keras
 
 from shared.errors import ExportError
-from shared.guard import Guard
-from shared.job import SPLITS, RunSpec
-from shared.manifest import JobPaths, Manifest, RunPaths
+from shared.jobs.frozen import canonical_json
+from shared.jobs.identity import file_digest, read_note
+from shared.jobs.job import SPLITS
+from shared.jobs.manifest import Manifest
+from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.specs import ReleaseOptions, RunSpec
+from shared.jobs.versioned import read_stored
+from shared.leasing.guard import Guard
 from shared.storage import Storage
-from shared.stored import read_stored
-from trainer import measure, model
-from trainer.asked import read_history
-from trainer.checkpoint import exportable_weights
-from trainer.export import FORMS, QAT_WEIGHTS_FILE
-from trainer.learner import load_average
-from trainer.pictures import pictures_of, truth_of
-from trainer.predict import Detector
-from trainer.qat import fine_tune
-from trainer.release import ReleaseRequest, release
-from trainer.strategy import make_strategy
-from trainer.training_set import load_training_set
+from trainer.commit import commit, released_files, summary_of, training_facts
+from trainer.data.shard_pictures import pictures_of, truth_of
+from trainer.data.training_set import load_training_set
+from trainer.evaluation.measure import detect_all, measure
+from trainer.inference.detector import Detector
+from trainer.inference.model_file import MOST_MODEL_BYTES, quoted
+from trainer.network.detector import build_model
+from trainer.release import Release, timed
+from trainer.tflite.convert import FORMS, QAT_WEIGHTS_FILE
+from trainer.training.checkpoint import TrainingProgress, exportable_weights, newest_progress
+from trainer.training.qat import fine_tune
+from trainer.training.strategy import make_strategy
+from trainer.training.train_step import load_average
+from trainer.training.variable_layout import layout_of
 
 WEIGHTS_FILE: Final = "model.keras"
+
+# Decoded pictures are kept in memory up to this size while fine-tuning.
+_CACHE_MB: Final = 2048
 
 # Stages before the release, in `run.json`.
 _EARLIER_STAGES: Final = ("read", "train", "qat")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
-    """What an export does otherwise than its run asked; None is as it was.
+class Exported:
+    """What an export made: `metrics.json`, what a person should know of it, and whether the job's run is finished."""
 
-    `max_drop` in points of mAP50; `step` names a checkpoint; `cache_mb` bounds the pictures kept in memory while
-    fine-tuning.
-    """
-
-    max_drop: float | None = None
-    quantize: Literal["ptq", "qat"] | None = None
-    step: int | None = None
-    cache_mb: int = 2048
+    job: str
+    metrics: dict[str, Any]
+    warnings: list[str]
+    is_finished: bool
 
 
-def export_run(run: str, *, storage: Storage, again: Again, guard: Guard) -> dict[str, Any]:
+def export_run(  # long: a line for each option
+    run: str,
+    *,
+    storage: Storage,
+    guard: Guard,
+    max_drop: float | None = None,
+    quantize: Literal["ptq", "qat"] | None = None,
+    step: int | None = None,
+) -> Exported:
     """Export the saved weights of `run` again, without training; what is there is replaced.
 
     Weights come from `model.keras`, and from a checkpoint where there is none or one is named. Quantization-aware
-    fine-tuning runs where `again` asks for it; a run that was fine-tuned keeps its fine-tuned weights.
+    fine-tuning runs where `quantize` asks for it; a run that was fine-tuned keeps its fine-tuned weights.
+
+    A run that the gate had refused is finished by an export that passes, and asks for what was changed from then on.
+    The files of a finished run stay where the gate refuses: only a report is written, into `refused/`.
 
     Args:
         run: A run that trained.
         storage: Holds it and its job.
-        again: What to do otherwise.
         guard: Asked before every phase and before anything is replaced.
+        max_drop: Points of mAP50 that int8 may lose; None: as the run asked.
+        quantize: How int8 is made; None: as the run asked.
+        step: Of the checkpoint to take.
 
     Raises:
         ExportError: The run has no weights, or the gate refused the model.
+        OptionError: The changes do not fit what was asked.
+        TrainingError: The checkpoint is of a network with other variables.
         StopRequested: Asked to stop; nothing was replaced.
     """
-    spec, manifest = _asked(storage, run)
-    changes = {name: value for name in ("max_drop", "quantize") if (value := getattr(again, name)) is not None}
-    spec = RunSpec.model_validate(spec.model_dump() | changes)
-    network = _load_weights(storage, spec, manifest, again.step)
+    spec, manifest = _read_run(storage, run)
+    spec = ReleaseOptions(max_drop=max_drop, quantize=quantize).applied_to(spec)
+    network = _load_weights(storage, spec, manifest, step)
     timings = _earlier_timings(storage, run)
-    fine_tuned = None
-    if spec.quantize == "qat":
-        start_s = time.monotonic()
-        fine_tuned = _fine_tuned(network, spec, manifest, again, storage=storage, guard=guard)
-        timings["qat"] = round(time.monotonic() - start_s, 1)
-    request = ReleaseRequest(
+    keeps = quantize is None and step is None
+    release = Release(
         spec=spec,
         manifest=manifest,
         keras_model=network,
-        priors=model.priors(manifest.image_size),
         pictures=pictures_of(storage, manifest),
         truth=truth_of(storage, manifest),
-        fine_tuned=fine_tuned,
-        history=read_history(storage, run),
+        storage=storage,
+        guard=guard,
+        fine_tuned=_fine_tuned(network, spec, manifest, timings, keeps=keeps, storage=storage, guard=guard),
+        best_epoch=_best_epoch(storage, spec, manifest) if step is None else 0,
         timings=timings,
     )
-    return release(request, storage=storage, guard=guard)
+    with timed(timings, "release"):
+        metrics = release.run()
+    is_finished = _note_release(release, metrics, timings)
+    return Exported(job=spec.job, metrics=metrics, warnings=release.warnings, is_finished=is_finished)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedTraining:
+    """A training at its end whose models are to be made again: its network, and what `run.json` said of it."""
+
+    network: keras.Model
+    fine_tuned: keras.Model | None
+    facts: dict[str, Any]
+    timings: dict[str, float]
+
+
+def finished_training(
+    spec: RunSpec, manifest: Manifest, manifest_digest: str | None, *, storage: Storage, guard: Guard
+) -> FinishedTraining | None:
+    """The training of a run that had ended and was taken back because a file it had released is damaged.
+
+    None where there was none, it learned from other shards, or its weights are not those that it ended with.
+    """
+    note = read_note(storage, RunPaths(spec.run).trained, spec.incarnation) or {}
+    files = note.get("files") or {}
+    weights = file_digest(storage, f"{RunPaths(spec.run).root}/{WEIGHTS_FILE}")
+    if weights is None or files.get(WEIGHTS_FILE, {}).get("sha256") != weights:
+        return None
+    if note.get("run") != spec.run or note.get("manifest_digest") != manifest_digest:
+        return None
+    network = _load_network(storage, spec.run, WEIGHTS_FILE)
+    if network is None:
+        return None
+    timings = {stage: note["seconds"][stage] for stage in _EARLIER_STAGES if stage in note["seconds"]}
+    # Fine-tuned weights are taken where they are whole too.
+    tuned = file_digest(storage, f"{RunPaths(spec.run).root}/{QAT_WEIGHTS_FILE}")
+    keeps = tuned is not None and files.get(QAT_WEIGHTS_FILE, {}).get("sha256") == tuned
+    fine_tuned = _fine_tuned(network, spec, manifest, timings, keeps=keeps, storage=storage, guard=guard)
+    return FinishedTraining(network=network, fine_tuned=fine_tuned, facts=note["training"], timings=timings)
+
+
+def _note_release(release: Release, metrics: dict[str, Any], timings: dict[str, float]) -> bool:
+    """Note a release that passed in the `run.json` of a finished run, or finish by it one that the gate had refused.
+
+    Returns:
+        Whether the run is finished; one that is not at its end is left to its trainer.
+    """
+    storage, spec = release.storage, release.spec
+    paths = RunPaths(spec.run)
+    summary = read_note(storage, paths.run, spec.incarnation)
+    progress = _refused_training(storage, spec, release.manifest)
+    if summary is None and progress is None:
+        return False
+    storage.write(paths.request, spec.to_json().encode())
+    if summary is not None:
+        summary |= {"files": released_files(storage, spec.run), "request_digest": spec.digest()}
+        summary |= {"metrics": summary_of(metrics), **release.notes}
+        storage.write(paths.run, canonical_json(summary).encode())
+    elif progress is not None:
+        seconds = {**timings, "train": round(progress.spent_s, 2)}
+        seconds["total"] = round(sum(seconds.values()), 1)
+        facts = {
+            "manifest_digest": file_digest(storage, JobPaths(spec.job).manifest),
+            "seconds": seconds,
+            "training": training_facts(progress, release.keras_model, None),
+            **release.notes,
+        }
+        commit(spec, release.manifest, metrics, storage=storage, **facts)
+    return True
+
+
+def _best_epoch(storage: Storage, spec: RunSpec, manifest: Manifest) -> int:
+    """The epoch of the weights that a run ended with; 0 where nobody knows."""
+    summary = read_note(storage, RunPaths(spec.run).run, spec.incarnation)
+    if summary is not None:
+        return int(summary.get("training", {}).get("best_epoch", 0))
+    progress = _refused_training(storage, spec, manifest)
+    return 0 if progress is None else progress.best_epoch
+
+
+def _refused_training(storage: Storage, spec: RunSpec, manifest: Manifest) -> TrainingProgress | None:
+    """Where the training of a run stands that failed at its export, if it was trained on these shards."""
+    note = read_note(storage, RunPaths(spec.run).failed, spec.incarnation)
+    if note is None or note.get("kind") != ExportError.__name__:
+        return None
+    progress = newest_progress(storage, spec.run)
+    return progress if progress is not None and progress.manifest in ("", manifest.digest()) else None
 
 
 def evaluate_run(run: str, *, storage: Storage, split: str, forms: Sequence[str] | None) -> dict[str, Any]:
@@ -94,7 +196,7 @@ def evaluate_run(run: str, *, storage: Storage, split: str, forms: Sequence[str]
     Raises:
         ExportError: There is no such split, form or file.
     """
-    _, manifest = _asked(storage, run)
+    _, manifest = _read_run(storage, run)
     chosen = next((known for known in SPLITS if known == split), None)
     unknown = sorted(set(forms or ()) - set(FORMS))
     if chosen is None or unknown:
@@ -102,13 +204,27 @@ def evaluate_run(run: str, *, storage: Storage, split: str, forms: Sequence[str]
     pictures, truth = pictures_of(storage, manifest), truth_of(storage, manifest)(chosen)
     metrics = {}
     for form in forms or FORMS:
-        content = storage.read(f"{RunPaths(run).root}/model_{form}.tflite")
-        seen = measure.detect_all(Detector(content), pictures(chosen))
-        metrics[form] = {**measure.figures(truth, seen, manifest.image_size), "bytes": len(content)}
+        key = f"{RunPaths(run).root}/model_{form}.tflite"
+        # No more than is taken: a file that grew beyond all bounds is not read whole to be refused.
+        content = storage.read_range(key, 0, MOST_MODEL_BYTES + 1)
+        detector = _detector_of(manifest, content, storage.url(key))
+        seen = detect_all(detector.detect_batch, pictures(chosen))
+        metrics[form] = {**measure(truth, seen).figures, "bytes": len(content)}
     return metrics
 
 
-def _asked(storage: Storage, run: str) -> tuple[RunSpec, Manifest]:
+def _detector_of(manifest: Manifest, content: bytes, file: str) -> Detector:
+    """A model of a run, for the pictures and classes of its job."""
+    detector = Detector(content, file=file)
+    found = (detector.labels, detector.description.image_size)
+    if found != (manifest.labels, manifest.image_size):
+        (labels, size), (wanted, wanted_size) = found, (manifest.labels, manifest.image_size)
+        expected = f"the job's {quoted(', '.join(wanted))} and {wanted_size} px"
+        raise detector.refusal(f"labels {quoted(', '.join(labels))} and {size} px", expected)
+    return detector
+
+
+def _read_run(storage: Storage, run: str) -> tuple[RunSpec, Manifest]:
     key = RunPaths(run).request
     text = storage.read_or_none(key)
     if text is None:
@@ -118,21 +234,21 @@ def _asked(storage: Storage, run: str) -> tuple[RunSpec, Manifest]:
     return spec, read_stored(Manifest, storage.read(manifest), storage.url(manifest))
 
 
-def _load_weights(storage: Storage, spec: RunSpec, manifest: Manifest, step: int | None) -> Any:
+def _load_weights(storage: Storage, spec: RunSpec, manifest: Manifest, step: int | None) -> keras.Model:
     """The network of a run: what it ended with, or what a checkpoint holds."""
     saved = None if step is not None else _load_network(storage, spec.run, WEIGHTS_FILE)
     if saved is not None:
         return saved
-    weights = exportable_weights(storage, spec.run, step)
+    network = build_model(len(manifest.labels), manifest.image_size, spec.model, backbone=spec.backbone)
+    weights = exportable_weights(storage, spec.run, layout_of(network), step)
     if weights is None:
         wanted = f"checkpoint of step {step}" if step is not None else f"{WEIGHTS_FILE} and no checkpoint"
         raise ExportError(f"{storage.url(RunPaths(spec.run).root)} has no {wanted}: there is nothing to export yet")
-    network = model.build_model(len(manifest.labels), manifest.image_size, spec.model, backbone=spec.backbone)
     load_average(network, weights)
     return network
 
 
-def _load_network(storage: Storage, run: str, file: str) -> Any | None:
+def _load_network(storage: Storage, run: str, file: str) -> keras.Model | None:
     content = storage.read_or_none(f"{RunPaths(run).root}/{file}")
     if content is None:
         return None
@@ -143,17 +259,26 @@ def _load_network(storage: Storage, run: str, file: str) -> Any | None:
 
 
 def _fine_tuned(
-    network: Any, spec: RunSpec, manifest: Manifest, again: Again, *, storage: Storage, guard: Guard
-) -> Any:
-    """The network that learnt on with int8's rounding: the run's own where nothing else is asked, else made now."""
-    if again.quantize is None and again.step is None:
-        saved = _load_network(storage, spec.run, QAT_WEIGHTS_FILE)
+    network: keras.Model,
+    spec: RunSpec,
+    manifest: Manifest,
+    timings: dict[str, float],
+    *,
+    keeps: bool,
+    storage: Storage,
+    guard: Guard,
+) -> keras.Model | None:
+    """What int8 is made of, where that is asked for; where it `keeps` what there is, the network tuned before."""
+    if spec.quantize != "qat":
+        return None
+    with timed(timings, "qat"):
+        saved = _load_network(storage, spec.run, QAT_WEIGHTS_FILE) if keeps else None
         if saved is not None:
             return saved
-    strategy = make_strategy(1)
-    batch = spec.batch * strategy.num_replicas_in_sync
-    dataset = load_training_set(spec, manifest, storage=storage, batch=batch, cache_mb=again.cache_mb)
-    return fine_tune(network, dataset, strategy=strategy, guard=guard)
+        strategy = make_strategy(1)
+        batch = spec.batch * strategy.num_replicas_in_sync
+        dataset = load_training_set(spec, manifest, storage=storage, batch=batch, cache_mb=_CACHE_MB)
+        return fine_tune(network, dataset, strategy=strategy, guard=guard)
 
 
 def _earlier_timings(storage: Storage, run: str) -> dict[str, float]:

@@ -6,7 +6,8 @@ Running it again goes on where the last attempt stopped: training from its check
 import logging
 import tempfile
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,24 +15,25 @@ import cv2
 import keras
 import tensorflow as tf
 
-from shared import __version__
-from shared.errors import TrainingError
+from shared.errors import Cancelled, ShardError, TrainingError
 from shared.faults import reached
-from shared.guard import Guard
-from shared.job import RunSpec, canonical_json
-from shared.manifest import JobPaths, Manifest, RunPaths
+from shared.jobs.identity import asked_now, file_digest, find_job, read_manifest
+from shared.jobs.manifest import Manifest
+from shared.jobs.paths import JobPaths
+from shared.jobs.specs import RunSpec
+from shared.leasing.guard import Guard
 from shared.storage import Storage
-from shared.stored import read_stored
-from trainer.dataset import check_shards
-from trainer.model import build_model, priors
-from trainer.pictures import pictures_of, truth_of
-from trainer.qat import fine_tune
-from trainer.release import ReleaseRequest, release
-from trainer.rerun import Again, export_run
+from trainer.commit import commit, training_facts
+from trainer.data.examples import check_shards
+from trainer.data.shard_pictures import pictures_of, truth_of
+from trainer.data.training_set import load_training_set
+from trainer.network.detector import build_model
+from trainer.release import Release, timed
+from trainer.rerun import finished_training
 from trainer.settings import TrainerSettings
-from trainer.strategy import gains_by_precision, make_strategy
-from trainer.train import Trained, train
-from trainer.training_set import load_training_set
+from trainer.training.loop import Training
+from trainer.training.qat import fine_tune
+from trainer.training.strategy import gains_by_precision, make_strategy
 
 logger = logging.getLogger(__name__)
 
@@ -55,38 +57,57 @@ def run(request: RunSpec, *, storage: Storage, settings: TrainerSettings, guard:
     """
     started_s = time.monotonic()
     guard.advance(phase="check")
-    manifest = read_manifest(storage, request.job)
+    manifest_digest = file_digest(storage, JobPaths(request.job).manifest)
+    manifest = manifest_of(request, storage)
     check_shards(storage, manifest)
     use_threads(settings.threads)
-    if request.kind == "export":
-        again = Again(max_drop=request.max_drop, cache_mb=settings.cache_mb)
-        metrics = export_run(request.run, storage=storage, again=again, guard=guard)
-        facts: dict[str, Any] = {"seconds": {}}
-    else:
-        metrics, facts = _train_and_release(request, manifest, storage=storage, settings=settings, guard=guard)
+    request, metrics, facts = _train_and_release(request, manifest, storage=storage, settings=settings, guard=guard)
     guard.before_publish()
     reached("run:before_commit")
-    facts["seconds"]["total"] = round(time.monotonic() - started_s, 1)
-    storage.write(RunPaths(request.run).run, canonical_json(_summary(request, manifest, metrics) | facts).encode())
-    logger.info("run_finished", extra={"run": request.run, "seconds": facts["seconds"]["total"]})
+    seconds = facts["seconds"]
+    seconds["total"] = round(max(time.monotonic() - started_s, sum(seconds.values())), 1)
+    _require_same_shards(request, manifest_digest, storage)
+    guard.require_wanted()
+    commit(request, manifest, metrics, storage=storage, manifest_digest=manifest_digest, **facts)
+    logger.info("run_finished", extra={"run": request.run, "seconds": seconds["total"]})
 
 
-def read_manifest(storage: Storage, job: str) -> Manifest:
-    """The manifest of a finished job.
+def manifest_of(request: RunSpec, storage: Storage) -> Manifest:
+    """The manifest of the finished job that asks for a run.
 
     Raises:
-        TrainingError: There is none.
+        Cancelled: The job was removed.
+        TrainingError: It is not finished.
+        ShardError: The manifest is not of this job: its labels are others.
         FormatError: It was written by another version, or is damaged.
     """
-    key = JobPaths(job).manifest
-    text = storage.read_or_none(key)
-    if text is None:
-        raise TrainingError(f"job {job}: no manifest in {storage.root}; its shards are not finished")
-    return read_stored(Manifest, text, storage.url(key))
+    job = find_job(storage, request.job)
+    if job is None or job.incarnation != request.incarnation:
+        raise Cancelled(f"job {request.job} was removed")
+    manifest = read_manifest(storage, job)
+    if manifest is None:
+        raise TrainingError(f"job {job.job}: no manifest in {storage.root}; its shards are not finished")
+    if (manifest.labels, manifest.request_digest) != (job.labels, job.request_digest):
+        raise ShardError(
+            f"{storage.url(JobPaths(job.job).manifest)} is not this job's: its classes are "
+            f"{', '.join(manifest.labels)}, those of the job {', '.join(job.labels)}"
+        )
+    return manifest
+
+
+def _require_same_shards(request: RunSpec, manifest_digest: str | None, storage: Storage) -> None:
+    """A model is of the shards that it was trained on: where they were made again meanwhile, it is not the job's.
+
+    Raises:
+        Cancelled: The job's manifest is another by now, or being made again.
+    """
+    key = JobPaths(request.job).manifest
+    if file_digest(storage, key) != manifest_digest:
+        raise Cancelled(f"{storage.url(key)}: the job's shards are not those any more that this run was trained on")
 
 
 def use_threads(threads: int | None) -> None:
-    """Bound TensorFlow's threads; must come before TensorFlow has started its own. OpenCV gets one a caller."""
+    """Bound TensorFlow's threads; must come before TensorFlow has started its own. OpenCV gets one for each caller."""
     if threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
@@ -96,95 +117,83 @@ def use_threads(threads: int | None) -> None:
 
 def _train_and_release(
     request: RunSpec, manifest: Manifest, *, storage: Storage, settings: TrainerSettings, guard: Guard
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The metrics, and what `run.json` says of the training."""
+) -> tuple[RunSpec, dict[str, Any], dict[str, Any]]:
+    """What was asked in the end, the metrics, and what `run.json` says of the training."""
+    asked = asked_now(storage, request)
+    manifest_digest = file_digest(storage, JobPaths(request.job).manifest)
+    ended = finished_training(asked, manifest, manifest_digest, storage=storage, guard=guard)
+    if ended is not None:
+        seconds = dict(ended.timings)
+        ready = _Ready(ended.network, ended.fine_tuned, int(ended.facts.get("best_epoch", 0)))
+        metrics, notes = _release(asked, manifest, ready, seconds, storage=storage, guard=guard)
+        return asked, metrics, {"seconds": seconds, "training": ended.facts, **notes}
     strategy = make_strategy(settings.replicas or 1)
     if not gains_by_precision(request.precision):
         logger.warning("precision_gains_nothing", extra={"precision": request.precision, "hint": _PRECISION_HINT})
-    read_s = time.monotonic()
-    batch = request.batch * strategy.num_replicas_in_sync
-    dataset = load_training_set(request, manifest, storage=storage, batch=batch, cache_mb=settings.cache_mb)
-    trained_s = time.monotonic()
-    trained = train(
-        request,
-        dataset,
-        strategy=strategy,
-        storage=storage,
-        guard=guard,
-        build=_network_of(request, manifest, local_weights(request.weights, storage)),
-    )
-    seconds = {"read": round(trained_s - read_s, 1), "train": round(time.monotonic() - trained_s, 1)}
+    seconds = {}
+    with timed(seconds, "read"):
+        batch = request.batch * strategy.num_replicas_in_sync
+        dataset = load_training_set(request, manifest, storage=storage, batch=batch, cache_mb=settings.cache_mb)
+    weights = local_weights(request.weights, storage)
+    network: tuple[Any, ...] = (len(manifest.labels), manifest.image_size, request.model)
+    build = partial(build_model, *network, backbone=request.backbone, weights=weights)
+    with timed(seconds, "train"):
+        trained = Training(request, dataset, strategy=strategy, storage=storage, guard=guard, build=build).run()
+    # An attempt that failed after its training, or was killed, has not trained in vain: its time counts.
+    seconds["train"] = max(seconds["train"], round(trained.progress.spent_s, 2))
+    request = asked_now(storage, request)  # a person may have changed meanwhile how it is exported
     fine_tuned = None
     if request.quantize == "qat":
-        settled_s = time.monotonic()
-        fine_tuned = fine_tune(trained.model, dataset, strategy=strategy, guard=guard)
-        seconds["qat"] = round(time.monotonic() - settled_s, 1)
-    released_s = time.monotonic()
-    metrics = release(
-        ReleaseRequest(
+        with timed(seconds, "qat"):
+            fine_tuned = fine_tune(trained.model, dataset, strategy=strategy, guard=guard)
+    ready = _Ready(trained.model, fine_tuned, trained.progress.best_epoch)
+    metrics, notes = _release(request, manifest, ready, seconds, storage=storage, guard=guard)
+    facts = training_facts(trained.progress, trained.model, strategy.num_replicas_in_sync)
+    return request, metrics, {"seconds": seconds, "training": facts, **notes}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """What is to be released: the network, int8's fine-tuned one if there is one, and which epoch it is of (or 0)."""
+
+    network: keras.Model
+    fine_tuned: keras.Model | None
+    best_epoch: int
+
+
+def _release(
+    request: RunSpec,
+    manifest: Manifest,
+    ready: _Ready,
+    seconds: dict[str, float],
+    *,
+    storage: Storage,
+    guard: Guard,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The metrics of what was trained, as it is released, and what `run.json` says of the release."""
+    with timed(seconds, "release"):
+        release = Release(
             spec=request,
             manifest=manifest,
-            keras_model=trained.model,
-            priors=priors(manifest.image_size),
+            keras_model=ready.network,
             pictures=pictures_of(storage, manifest),
             truth=truth_of(storage, manifest),
-            fine_tuned=fine_tuned,
-            history=_history(trained),
+            storage=storage,
+            guard=guard,
+            fine_tuned=ready.fine_tuned,
+            best_epoch=ready.best_epoch,
             timings=seconds,
-        ),
-        storage=storage,
-        guard=guard,
-    )
-    seconds["release"] = round(time.monotonic() - released_s, 1)
-    return metrics, {"seconds": seconds, "training": _training_facts(trained, strategy.num_replicas_in_sync)}
-
-
-def _network_of(request: RunSpec, manifest: Manifest, weights: str) -> Callable[[], keras.Model]:
-    return lambda: build_model(
-        len(manifest.labels), manifest.image_size, request.model, backbone=request.backbone, weights=weights
-    )
+        )
+        metrics = release.run()
+    return metrics, release.notes
 
 
 def local_weights(weights: str, storage: Storage) -> str:
     """`none` and `imagenet` as they are; a key of the store as the path of a file that Keras can open."""
-    if weights in ("none", "imagenet") or storage.is_local:
-        return weights if weights in ("none", "imagenet") else str(storage.local_path(weights))
+    if weights in ("none", "imagenet"):
+        return weights
+    if storage.is_local:
+        return str(storage.local_path(weights))
     path = Path(tempfile.mkdtemp(prefix="voc-weights-"), Path(weights).name)
     path.write_bytes(storage.read(weights))
     return str(path)
-
-
-def _history(trained: Trained) -> list[dict[str, float]]:
-    """One row an epoch for the plots, without what was not measured."""
-    return [
-        {key: value for key, value in row.model_dump().items() if value is not None} for row in trained.progress.rows
-    ]
-
-
-def _training_facts(trained: Trained, replicas: int) -> dict[str, Any]:
-    progress = trained.progress
-    schedule = progress.schedule
-    return {
-        "steps": progress.step,
-        "schedule": None if schedule is None else schedule.model_dump(mode="json"),
-        "best_epoch": progress.best_epoch,
-        "best_val_map": progress.best_map,
-        "replicas": replicas,
-        "parameters": int(trained.model.count_params()),
-        "tensorflow": tf.__version__,
-    }
-
-
-def _summary(request: RunSpec, manifest: Manifest, metrics: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "schema_version": 1,
-        "run": request.run,
-        "job": request.job,
-        "request_digest": request.digest(),
-        "manifest_digest": manifest.digest(),
-        "version": __version__,
-        "labels": list(manifest.labels),
-        "image_size": manifest.image_size,
-        "resize": manifest.resize,
-        "metrics": {form: {"map50": row["map50"], "map": row["map"]} for form, row in metrics.items()},
-    }

@@ -1,21 +1,24 @@
 """A size and a backbone -> what it costs: parameters, multiply-adds, bytes and milliseconds; what `sizes` prints."""
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import product
+from typing import Final
 
 import keras
 import numpy as np
 
 from shared import __version__
-from trainer.description import ModelDescription
-from trainer.export import TrainedModel, export_forms
-from trainer.latency import median_ms
-from trainer.model import Backbone, Size, build_model, priors
-from trainer.predict import Detector
+from trainer.evaluation.latency import median_ms
+from trainer.inference.detector import Detector
+from trainer.inference.model_description import ModelDescription
+from trainer.network.backbone import Size
+from trainer.network.detector import Backbone, build_model
+from trainer.tflite.convert import TrainedModel, export_forms
 
-# Rounds of the clock; each invokes both forms some times.
+# Rounds of the measurement; each invokes both forms several times.
 _ROUNDS: Final = 10
 _CALIBRATION: Final = 4
 
@@ -24,7 +27,7 @@ _CONVOLUTIONS: Final = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Of one picture through one network: `macs` multiply-adds, `*_ms` on one thread of this machine, with NMS."""
+    """What one picture costs in one network: `macs` multiply-adds, `*_ms` on one thread of this machine, with NMS."""
 
     backbone: Backbone
     model: Size
@@ -44,8 +47,7 @@ def costs(backbones: Iterable[Backbone], sizes: Iterable[Size], *, image_size: i
         image_size: Side of the pictures in pixels.
         classes: Without background.
     """
-    chosen = list(sizes)
-    return (_cost(backbone, size, image_size, classes) for backbone in backbones for size in chosen)
+    return (_cost(*chosen, image_size, classes) for chosen in product(backbones, sizes))
 
 
 def _cost(backbone: Backbone, size: Size, image_size: int, classes: int) -> Cost:
@@ -53,14 +55,12 @@ def _cost(backbone: Backbone, size: Size, image_size: int, classes: int) -> Cost
     rng = np.random.default_rng(0)
     pictures = rng.integers(0, 256, (_CALIBRATION, image_size, image_size, 3), np.uint8)
     files = export_forms(
-        TrainedModel(
-            keras_model=network, priors=priors(image_size), description=_description(size, image_size, classes)
-        ),
+        TrainedModel(keras_model=network, description=_description(size, image_size, classes)),
         lambda: iter(pictures),
         lambda _: None,
         ("float32", "int8"),
     )
-    times = median_ms({form: Detector(content) for form, content in files.items()}, pictures[0], _ROUNDS)
+    times = median_ms({form: Detector(content, is_ours=True) for form, content in files.items()}, pictures[0], _ROUNDS)
     return Cost(
         backbone=backbone,
         model=size,
@@ -73,14 +73,13 @@ def _cost(backbone: Backbone, size: Size, image_size: int, classes: int) -> Cost
 
 
 def multiply_adds(network: keras.Model) -> int:
-    """Multiply-adds of the convolutions of `network` for one picture; all else is below 2 % of them."""
-    return sum(_of_layer(layer) for layer in network.layers if isinstance(layer, _CONVOLUTIONS))
-
-
-def _of_layer(layer: Any) -> int:
-    cells = int(np.prod(layer.output.shape[1:3]))
-    # A kernel [h, w, in, out] (depthwise [h, w, in, 1]) is used once a cell of the output.
-    return cells * int(np.prod(layer.kernel.shape))
+    """Multiply-adds of the convolutions of `network` for one picture; the rest is below 2 % of them."""
+    # A kernel [h, w, in, out] (depthwise [h, w, in, 1]) is used once for each cell of the output.
+    return sum(
+        math.prod(layer.output.shape[1:3]) * math.prod(layer.kernel.shape)
+        for layer in network.layers
+        if isinstance(layer, _CONVOLUTIONS)
+    )
 
 
 def _description(size: str, image_size: int, classes: int) -> ModelDescription:

@@ -1,126 +1,109 @@
-"""One message → one run, claimed, done and noted; free of Celery.
+"""One message -> one run, claimed, done and noted; free of Celery.
 
 What is asked is in the run's `request.json`; the message only names the run. TensorFlow is imported by the work itself.
 """
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from shared import logs
 from shared.broker import RunHint
-from shared.errors import (
-    Cancelled,
-    FormatError,
-    LeaseLost,
-    MessageError,
-    PipelineError,
-    StopRequested,
-    StorageError,
-)
-from shared.guard import Guard
-from shared.job import RunSpec, canonical_json
-from shared.lease import Lease, LeaseTerms
-from shared.ledger import RUN_UNIT, Ledger, Unit, run_scope
-from shared.manifest import RunPaths
+from shared.errors import FormatError, MessageError, PipelineError
+from shared.jobs.identity import find_job, make_note, read_note, read_request, require_job
+from shared.jobs.paths import RunPaths
+from shared.jobs.specs import RunSpec
+from shared.jobs.versioned import read_message
+from shared.leasing.guard import Guard
+from shared.leasing.lease import Holder, Lease
+from shared.leasing.runner import Done, Runner
+from shared.leasing.scopes import RUN_UNIT, Unit, run_scope
 from shared.storage import Storage
-from shared.stored import read_message, read_stored
+from trainer.progress_note import noted
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """Where a trainer works: its store, its ledger, its name and terms, and the work itself."""
+class RunWorker:
+    """What a trainer's process needs to do runs: the store, its name and terms as a holder, and the work itself."""
 
     storage: Storage
-    ledger: Ledger
-    worker: str
-    terms: LeaseTerms
-    should_stop: Callable[[], bool]
-    work: Callable[[RunSpec, Guard], None]
+    holder: Holder
+    train: Callable[[RunSpec, Guard], None]
 
 
-def do_task(message: Any, bench: Bench) -> None:
-    """Do the run that `message` names, if it is ours to do.
+def do_task(message: Any, worker: RunWorker) -> None:
+    """Do the run that `message` names, unless it is refused, settled or held.
 
     Args:
         message: The JSON value from the queue; anybody may have put it there.
-        bench: Where this trainer works.
+        worker: This process.
 
     Raises:
-        Exception: Whatever the work raises that no `PipelineError` or `OSError` explains, after the lease went back
-            with it; Celery logs it.
+        Exception: Whatever the work raises that no `PipelineError` or passing fault explains, after the lease went
+            back with it; Celery logs it.
     """
     try:
-        request = admit(message, bench.storage)
+        request = admit(message, worker.storage)
     except MessageError as error:
         logger.error("message_refused", extra={"reason": str(error)})
         return
     except FormatError as error:
-        _fail_for_good(read_message(RunHint, message).run, error, bench.storage)
+        hint = read_message(RunHint, message)
+        _fail_for_good(hint.run, hint.incarnation, worker.storage, error)
         return
     logs.bind(run=request.run)
-    if _is_settled(request.run, bench.storage):
-        logger.info("run_not_claimed", extra={"outcome": "settled"})
-        return
-    unit = Unit(scope=run_scope(request.run), name=RUN_UNIT, ordinal=0)
-    lease = Lease(bench.ledger, unit, bench.terms, worker=bench.worker, should_stop=bench.should_stop)
-    outcome, attempt = lease.claim()
-    if outcome != "claimed":
-        logger.info("run_not_claimed", extra={"outcome": outcome})
-        return
-    logs.bind(attempt=attempt)
-    with lease.renewed():
-        _work(request, lease, bench)
+    unit = Unit(scope=run_scope(request), name=RUN_UNIT, ordinal=0)
+    require_wanted = partial(require_job, worker.storage, request.job, request.incarnation)
+    lease = Lease(worker.holder, unit, require_wanted=require_wanted)
 
+    def work(_attempt: int) -> Done:
+        with noted(request, lease.facts, lease, worker.storage):
+            worker.train(request, lease)
+        return Done()
 
-def admit(message: Any, storage: Storage) -> RunSpec:
-    """Hold a message against the store.
-
-    Raises:
-        MessageError: It is malformed, or nobody asked for such a run.
-        FormatError: The request was written by another version, or its file is damaged.
-    """
-    hint = read_message(RunHint, message)
-    key = RunPaths(hint.run).request
-    text = storage.read_or_none(key)
-    if text is None:
-        raise MessageError(f"no run {hint.run!r} was asked for in {storage.root}")
-    return read_stored(RunSpec, text, storage.url(key))
-
-
-def _is_settled(run: str, storage: Storage) -> bool:
-    paths = RunPaths(run)
-    return any(storage.exists(key) for key in (paths.run, paths.failed, paths.cancelled))
-
-
-def _work(request: RunSpec, lease: Lease, bench: Bench) -> None:
-    try:
-        bench.work(request, lease)
-    except StopRequested:
-        logger.info("run_given_back")
-        lease.release(counted=False)
-    except (Cancelled, LeaseLost) as error:
-        logger.warning("run_left", extra={"reason": str(error)})
-        lease.release(counted=False)
-    except (StorageError, OSError) as error:
-        logger.error("run_failed", extra={"reason": str(error)})
-        lease.release(counted=True, error=str(error))
-    except PipelineError as error:
-        _fail_for_good(request.run, error, bench.storage)
-        lease.release(counted=True, error=str(error))
-    except BaseException as error:
-        lease.release(counted=True, error=f"{type(error).__name__}: {error}")
-        raise
-    else:
-        lease.complete()
+    fail_for_good = partial(_fail_for_good, request.run, request.incarnation, worker.storage)
+    runner = Runner(kind="run", logger=logger, fail_for_good=fail_for_good)
+    if runner.run(lease, "settled" if _is_settled(request, worker.storage) else None, work) is not None:
         logger.info("run_done")
 
 
-def _fail_for_good(run: str, error: PipelineError, storage: Storage) -> None:
-    """The same data and request fail the same way again: no second attempt, a person has to decide."""
+def admit(message: Any, storage: Storage) -> RunSpec:
+    """Check a message against the store.
+
+    Raises:
+        MessageError: It is malformed, nobody asked for such a run, or its job was removed.
+        FormatError: The request was written by another version, or its file is damaged.
+    """
+    hint = read_message(RunHint, message)
+    request = read_request(storage, hint.run)
+    if request is None:
+        raise MessageError(f"no run {hint.run!r} was asked for in {storage.root}")
+    job = find_job(storage, request.job)
+    if job is None or not hint.incarnation == request.incarnation == job.incarnation:
+        raise MessageError(f"run {hint.run!r} was asked for by a removed job {request.job!r}")
+    return request
+
+
+def _is_settled(request: RunSpec, storage: Storage) -> bool:
+    paths = RunPaths(request.run)
+    keys = (paths.run, paths.failed, paths.cancelled)
+    return any(read_note(storage, key, request.incarnation) is not None for key in keys)
+
+
+def _fail_for_good(run: str, incarnation: str, storage: Storage, error: PipelineError) -> None:
+    """The same data and request fail the same way again: no second attempt, a person has to decide.
+
+    Only a `ShardError` is looked into by the reconciler, which has the shard written again.
+    """
+    if read_note(storage, RunPaths(run).run, incarnation) is not None:
+        logger.warning("run_finished_meanwhile", extra={"run": run, "reason": str(error)})
+        return  # by an export by hand that passed
     logger.error("run_failed_for_good", extra={"run": run, "reason": str(error)})
-    failure = canonical_json({"run": run, "reason": f"{type(error).__name__}: {error}"})
-    storage.write(RunPaths(run).failed, failure.encode())
+    kind = type(error).__name__
+    facts = {"run": run, "kind": kind, "reason": f"{kind}: {error}", "at": round(time.time(), 3)}
+    storage.write(RunPaths(run).failed, make_note(incarnation, **facts))

@@ -3,48 +3,40 @@
 An entry point: importing it reads the settings and sets up logging.
 """
 
-import os
-from functools import cache
 from typing import Any
 
-from shared import faults, logs, presence
-from shared.broker import SHARD_QUEUE, SHARD_TASK, Station, celery_app, parent_pid, tend
-from shared.lease import LeaseTerms
-from shared.ledger import Ledger, connect, job_scope
+from shared import faults, logs
+from shared.broker import SHARD_TASK, celery_app
+from shared.jobs.identity import readable_jobs
+from shared.leasing.heartbeat import StopRequest
+from shared.leasing.scopes import SHARD_QUEUE, job_scope
 from shared.storage import Storage
-from worker.image import use_one_thread
+from shared.worker_process import WorkerProcess, holder_of, look_after, once_per_process
 from worker.isolate import Limits
+from worker.picture.encode import use_one_thread
 from worker.settings import WorkerSettings
-from worker.task import Bench, do_task
+from worker.task import ShardWorker, do_task
 
 settings = WorkerSettings()
 logs.set_up(settings.log_format, settings.log_level)
 faults.arm(settings.fault)
 
-# No `worker_max_tasks_per_child`: children do not grow (DECISIONS 48), and one that ends while the parent connects to
-# Redis again makes Celery end the whole worker.
+# No `worker_max_tasks_per_child`: children do not grow (docs/decisions/0048), and one that ends while the parent
+# connects to Redis again makes Celery end the whole worker.
 app = celery_app("worker", settings.broker(), SHARD_QUEUE)
+stop = StopRequest()
 
 
-def bench() -> Bench:
-    """Where this process works."""
-    return _bench_of(os.getpid())
-
-
-@cache
-def _bench_of(_pid: int) -> Bench:
-    """Made once a process, so that a child forked later never uses its parent's connections."""
+@once_per_process
+def this_worker() -> ShardWorker:
+    """What this process needs to write shards."""
     use_one_thread()
-    parent = parent_pid()
-    return Bench(
+    return ShardWorker(
         storage=Storage(settings.store),
         data_root=settings.data_root,
-        ledger=Ledger(connect(settings.broker())),
-        worker=presence.worker_name(parent),
-        terms=LeaseTerms(lease_s=settings.lease_s, stall_s=settings.stall_s, attempts=settings.attempts),
+        holder=holder_of(settings, stop, lease_s=settings.lease_s, stall_s=settings.stall_s),
         limits=Limits(memory_mb=settings.isolation_memory_mb, picture_s=settings.stall_s / 2),
         fault=settings.fault,
-        should_stop=lambda: presence.should_stop(parent),
     )
 
 
@@ -52,17 +44,18 @@ def _bench_of(_pid: int) -> Bench:
 def write_shard_task(message: Any) -> None:
     """Write one shard; see `worker.task.do_task`."""
     logs.bind()
-    do_task(message, bench())
+    do_task(message, this_worker())
 
 
-tend(
-    Station(
+look_after(
+    WorkerProcess(
         kind="worker",
         queue=SHARD_QUEUE,
-        ledger=lambda: bench().ledger,
-        scopes=lambda: [job_scope(job) for job in bench().storage.list_names("jobs")],
+        holder=lambda: this_worker().holder,
+        stop=stop,
+        scopes=lambda: [job_scope(job) for job in readable_jobs(this_worker().storage)],
         heartbeat_file=settings.heartbeat_file,
-        # A child gives back at its next picture after this; the rest is for one slow picture.
+        # After this a child gives back at its next picture; the rest of the time is for one slow picture.
         finish_s=settings.soft_stop_s * 0.75,
         stop_s=settings.soft_stop_s,
     )

@@ -1,43 +1,33 @@
-"""Finished shards → a grid of their pictures with boxes and labels, and one record spelled out.
+"""Finished shards -> a grid of their pictures with boxes and labels, and one record spelled out.
 
-It reads the records themselves, not the input: it is how a person believes the data that the trainer will see.
+It reads the records themselves, not the input, so a person sees the data that the trainer will see.
 """
 
 import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
-from shared import schema
+from shared.drawing import Dash, Mark, Pixels, caption, colour_of, draw_marks, grid
 from shared.errors import ShardError
-from shared.job import Split
-from shared.manifest import JobPaths, check_shard, read_receipt, shards_done
+from shared.jobs import schema
+from shared.jobs.identity import find_job, read_receipt
+from shared.jobs.job import Split
+from shared.jobs.paths import JobPaths
+from shared.jobs.receipts import check_shard
 from shared.storage import Storage
-from worker.example import Value, parse_example
-from worker.tfrecord import read_records
+from shared.text import printable
+from worker.record.example import Value, parse_example
+from worker.record.tfrecord import read_records
 
-Pixels = NDArray[np.uint8]
 Features = dict[str, list[Value]]
 
-# Side of one tile of the grid, and the strip under it that names the file.
+# Side of one tile of the grid.
 TILE_PX: Final = 320
-CAPTION_PX: Final = 20
-
-# Colour-blind safe (Okabe and Ito), as BGR; class ids take them by turns.
-_COLOURS: Final = (
-    (0, 159, 230),
-    (233, 180, 86),
-    (115, 158, 0),
-    (66, 228, 240),
-    (178, 114, 0),
-    (0, 94, 213),
-    (167, 121, 204),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,49 +40,35 @@ class Drawn:
 
 
 def draw_records(storage: Storage, job: str, *, count: int, seed: int, split: Split | None = None) -> list[Drawn]:
-    """Draw random records from the finished shards of a job, in the order of the shards.
+    """Draw `count` random records (or all, if fewer) from a job's finished shards, or from those of one `split`.
 
-    Args:
-        storage: The store.
-        job: Its name.
-        count: How many; fewer come where there are fewer.
-        seed: The same seed draws the same records.
-        split: Only from this split.
+    They come in the order of the shards; the same seed draws the same records.
 
     Raises:
-        ShardError: The job has no finished shard with a record, or a shard is damaged.
+        ShardError: There is no such job, it has no finished shard with a record, or a shard is damaged.
     """
-    receipts = [receipt for name in shards_done(storage, job) if (receipt := read_receipt(storage, job, name))]
-    places = [
-        (receipt, number)
-        for receipt in receipts
-        if receipt.size_bytes is not None and split in (None, receipt.split)
-        for number in range(receipt.written)
-    ]
+    known = find_job(storage, job)
+    found = [read_receipt(storage, known, shard) for shard in known.shards] if known else []
+    receipts = [one for one in found if one and one.size_bytes is not None and split in (None, one.split)]
+    places = [(receipt.shard, number) for receipt in receipts for number in range(receipt.written)]
     if not places:
         raise ShardError(f"{storage.url(JobPaths(job).shards)}: no finished shard with a record")
     # Not for secrets: the seed is there so that two people see the same pictures.
-    chosen = sorted(random.Random(seed).sample(range(len(places)), min(count, len(places))))  # noqa: S311
+    chosen = set(random.Random(seed).sample(places, min(count, len(places))))  # noqa: S311
     drawn: list[Drawn] = []
     for receipt in receipts:
-        numbers = {places[index][1] for index in chosen if places[index][0] is receipt}
-        if numbers:
+        if any(shard == receipt.shard for shard, _ in chosen):
             check_shard(storage, receipt, with_digest=False)
             key = JobPaths(job).tfrecord(receipt.shard)
             for number, record in enumerate(read_records(storage.read(key), file=storage.url(key))):
-                if number in numbers:
+                if (receipt.shard, number) in chosen:
                     drawn.append(Drawn(shard=receipt.shard, number=number, features=parse_example(record)))
     return drawn
 
 
 def draw_grid(records: Sequence[Drawn]) -> Pixels:
     """The pictures of `records` with their boxes, as near to a square of tiles as possible: uint8 [H, W, 3], BGR."""
-    columns = math.ceil(math.sqrt(len(records)))
-    tiles = [_draw_tile(drawn) for drawn in records]
-    blank = np.full_like(tiles[0], 255)
-    rows = [tiles[start : start + columns] for start in range(0, len(tiles), columns)]
-    rows[-1] = rows[-1] + [blank] * (columns - len(rows[-1]))
-    return np.vstack([np.hstack(row) for row in rows])
+    return grid([_draw_tile(drawn) for drawn in records], math.ceil(math.sqrt(len(records))), gap=0)
 
 
 def _draw_tile(drawn: Drawn) -> Pixels:
@@ -104,29 +80,20 @@ def _draw_tile(drawn: Drawn) -> Pixels:
     picture = np.asarray(cv2.resize(decoded, (TILE_PX, TILE_PX), interpolation=cv2.INTER_LINEAR), np.uint8)
     keys = (schema.XMIN, schema.YMIN, schema.XMAX, schema.YMAX, schema.CLASS_LABEL, schema.DIFFICULT)
     columns = [[float(value) for value in features[key]] for key in keys]
-    names = _bytes(features, schema.CLASS_TEXT)
-    for name, xmin, ymin, xmax, ymax, class_id, difficult in zip(names, *columns, strict=True):
-        colour = _COLOURS[int(class_id) % len(_COLOURS)]
-        corners = [round(fraction * (TILE_PX - 1)) for fraction in (xmin, ymin, xmax, ymax)]
-        cv2.rectangle(picture, (corners[0], corners[1]), (corners[2], corners[3]), colour, 1 if difficult else 2)
-        _write(picture, _ascii(name) + ("?" if difficult else ""), (corners[0], corners[1]), colour)
-    caption = np.full((CAPTION_PX, TILE_PX, 3), 255, np.uint8)
-    text = f"{drawn.shard[:11]} #{drawn.number} {_ascii(_bytes(features, schema.FILENAME)[0]).rsplit('/', 1)[-1]}"
-    cv2.putText(caption, text, (4, 14), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (0, 0, 0), 1, cv2.LINE_AA)
-    return np.vstack([picture, caption]).astype(np.uint8)
+    marks = []
+    for name, *corners, class_id, difficult in zip(_texts(features, schema.CLASS_TEXT), *columns, strict=True):
+        xmin, ymin, xmax, ymax = (fraction * (TILE_PX - 1) for fraction in corners)
+        dash: Dash = "dashed" if difficult else "solid"
+        text = f"{name}?" if difficult else name
+        marks.append(Mark(box=(xmin, ymin, xmax, ymax), text=text, colour=colour_of(int(class_id)), dash=dash))
+    # The smallest has the first choice of where its name goes.
+    marks.sort(key=lambda mark: (mark.box[2] - mark.box[0]) * (mark.box[3] - mark.box[1]))
+    file_name = _texts(features, schema.FILENAME)[0].rsplit("/", 1)[-1]
+    return caption(draw_marks(picture, marks), f"{drawn.shard[:11]} #{drawn.number} {file_name}")
 
 
-def _write(picture: NDArray[np.integer[Any]], text: str, corner: tuple[int, int], colour: tuple[int, int, int]) -> None:
-    """`text` in black on `colour`, inside the box's upper left `corner` and inside the tile."""
-    (width, height), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 0.4, 1)
-    x, y = max(0, min(corner[0], TILE_PX - width - 2)), max(0, min(corner[1], TILE_PX - height - 4))
-    cv2.rectangle(picture, (x, y), (x + width + 2, y + height + 4), colour, cv2.FILLED)
-    cv2.putText(picture, text, (x + 1, y + height + 1), cv2.FONT_HERSHEY_SIMPLEX, 0.4, (0, 0, 0), 1, cv2.LINE_AA)
-
-
-def _ascii(text: bytes) -> str:
-    """What OpenCV's stroke font can write; `?` for the rest."""
-    return text.decode(errors="replace").encode("ascii", "replace").decode()
+def _texts(features: Features, key: str) -> list[str]:
+    return [printable(value.decode(errors="replace")) for value in _bytes(features, key)]
 
 
 def _bytes(features: Features, key: str) -> list[bytes]:
@@ -134,7 +101,7 @@ def _bytes(features: Features, key: str) -> list[bytes]:
 
 
 def describe_record(drawn: Drawn) -> str:
-    """Every feature of a record, one a line: key, kind and values."""
+    """Every feature of a record on a line of its own: key, kind and values."""
     lines = [f"{drawn.shard} record {drawn.number}"]
     for key, kind in schema.FEATURES.items():
         values = [_spell(key, value) for value in drawn.features[key]]
@@ -146,5 +113,5 @@ def _spell(key: str, value: Value) -> str:
     if key == schema.ENCODED and isinstance(value, bytes):
         return f"<{len(value)} bytes>"
     if isinstance(value, bytes):
-        return value.decode(errors="replace")
+        return printable(value.decode(errors="replace"))
     return f"{value:.6g}" if isinstance(value, float) else str(value)

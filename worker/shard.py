@@ -1,27 +1,30 @@
-"""`write_shard`: one task → one shard and its receipt. The whole of a worker's work, free of Celery.
+"""`write_shard`: one task -> one shard and its receipt. The whole of a worker's work, free of Celery.
 
-Each pair of the task ends in exactly one counter of the receipt: written, or quarantined with a finding.
+The receipt counts each pair of the task once: written, or quarantined with a finding.
 """
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from shared.faults import reached
-from shared.guard import Guard
-from shared.job import Job, PathPair, ShardTask, canonical_json
-from shared.manifest import JobPaths, ShardReceipt
+from shared.jobs.frozen import canonical_json
+from shared.jobs.job import Job, PathPair, ShardTask
+from shared.jobs.paths import JobPaths
+from shared.jobs.receipts import ShardReceipt
+from shared.jobs.schema import SHARD_FORMAT
+from shared.leasing.guard import Guard
 from shared.storage import Storage
-from worker.prepare import PreparedExample, Quarantine, count_kinds, prepare_example, recipe_of
-from worker.tfrecord import tfrecord
+from worker.record.example import StoredObject
+from worker.record.prepare import Outcome, PreparedExample, prepare_example, recipe_of
+from worker.record.tfrecord import tfrecord
 
-Outcome = PreparedExample | Quarantine
 Prepare = Callable[[PathPair], Outcome]
 
-# Ids of annotations in the sidecar: unique in the job, because source ids are.
+# Ids of annotations are unique in the job, because source ids are.
 _ANNOTATIONS_PER_IMAGE = 100_000
 
 
@@ -43,36 +46,29 @@ def write_shard(
     attempt: int,
     prepare: Prepare | None = None,
 ) -> ShardReceipt:
-    """Write one shard, its annotations and, last, its receipt. The same input gives the same bytes.
+    """Write one shard, its annotations and, last, its receipt, which is returned. The same input gives the same bytes.
 
     Args:
         task: The pairs.
-        job: The job that the task is of; the caller has held the task against it.
+        job: The task's job; the caller has checked the task against its plan.
         storage: Where the job lies.
         data_root: Folder that holds the data set; nothing outside it is read.
         guard: Asked after each picture and before the files get their names.
         attempt: Number of this attempt, from 1; it is in the receipt.
-        prepare: Makes the outcome of a pair; another process may do it. In this process by default.
-
-    Returns:
-        The receipt, as written.
+        prepare: Makes the outcome of a pair, in another process if it likes; by default it is made in this one.
 
     Raises:
         StorageError: The store or the data set's folder is absent, full or refuses.
         StopRequested, Cancelled, LeaseLost: From the guard; nothing is left behind then.
     """
-    recipe = recipe_of(job, data_root)
-    prepare = prepare or partial(prepare_example, recipe=recipe)
+    prepare = prepare or partial(prepare_example, recipe=recipe_of(job, data_root))
     outcomes: list[Outcome] = []
     for done, pair in enumerate(task.pairs, start=1):
         outcomes.append(prepare(pair))
         guard.advance(images=done)
     files = None if job.spec.dry else _make_files(outcomes)
     receipt = _make_receipt(task, outcomes, files, attempt)
-    if files is None:
-        guard.before_publish()
-    else:
-        _publish(task, files, storage, guard)
+    _publish(task, files, storage, guard)
     storage.write(JobPaths(task.job).receipt(task.shard), receipt.to_json().encode())
     reached("shard:after_receipt")
     return receipt
@@ -81,65 +77,44 @@ def write_shard(
 def _make_files(outcomes: list[Outcome]) -> _Files:
     prepared = [outcome for outcome in outcomes if isinstance(outcome, PreparedExample)]
     images = [
-        {
-            "id": example.pair.source_id,
-            "file_name": example.pair.image,
-            "width": example.size,
-            "height": example.size,
-        }
-        for example in prepared
+        {"id": one.pair.source_id, "file_name": one.pair.image, "width": one.size, "height": one.size}
+        for one in prepared
     ]
-    annotations = [annotation for example in prepared for annotation in _coco_annotations(example)]
+    objects = ((one.pair.source_id, number, stored) for one in prepared for number, stored in enumerate(one.objects))
+    annotations = [_coco_annotation(*numbered) for numbered in objects]
     return _Files(
         tfrecord=tfrecord(example.record for example in prepared),
         annotations=canonical_json({"images": images, "annotations": annotations}).encode(),
     )
 
 
-def _coco_annotations(example: PreparedExample) -> list[dict[str, object]]:
+def _coco_annotation(source_id: int, number: int, stored: StoredObject) -> dict[str, object]:
     """COCO form: `bbox` is [x, y, width, height] in pixels of the stored picture."""
-    annotations = []
-    for number, stored in enumerate(example.objects):
-        xmin, ymin, xmax, ymax = stored.box
-        annotations.append(
-            {
-                "id": example.pair.source_id * _ANNOTATIONS_PER_IMAGE + number,
-                "image_id": example.pair.source_id,
-                "category_id": stored.class_id,
-                "bbox": [round(value, 4) for value in (xmin, ymin, xmax - xmin, ymax - ymin)],
-                "area": round(stored.area, 4),
-                "iscrowd": int(stored.is_crowd),
-                "ignore": int(stored.difficult),
-            }
-        )
-    return annotations
-
-
-def _publish(task: ShardTask, files: _Files, storage: Storage, guard: Guard) -> None:
-    """Give both files their names, while the work is still ours."""
-    paths = JobPaths(task.job)
-    targets = {
-        paths.tfrecord(task.shard): files.tfrecord,
-        paths.shard_annotations(task.shard): files.annotations,
+    xmin, ymin, xmax, ymax = stored.box
+    return {
+        "id": source_id * _ANNOTATIONS_PER_IMAGE + number,
+        "image_id": source_id,
+        "category_id": stored.class_id,
+        "bbox": [round(value, 4) for value in (xmin, ymin, xmax - xmin, ymax - ymin)],
+        "area": round(stored.area, 4),
+        "iscrowd": int(stored.is_crowd),
+        "ignore": int(stored.difficult),
     }
-    if storage.is_local:
-        staged: dict[str, Path] = {}
-        try:
-            for key, content in targets.items():
-                staged[key] = storage.stage(key, content)
-            guard.before_publish()
-            reached("shard:before_rename")
-            for key, temporary in staged.items():
-                storage.publish(temporary, key)
-        finally:
-            for temporary in staged.values():
-                temporary.unlink(missing_ok=True)
-    else:
+
+
+def _publish(task: ShardTask, files: _Files | None, storage: Storage, guard: Guard) -> None:
+    """Give both files their names, while the work is still ours; a dry job has none."""
+    if files is None:
+        guard.before_publish()
+        return
+    paths = JobPaths(task.job)
+    targets = {paths.tfrecord(task.shard): files.tfrecord, paths.shard_annotations(task.shard): files.annotations}
+    with storage.staged(targets) as publish:
         guard.before_publish()
         reached("shard:before_rename")
-        for key, content in targets.items():
-            storage.write(key, content)
+        publish()
     reached("shard:after_rename")
+    guard.require_wanted()  # this process may have been frozen in between, and the job removed
 
 
 def _make_receipt(task: ShardTask, outcomes: list[Outcome], files: _Files | None, attempt: int) -> ShardReceipt:
@@ -149,14 +124,15 @@ def _make_receipt(task: ShardTask, outcomes: list[Outcome], files: _Files | None
         for outcome in outcomes
         for finding in (outcome.findings if isinstance(outcome, PreparedExample) else (outcome.finding,))
     ]
-    classes = Counter(stored.name for example in prepared for stored in example.objects)
     return ShardReceipt(
         job=task.job,
+        incarnation=task.incarnation,
         shard=task.shard,
         split=task.split,
         index=task.index,
         count=task.count,
         task_digest=task.digest(),
+        shard_format=SHARD_FORMAT,
         attempt=attempt,
         size_bytes=None if files is None else len(files.tfrecord),
         sha256=None if files is None else hashlib.sha256(files.tfrecord).hexdigest(),
@@ -166,7 +142,12 @@ def _make_receipt(task: ShardTask, outcomes: list[Outcome], files: _Files | None
         background=sum(not example.objects for example in prepared),
         objects_read=sum(example.objects_read for example in prepared),
         objects_written=sum(len(example.objects) for example in prepared),
-        class_counts=dict(sorted(classes.items())),
-        counters=count_kinds(findings),
+        class_counts=_counts(stored.name for example in prepared for stored in example.objects),
+        counters=_counts(finding.kind for finding in findings),
         findings=tuple(findings),
+        hashes=tuple(outcome.hash if isinstance(outcome, PreparedExample) else "" for outcome in outcomes),
     )
+
+
+def _counts(names: Iterable[str]) -> dict[str, int]:
+    return dict(sorted(Counter(names).items()))

@@ -1,90 +1,87 @@
-"""One message → one shard, claimed, written and noted; free of Celery.
+"""One message -> one shard, claimed, written and noted; free of Celery.
 
-The door between the queue and `write_shard`: it refuses messages that are not of a plan, owns the lease, and turns
-what is raised into a release with its reason. It never retries; only the reconciler queues again.
+The door between the queue and `write_shard`: it refuses messages that are not of a plan, and owns the lease.
 """
 
 import logging
-from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from shared import faults, logs
-from shared.errors import Cancelled, FormatError, LeaseLost, MessageError, StopRequested, StorageError
-from shared.job import Job, ShardTask
-from shared.lease import Lease, LeaseTerms
-from shared.ledger import Ledger, Unit, job_scope
-from shared.manifest import JobPaths, ShardReceipt, read_receipt
+from shared.errors import FormatError, MessageError, ShardError
+from shared.jobs.identity import find_job, read_note, read_receipt, require_job
+from shared.jobs.job import Job, ShardTask
+from shared.jobs.paths import JobPaths
+from shared.jobs.receipts import ShardReceipt, check_shard
+from shared.jobs.versioned import read_message
+from shared.leasing.lease import Holder, Lease
+from shared.leasing.runner import Done, Runner
+from shared.leasing.scopes import Unit, job_scope
 from shared.storage import Storage
-from shared.stored import read_message, read_stored
-from worker.isolate import Limits, isolated
+from worker.isolate import Isolated, Limits
 from worker.shard import write_shard
 
 logger = logging.getLogger(__name__)
 
+_RUNNER: Final = Runner(kind="shard", logger=logger)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """Where a worker works: its store, its pictures, its ledger, its name and terms."""
+class ShardWorker:
+    """What a worker's process needs to write shards: the store, the pictures, and its name and terms as a holder.
+
+    `limits` and `fault` (for tests) are for the child that prepares the pictures of a repeated attempt.
+    """
 
     storage: Storage
     data_root: Path
-    ledger: Ledger
-    worker: str
-    terms: LeaseTerms
+    holder: Holder
     limits: Limits
     fault: str
-    should_stop: Callable[[], bool]
 
 
-def do_task(message: Any, bench: Bench) -> ShardReceipt | None:
-    """Do what `message` hints at, if it is ours to do.
+def do_task(message: Any, worker: ShardWorker) -> None:
+    """Write the shard that `message` asks for, unless it is refused, done, held or cancelled.
 
-    Args:
-        message: The JSON value from the queue; anybody may have put it there.
-        bench: Where this worker works.
-
-    Returns:
-        The receipt, or None where the message was refused, or the shard is done, held, cancelled or given back.
+    The message is a JSON value from the queue; anybody may have put it there.
 
     Raises:
-        Exception: Whatever `write_shard` raises that no `PipelineError` or `OSError` explains, after the lease went
-            back with it; Celery logs it.
+        Exception: Whatever `write_shard` raises that no passing fault explains, after the lease went back with it;
+            Celery logs it.
     """
     try:
-        task, job = admit(message, bench.storage)
-        receipt = read_receipt(bench.storage, task.job, task.shard)
+        task, job = admit(message, worker.storage)
+        receipt = _held_receipt(worker.storage, job, task.shard)
     except (MessageError, FormatError) as error:
         logger.error("message_refused", extra={"reason": str(error)})
-        return None
+        return
     logs.bind(job=task.job, shard=task.shard)
-    unit = Unit(scope=job_scope(task.job), name=task.shard, ordinal=job.ordinal(task.shard))
-    lease = Lease(bench.ledger, unit, bench.terms, worker=bench.worker, should_stop=bench.should_stop)
-    if _is_settled(task, receipt, lease, bench.storage):
-        return None
-    outcome, attempt = lease.claim()
-    if outcome != "claimed":
-        logger.info("shard_not_claimed", extra={"outcome": outcome})
-        return None
-    logs.bind(attempt=attempt)
-    with lease.renewed():
-        return _write(task, job, lease, attempt, bench)
+    unit = Unit(scope=job_scope(job), name=task.shard, ordinal=job.ordinal(task.shard))
+    lease = Lease(worker.holder, unit, require_wanted=partial(require_job, worker.storage, job.job, job.incarnation))
+    settled = _settled(job, receipt, lease, worker.storage)
+    done = _RUNNER.run(lease, settled, lambda attempt: _attempt(task, job, lease, attempt, worker))
+    if done is not None:
+        faults.reached("shard:after_ledger")
+        logger.info("shard_written", extra={"examples": done.written, "quarantined": done.quarantined})
 
 
 def admit(message: Any, storage: Storage) -> tuple[ShardTask, Job]:
-    """Hold a message against its job's plan.
+    """Compare a message with its job's plan.
 
     Raises:
-        MessageError: It is malformed, its job is unknown, or it is not the line of the plan that it says to be.
+        MessageError: It is malformed, its job is unknown or was removed, or it is not the line of the plan that it
+            says to be.
         FormatError: The job was written by another version, or its file is damaged.
     """
     task = read_message(ShardTask, message)
-    text = storage.read_or_none(JobPaths(task.job).job)
-    if text is None:
+    job = find_job(storage, task.job)
+    if job is None:
         raise MessageError(f"no job {task.job!r} in {storage.root}")
-    job = read_stored(Job, text, storage.url(JobPaths(task.job).job))
+    if task.incarnation != job.incarnation:
+        raise MessageError(f"{task.shard} is of a removed job {task.job!r}, not of the one that has its name now")
     try:
         expected = job.task_digest(task.shard)
     except KeyError as error:
@@ -94,49 +91,34 @@ def admit(message: Any, storage: Storage) -> tuple[ShardTask, Job]:
     return task, job
 
 
-def _is_settled(task: ShardTask, receipt: ShardReceipt | None, lease: Lease, storage: Storage) -> bool:
-    """Whether storage says that there is nothing to do, whatever Redis says."""
-    if storage.exists(JobPaths(task.job).cancelled):
-        logger.info("shard_not_claimed", extra={"outcome": "cancelled"})
-        return True
-    if receipt is None:
-        return False
-    lease.complete(written=receipt.written, quarantined=receipt.quarantined)
-    logger.info("shard_not_claimed", extra={"outcome": "done"})
-    return True
-
-
-def _write(task: ShardTask, job: Job, lease: Lease, attempt: int, bench: Bench) -> ShardReceipt | None:
+def _held_receipt(storage: Storage, job: Job, shard: str) -> ShardReceipt | None:
+    """The receipt of `shard`, if its file is there with the size that it says; None has the shard written again."""
+    receipt = read_receipt(storage, job, shard)
     try:
-        receipt = _attempt(task, job, lease, attempt, bench)
-    except StopRequested:
-        logger.info("shard_given_back")
-        lease.release(counted=False)
+        if receipt is not None:
+            check_shard(storage, receipt, with_digest=False)
+    except ShardError as error:
+        logger.warning("shard_does_not_hold", extra={"shard": shard, "reason": str(error)})
         return None
-    except (Cancelled, LeaseLost) as error:
-        logger.warning("shard_left", extra={"reason": str(error)})
-        lease.release(counted=False)
-        return None
-    except (StorageError, OSError, MemoryError) as error:
-        # Celery would end the whole worker on a MemoryError.
-        logger.error("shard_failed", extra={"reason": repr(error)})
-        lease.release(counted=True, error=str(error) or type(error).__name__)
-        return None
-    except BaseException as error:
-        lease.release(counted=True, error=f"{type(error).__name__}: {error}")
-        raise
-    lease.complete(written=receipt.written, quarantined=receipt.quarantined)
-    faults.reached("shard:after_ledger")
-    logger.info("shard_written", extra={"examples": receipt.written, "quarantined": receipt.quarantined})
     return receipt
 
 
-def _attempt(task: ShardTask, job: Job, lease: Lease, attempt: int, bench: Bench) -> ShardReceipt:
+def _settled(job: Job, receipt: ShardReceipt | None, lease: Lease, storage: Storage) -> str | None:
+    """Why storage says that there is nothing to do; the ledger is told of a receipt that it may have missed."""
+    if read_note(storage, JobPaths(job.job).cancelled, job.incarnation) is not None:
+        return "cancelled"
+    if receipt is None:
+        return None
+    lease.complete(written=receipt.written, quarantined=receipt.quarantined)
+    return "done"
+
+
+def _attempt(task: ShardTask, job: Job, lease: Lease, attempt: int, worker: ShardWorker) -> Done:
     """Write the shard; from the second attempt on in isolation, because something in it may have killed the first."""
-    write = partial(
-        write_shard, task, job, storage=bench.storage, data_root=bench.data_root, guard=lease, attempt=attempt
-    )
-    if attempt == 1:
-        return write()
-    with isolated(job, bench.data_root, bench.limits, bench.fault) as prepare:
-        return write(prepare=prepare)
+    storage, data_root = worker.storage, worker.data_root
+    apart = Isolated(job, data_root, worker.limits, worker.fault) if attempt > 1 else nullcontext()
+    with apart as prepare:
+        receipt = write_shard(
+            task, job, storage=storage, data_root=data_root, guard=lease, attempt=attempt, prepare=prepare
+        )
+    return Done(written=receipt.written, quarantined=receipt.quarantined)

@@ -60,11 +60,11 @@ ROWS: Final[dict[str, Row]] = {
     "turns-no-mosaic": Row(recipe={"mosaic": 0, "flip_vertical": 0.5, "quarter_turn": 0.5}),
     "rotate-10": Row(recipe={"rotate_deg": 10}),
     "centre-assignment": Row(assign="assign_centres"),
-    "top-cells-5": Row(constants={"targets.TOP_CELLS": 5}),
-    "start-0.01": Row(constants={"model.START_CELLS": -1}),
-    "box-weight-1": Row(constants={"loss.BOX_WEIGHT": 1.0, "learner.BOX_WEIGHT": 1.0}),
-    "box-weight-2.5": Row(constants={"loss.BOX_WEIGHT": 2.5, "learner.BOX_WEIGHT": 2.5}),
-    "decay-0.005": Row(constants={"learner.WEIGHT_DECAY": 0.005}),
+    "top-cells-5": Row(constants={"network.target_assignment.TOP_CELLS": 5}),
+    "start-0.01": Row(constants={"network.detector.START_CELLS": -1}),
+    "box-weight-1": Row(constants={"network.loss.BOX_WEIGHT": 1.0, "training.train_step.BOX_WEIGHT": 1.0}),
+    "box-weight-2.5": Row(constants={"network.loss.BOX_WEIGHT": 2.5, "training.train_step.BOX_WEIGHT": 2.5}),
+    "decay-0.005": Row(constants={"training.train_step.WEIGHT_DECAY": 0.005}),
     "rate-4e-3": Row(rate=4e-3),
     "constant-rate": Row(plateau=1.0),
     "cosine-from-the-start": Row(plateau=0.0),
@@ -78,7 +78,7 @@ ROWS: Final[dict[str, Row]] = {
 }
 
 
-def assign_centres(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any, anchors: Any) -> Any:
+def assign_centres(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any, priors: Any) -> Any:
     """Hard targets without regard to predictions: the cells nearest to a box's centre, on the level of its size.
 
     Takes and gives what `targets.assign` does. A box belongs to the level whose prior's side is nearest to its own
@@ -87,19 +87,19 @@ def assign_centres(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any
     """
     import tensorflow as tf
 
-    from trainer.targets import Targets, by_cell, keeps_cell
+    from trainer.network.target_assignment import Targets, by_cell, keeps_cell
 
     del boxes
     is_true = true_labels >= 0
     centers = (true_boxes[..., :2] + true_boxes[..., 2:]) / 2
     sides = tf.sqrt(tf.maximum(tf.reduce_prod(true_boxes[..., 2:] - true_boxes[..., :2], -1), 1e-9))
     # Priors are 4 strides; a box of 4 to 8 strides belongs to its level.
-    octave = tf.abs(tf.math.log(sides[..., None] / (1.4 * anchors[:, 2])))
+    octave = tf.abs(tf.math.log(sides[..., None] / (1.4 * priors[:, 2])))
     own_level = octave <= tf.reduce_min(octave, -1, keepdims=True) + 1e-6
-    distance = tf.reduce_sum(tf.square(centers[..., None, :] - anchors[:, :2]), -1)
+    distance = tf.reduce_sum(tf.square(centers[..., None, :] - priors[:, :2]), -1)
     nearness, cells = tf.math.top_k(tf.where(own_level & is_true[..., None], -distance, -1e9), 9)
     wanted = tf.where(nearness > -1e9, 1 / sides[..., None], -1.0)
-    weights = tf.cast(keeps_cell(wanted, cells, len(anchors)), tf.float32)
+    weights = tf.cast(keeps_cell(wanted, cells, len(priors)), tf.float32)
     scores = by_cell(weights, cells, tf.maximum(true_labels, 0), tf.shape(scores))
     return Targets(scores=scores, cells=cells, weights=weights)
 
@@ -117,38 +117,42 @@ def train_row(row: Row, *, steps: int, seed: int, store: str, start: Path | None
     import numpy as np
     import tensorflow as tf
 
-    from shared.job import Augmentation
-    from shared.manifest import JobPaths, Manifest
+    from shared.jobs.manifest import Manifest
+    from shared.jobs.paths import JobPaths
+    from shared.jobs.specs import Augmentation
     from shared.storage import Storage
-    from trainer import batches, dataset, evaluate, learner, model, schedule
+    from trainer.data import batches, examples, shard_pictures
+    from trainer.evaluation import coco_map, measure
+    from trainer.network import detector, postprocess
+    from trainer.training import schedule, train_step
 
     for name, value in row.constants.items():
         module, constant = name.rsplit(".", 1)
         setattr(import_module(f"trainer.{module}"), constant, value)
     if row.assign is not None:
-        losses: Any = import_module("trainer.loss")
+        losses: Any = import_module("trainer.network.loss")
         losses.assign = globals()[row.assign]
-    if row.constants.get("model.START_CELLS") == -1:
-        model._start_logit = lambda *_: float(np.log(0.01 / 0.99))
+    if row.constants.get("network.detector.START_CELLS") == -1:
+        detector._start_logit = lambda *_: float(np.log(0.01 / 0.99))
     keras.utils.set_random_seed(seed)
     storage = Storage(store)
     manifest = Manifest.model_validate_json(storage.read(JobPaths(f"bccd-{row.side}").manifest))
     train, val = (
-        dataset.read_examples(dataset.shard_urls(storage, manifest, [split]), row.side) for split in ("train", "val")
+        examples.read_examples(examples.shard_urls(storage, manifest, [split]), row.side) for split in ("train", "val")
     )
-    truth = evaluate.truth_from_store(storage, manifest, "val")
-    anchors, strategy = model.priors(row.side), tf.distribute.get_strategy()
-    build: Callable[[], Any] = lambda: model.build_model(len(manifest.labels), row.side, row.model)  # type: ignore[arg-type]  # noqa: E731
+    truth = shard_pictures.truth_from_store(storage, manifest, "val")
+    priors, strategy = detector.make_priors(row.side), tf.distribute.get_strategy()
+    build: Callable[[], Any] = lambda: detector.build_model(len(manifest.labels), row.side, row.model)  # type: ignore[arg-type]  # noqa: E731
     closed = round(row.mosaic_until * steps)
     stream, rest = (
         batches.batches_from_memory(train, batch=BATCH, recipe=Augmentation(**recipe), seed=seed, first_step=first)
         for first, recipe in ((0, MOSAIC | row.recipe), (closed, row.recipe | {"mosaic": 0.0}))
     )
-    student = learner.Learner(build, anchors, strategy, stream.element_spec)
+    student = train_step.Learner(build, priors, strategy, stream.element_spec)
     if start is not None:
-        learner.load_average(student.model, np.load(start)["average"])
+        train_step.load_average(student.model, np.load(start)["average"])
     judged = build()
-    detect = evaluate.keras_detector(judged, anchors)
+    detect = postprocess.keras_detector(judged, priors)
     plan = schedule.Schedule(steps=steps, steps_per_epoch=len(train) // BATCH, peak_rate=row.rate, plateau=row.plateau)
     times_s: list[float] = []
     for number, batch in zip(range(steps), chain(stream.take(closed), rest), strict=False):
@@ -164,17 +168,15 @@ def train_row(row: Row, *, steps: int, seed: int, store: str, start: Path | None
         }
         for weights in ("average", "last") if number + 1 == steps else ("average",):
             state = student.state()
-            learner.load_average(
+            train_step.load_average(
                 judged,
                 state["average"] if weights == "average" else np.concatenate([state["weights"], state["statistics"]]),
             )
-            seen = evaluate.average_precision(
-                truth, evaluate.detect_all(detect, val, batch=BATCH), list(val.source_ids)
-            )
+            seen = coco_map.average_precision(truth, measure.detect_all(detect, val.shard_pictures(), batch=BATCH))
             figures[weights] = {
                 "map50": round(seen.map50, 4),
                 "map": round(seen.map, 4),
-                "ap50": {k: round(v or 0, 3) for k, v in seen.per_class_ap50.items()},
+                "ap50": {name: round(own["ap50"] or 0, 3) for name, own in seen.per_class.items()},
             }
         yield figures
 

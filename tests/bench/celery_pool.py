@@ -19,15 +19,18 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from producer.feed import send_shard
+from producer.reconcile.dispatch import send_shard
 from shared.broker import Broker as Sender
-from shared.guard import Unguarded
-from shared.job import Job, JobSpec, PathPair, ShardTask, SplitPlan
-from shared.manifest import JobPaths, shards_done
+from shared.jobs.identity import done_shards
+from shared.jobs.job import Job, ShardTask, SplitPlan
+from shared.jobs.paths import JobPaths
+from shared.jobs.specs import JobSpec
+from shared.leasing.guard import Unguarded
 from shared.storage import Storage
 from tests.cluster import Broker, Cluster, wait_until
+from tests.path_pairs import path_pair
 from worker.shard import write_shard
-from worker.synthetic import synthesize
+from worker.synthetic.shapes import synthesize
 
 IMAGES_A_SHARD = 256
 PROCESSES = 2
@@ -36,14 +39,13 @@ PROCESSES = 2
 def make_tasks(folder: Path, name: str, shards: int) -> tuple[Job, list[ShardTask]]:
     """A job of `shards` shards over the pictures of `folder`, each used many times: the work is the same."""
     stems = sorted(path.stem for path in (folder / "JPEGImages").iterdir())
+    photos = [path_pair(folder, f"JPEGImages/{stem}.jpg", f"Annotations/{stem}.xml", source_id=1) for stem in stems]
     numbers = iter(range(1, shards * IMAGES_A_SHARD + 1))
     tasks = []
     for index in range(shards):
         pairs = []
         for number in (next(numbers) for _ in range(IMAGES_A_SHARD)):
-            stem = stems[number % len(stems)]
-            picture, xml = f"JPEGImages/{stem}.jpg", f"Annotations/{stem}.xml"
-            pairs.append(PathPair(image=picture, annotation=xml, source_id=number, fingerprint=f"{number:016x}"))
+            pairs.append(photos[number % len(photos)].model_copy(update={"source_id": number}))
         tasks.append(ShardTask(job=name, split="train", index=index, count=shards, pairs=tuple(pairs)))
     plan = SplitPlan(pairs=shards * IMAGES_A_SHARD, digests=tuple(task.digest() for task in tasks))
     job = Job(
@@ -73,7 +75,7 @@ def celery_round(cluster: Cluster, worker: psutil.Process, job: Job, tasks: list
     before, start = cpu_s(processes), time.perf_counter()
     for task in tasks:
         send_shard(sender, ledger, task)
-    wait_until(lambda: len(list(shards_done(storage, job.job))) == len(tasks), 600, "all shards are written")
+    wait_until(lambda: len(done_shards(storage, job)) == len(tasks), 600, "all shards are written")
     return time.perf_counter() - start, cpu_s(processes) - before
 
 

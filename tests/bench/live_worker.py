@@ -13,18 +13,19 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from producer.feed import send_shard
-from producer.plan import PlanLines
-from producer.reconcile import Reconciler
+from producer.jobs.plan import PlanLines
+from producer.reconcile.context import Context
+from producer.reconcile.dispatch import send_shard
+from producer.reconcile.reconciler import Reconciler
 from producer.settings import ProducerSettings
-from shared.broker import SHARD_QUEUE
 from shared.broker import Broker as Sender
-from shared.job import Job, SplitPlan
-from shared.ledger import job_scope
-from shared.manifest import JobPaths, shards_done
+from shared.jobs.identity import done_shards
+from shared.jobs.job import Job, SplitPlan
+from shared.jobs.paths import JobPaths
+from shared.leasing.scopes import SHARD_QUEUE, job_scope
 from tests.bench.celery_pool import IMAGES_A_SHARD, make_tasks
 from tests.cluster import Broker, Cluster, wait_until
-from worker.synthetic import synthesize
+from worker.synthetic.shapes import synthesize
 
 SLOTS = 2
 SHARDS_A_CHILD = 3
@@ -55,10 +56,10 @@ def children_mb(cluster: Cluster) -> list[tuple[float, float]]:
     wait_until(cluster.broker.ledger().workers, 60, "the worker is there")
     for task in tasks:
         send_shard(sender, cluster.broker.ledger(), task)
-    wait_until(lambda: len(list(shards_done(storage, job.job))) == len(tasks), 300, "all shards are written")
+    wait_until(lambda: len(done_shards(storage, job)) == len(tasks), 300, "all shards are written")
     memory = [child.memory_full_info() for child in worker.children()]
     cluster.stop()
-    cluster.broker.ledger().forget_scope(job_scope(job.job))
+    cluster.broker.ledger().forget_scope(job_scope(job))
     storage.remove_tree(JobPaths(job.job).root)
     return [(one.rss / 2**20, one.uss / 2**20) for one in memory]
 
@@ -67,7 +68,7 @@ def write_plan(cluster: Cluster, shards: int) -> Job:
     """A job of `shards` shards in the store, as a submit leaves it."""
     job, tasks = make_tasks(cluster.data_root / "shapes", f"plan-{shards}", shards)
     lines, storage = PlanLines(tasks), cluster.storage()
-    storage.write_lines(JobPaths(job.job).plan, lines)
+    storage.write_lines(JobPaths(job.job).plan(job.incarnation), lines)
     plan = SplitPlan(pairs=shards * IMAGES_A_SHARD, digests=tuple(lines.digests))
     job = job.model_copy(update={"splits": {"train": plan}})
     storage.write(JobPaths(job.job).job, job.to_json().encode())
@@ -85,12 +86,11 @@ def redis_kb(cluster: Cluster, shards: int) -> tuple[float, int]:
     settings = ProducerSettings(store=str(cluster.store), broker_url=cluster.broker.url)
     before = ledger.client.info("memory")["used_memory"]
     job = write_plan(cluster, shards)
-    reconciler = Reconciler(
-        storage=cluster.storage(), ledger=ledger, broker=Sender(cluster.broker.url), settings=settings, only=job.job
-    )
+    context = Context(storage=cluster.storage(), ledger=ledger, broker=Sender(cluster.broker.url), settings=settings)
+    reconciler = Reconciler(context, only=job.job)
     reconciler.tick()
     queued = ledger.queue_length(SHARD_QUEUE)
-    ledger.mark_done(job_scope(job.job), range(shards))
+    ledger.mark_done(job_scope(job), range(shards))
     grown = ledger.client.info("memory")["used_memory"] - before
     cluster.storage().remove_tree(JobPaths(job.job).root)
     return grown / 1e3, queued

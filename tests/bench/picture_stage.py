@@ -22,10 +22,11 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from shared.job import JobSpec
-from worker.header import read_header
-from worker.image import PADDING_GRAY, decode, place, resize, store_image
-from worker.notes import decoder_notes
+from shared.jobs.specs import JobSpec
+from shared.placement import PADDING_GRAY, place
+from worker.picture.decoder_warnings import decoder_warnings
+from worker.picture.encode import decode, resize, store_image
+from worker.picture.header import read_header
 
 Row = tuple[str, str, str, bool]
 MAX_PIXELS: Final = 200_000_000
@@ -74,8 +75,8 @@ class Case:
 
 
 CASES: Final = (
-    Case(name="640x480 -> 320", size=320, times_pil=5.0, share_of_floor=0.8, missed="D-picture-stage", **SMALL),
-    Case(name="1080p -> 320", size=320, times_pil=5.0, share_of_floor=0.8, missed="D-picture-stage", **HD),
+    Case(name="640x480 -> 320", size=320, times_pil=5.0, share_of_floor=0.8, missed="docs/decisions/0010", **SMALL),
+    Case(name="1080p -> 320", size=320, times_pil=5.0, share_of_floor=0.8, missed="docs/decisions/0010", **HD),
     Case(name="12 MP -> 640", size=640, times_pil=4.0, share_of_floor=0.8, **CAMERA),
     Case(name="1080p -> 640", size=640, **HD),
     Case(name="640x480 -> 320 stretch", size=320, resize="stretch", **SMALL),
@@ -91,7 +92,7 @@ def bccd_cases() -> Sequence[Case]:
         size=320,
         times_pil=5.0,
         share_of_floor=0.8,
-        missed="D-picture-stage",
+        missed="docs/decisions/0010",
         files=files,
         **SMALL,
     )
@@ -132,13 +133,13 @@ def photo(width: int, height: int, seed: int) -> bytes:
 
 
 def ours(content: bytes, spec: JobSpec) -> bytes:
-    return store_image(content, read_header(content, max_pixels=MAX_PIXELS), spec)
+    return store_image(content, read_header(content, max_pixels=MAX_PIXELS), spec).jpeg
 
 
 def pil_loop(content: bytes, spec: JobSpec) -> bytes:
     """What most scripts do: open, convert, resize, pad, save."""
     image = Image.open(io.BytesIO(content)).convert("RGB")
-    placement = place(image.width, image.height, spec)
+    placement = place(image.width, image.height, spec.image_size, spec.resize)
     resized = image.resize((placement.width, placement.height))
     square = Image.new("RGB", (spec.image_size, spec.image_size), (PADDING_GRAY,) * 3)
     square.paste(resized, (placement.left, placement.top))
@@ -161,7 +162,7 @@ def best_of(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float
 def floor_calls(content: bytes, spec: JobSpec) -> dict[str, Callable[[], Any]]:
     """Scaled decode alone and encode alone, of the same picture and the same output."""
     header = read_header(content, max_pixels=MAX_PIXELS)
-    placement = place(header.width, header.height, spec)
+    placement = place(header.width, header.height, spec.image_size, spec.resize)
     flags = {8: cv2.IMREAD_REDUCED_COLOR_8, 4: cv2.IMREAD_REDUCED_COLOR_4, 2: cv2.IMREAD_REDUCED_COLOR_2}
     fitting = [k for k in flags if header.width >= k * placement.width and header.height >= k * placement.height]
     flag = flags[max(fitting)] if fitting else cv2.IMREAD_COLOR
@@ -175,14 +176,14 @@ def floor_calls(content: bytes, spec: JobSpec) -> dict[str, Callable[[], Any]]:
 
 
 def listen() -> None:
-    with decoder_notes():
+    with decoder_warnings():
         pass
 
 
 def quality_db(content: bytes, spec: JobSpec) -> float:
     """PSNR of our pixels before they are encoded, against full decode and INTER_AREA."""
     header = read_header(content, max_pixels=MAX_PIXELS)
-    placement = place(header.width, header.height, spec)
+    placement = place(header.width, header.height, spec.image_size, spec.resize)
     target = (placement.width, placement.height)
     full = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
     assert full is not None
@@ -233,12 +234,12 @@ def measure_start() -> list[Row]:
     """CPU and memory of a fresh process that imported the stage and stored one picture."""
     code = (
         "import sys, time; start = time.process_time()\n"
-        "import worker.shard, worker.image, worker.header, shared.job\n"
+        "import worker.shard, worker.picture.encode, worker.picture.header, shared.jobs.specs\n"
         "took = time.process_time() - start\n"
         "import psutil, cv2, numpy as np\n"
         "content = cv2.imencode('.jpg', np.zeros((1080, 1920, 3), np.uint8))[1].tobytes()\n"
-        "header = worker.header.read_header(content, max_pixels=10**8)\n"
-        "worker.image.store_image(content, header, shared.job.JobSpec())\n"
+        "header = worker.picture.header.read_header(content, max_pixels=10**8)\n"
+        "worker.picture.encode.store_image(content, header, shared.jobs.specs.JobSpec())\n"
         "assert 'tensorflow' not in sys.modules\n"
         "print(took, psutil.Process().memory_info().rss / 2**20)\n"
     )

@@ -19,17 +19,17 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from producer.boxsizes import BoxSizes
-from producer.findings import Findings
-from producer.lint import LintedFolder
-from producer.pairs import Pairing, pair_files
-from producer.plan import PlanLines, plan_linted
-from producer.reading import read_pairs
-from producer.scan import Walk
-from producer.split import assign_splits
+from producer.dataset.box_sizes import BoxSizes
+from producer.dataset.findings import Findings
+from producer.dataset.lint import LintedFolder
+from producer.dataset.pairing import Pairing, pair_files
+from producer.dataset.read_pairs import read_pairs
+from producer.dataset.scan import Walk
+from producer.dataset.split import assign_splits
+from producer.jobs.plan import PlanLines, plan_job
 from shared.annotation import parse_xml
-from shared.job import JobSpec
-from shared.labels import label_map
+from shared.jobs.labels import label_map
+from shared.jobs.specs import JobSpec
 
 FILES = 100_000
 PAIRS = 1_000_000
@@ -113,15 +113,15 @@ def plan_a_million() -> dict[str, float]:
         findings=Findings(),
         split_rule="seeded",
     )
-    planned = plan_linted(linted, job="bench")
+    tasks = plan_job(linted, job="bench")
     cut_s = time.process_time() - start
-    message_bytes = sum(len(line) for line in PlanLines(planned.tasks))
+    message_bytes = sum(len(line) for line in PlanLines(tasks))
     return {
         "cpu_s": time.process_time() - start,
         "of_it_before_messages_s": cut_s,
         "mb": peak_mb(),
         "message_mb": message_bytes / 1e6,
-        "shards": len(planned.tasks),
+        "shards": len(tasks),
     }
 
 

@@ -19,13 +19,14 @@ import tensorflow as tf
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from shared.job import Augmentation
+from shared.jobs.specs import Augmentation
 from tests.unit.trainer.pictures import drawn_examples
-from trainer.augment import augment_batch
-from trainer.batches import batches_from_memory
-from trainer.learner import Learner, normalize
-from trainer.loss import loss_sums
-from trainer.model import build_model, priors
+from trainer.data.augment import augment_batch
+from trainer.data.batches import batches_from_memory
+from trainer.network.detector import build_model, make_priors
+from trainer.network.loss import loss_sums
+from trainer.pixels import normalize
+from trainer.training.train_step import Learner
 
 BATCH = 8
 CLASSES = 2
@@ -46,14 +47,16 @@ def bare_step(network: keras.Model, side: int) -> Callable[[], Any]:
     return lambda: run().numpy()
 
 
-def loss_and_gradient(network: keras.Model, batch: dict[str, Any], anchors: Any) -> Callable[[], Any]:
+def loss_and_gradient(network: keras.Model, batch: dict[str, Any], priors: Any) -> Callable[[], Any]:
     """The loss of fixed outputs and its gradient by them."""
-    outputs = {key: tf.constant(value) for key, value in network(normalize(batch["pictures"])).items()}
+    outputs = {
+        key: tf.constant(value) for key, value in network(normalize(tf.cast(batch["pictures"], tf.float32))).items()
+    }
 
     def body() -> Any:
         with tf.GradientTape() as tape:
             tape.watch(outputs)
-            sums = loss_sums(outputs, true_boxes=batch["boxes"], true_labels=batch["labels"], anchors=anchors)
+            sums = loss_sums(outputs, true_boxes=batch["boxes"], true_labels=batch["labels"], priors=priors)
             total = sums.score + sums.box
         return tape.gradient(total, outputs)["boxes"]
 
@@ -84,12 +87,12 @@ def main() -> None:
     parser.add_argument("--rounds", default=12, type=int)
     asked = parser.parse_args()
     cv2.setNumThreads(1)
-    examples, anchors = drawn_examples(64, side=asked.side, most=16), priors(asked.side)
+    examples, priors = drawn_examples(64, side=asked.side, most=16), make_priors(asked.side)
     stream = batches_from_memory(examples, batch=BATCH, recipe=Augmentation(), seed=0)
     batches = iter(stream)
     strategy = tf.distribute.get_strategy()
     learner = Learner(
-        lambda: build_model(CLASSES, asked.side, asked.model), anchors, strategy, batch_spec=stream.element_spec
+        lambda: build_model(CLASSES, asked.side, asked.model), priors, strategy, batch_spec=stream.element_spec
     )
     batch = next(batches)
     found = measure(
@@ -99,7 +102,7 @@ def main() -> None:
             "of it: augmentation": lambda: augment_batch(
                 examples, np.arange(BATCH), recipe=Augmentation(), rng=np.random.default_rng(0)
             ),
-            "of it: assignment, loss, their gradient": loss_and_gradient(learner.model, batch, anchors),
+            "of it: assignment, loss, their gradient": loss_and_gradient(learner.model, batch, priors),
         },
         asked.rounds,
     )

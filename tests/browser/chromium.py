@@ -63,6 +63,10 @@ class Page:
         # Pictures in the page are decoded when they are shown.
         self.evaluate("Promise.all([...document.images].map(image => image.decode()))")
 
+    def prefer(self, scheme: str) -> None:
+        """Say that the reader prefers `light` or `dark`."""
+        self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
     def evaluate(self, expression: str) -> Any:
         """The value of a script in the page."""
         result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)

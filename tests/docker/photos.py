@@ -6,7 +6,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from worker.synthetic import synthesize
+from worker.synthetic.shapes import synthesize
 
 ANNOTATION = """<annotation><folder>VOC</folder><filename>{stem}.jpg</filename>
 <size><width>{width}</width><height>{height}</height><depth>3</depth></size>

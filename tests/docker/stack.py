@@ -99,6 +99,11 @@ class Stack:
         lines = [json.loads(line[line.index("{") :]) for line in text.splitlines() if "{" in line]
         return sorted(lines, key=lambda line: str(line["time"]))
 
+    def redis_cli(self, command: str) -> list[str]:
+        """The lines that redis-cli prints; asked in its own container, because the port is not published."""
+        script = f". /run/voc/redis-cli.env; export REDISCLI_AUTH; redis-cli --raw {command}"
+        return self.compose("exec", "-T", "redis", "sh", "-c", script).splitlines()
+
     def receipts(self, job: str) -> list[dict[str, Any]]:
         """The receipts that are in the store."""
         shards = sorted((self.store / "jobs" / job / "shards").glob("*-of-?????.json"))
@@ -108,6 +113,12 @@ class Stack:
         """Remove containers, network and volumes."""
         everything = ("--profile", "*", "down", "--volumes", "--remove-orphans", "--timeout", "5")
         self.compose(*everything, timeout_s=200)
+
+
+def live_workers(stack: Stack) -> set[str]:
+    """The hosts (container ids) of the workers that send heartbeats."""
+    keys = [line for line in stack.redis_cli("keys 'voc:worker:*'") if line.startswith("voc:worker:")]
+    return {key.removeprefix("voc:worker:").split("-")[0] for key in keys}
 
 
 def wait_for(fact: Callable[[], Any], *, within_s: float, what: str) -> Any:

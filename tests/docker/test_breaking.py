@@ -1,4 +1,4 @@
-"""What dies, and what is there afterwards: the outcomes of FAULTS.md, on containers."""
+"""What dies, and what is there afterwards: the outcomes of docs/faults.md, on containers."""
 
 import json
 import shutil
@@ -81,7 +81,7 @@ def test_a_full_disk_fails_with_its_reason_and_retry_mends_it(stack: Stack, smal
     small = Stack(
         name=stack.name,
         folder=stack.folder,
-        environment={**stack.environment, "VOC_STORE_FOLDER": "small", "VOC_ATTEMPTS": "2"},
+        environment={**stack.environment, "VOC_ATTEMPTS": "2"},
         files=("docker-compose.yml", "tests/docker/full_disk.yml"),
     )
     shutil.copytree(small_set, stack.photos / "small")

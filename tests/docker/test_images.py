@@ -16,12 +16,12 @@ LIMIT_MB = {"producer": 300, "worker": 500, "trainer": 1800}
 
 
 def _run(service: str, script: str) -> str:
-    return docker("run", "--rm", "--entrypoint", "sh", f"voc2tflite-{service}:0.1.0", "-c", script).strip()
+    return docker("run", "--rm", "--entrypoint", "sh", f"voc2tflite-{service}:0.2.0", "-c", script).strip()
 
 
 @pytest.mark.parametrize("service", sorted(LIMIT_MB))
 def test_the_image_is_no_larger_than_its_limit(service: str, trainer_built: None) -> None:
-    size_mb = int(docker("image", "inspect", "-f", "{{.Size}}", f"voc2tflite-{service}:0.1.0")) / 1e6
+    size_mb = int(docker("image", "inspect", "-f", "{{.Size}}", f"voc2tflite-{service}:0.2.0")) / 1e6
     print(f"\n{service}: {size_mb:.0f} MB (limit {LIMIT_MB[service]})")
     assert size_mb <= LIMIT_MB[service]
 
@@ -36,6 +36,20 @@ def test_the_image_holds_shared_and_its_own_code_only(service: str, trainer_buil
     assert _run(service, "ls /app").split() == sorted(["shared", service])
 
 
+@pytest.mark.parametrize(
+    ("service", "own", "others"),
+    [
+        ("producer", "submit", "inspect|predict"),
+        ("worker", "inspect", "submit|predict"),
+        ("trainer", "predict", "submit|inspect"),
+    ],
+)
+def test_the_image_has_its_own_commands_only(service: str, own: str, others: str, trainer_built: None) -> None:
+    assert _run(service, "voc2tflite --version") == "voc2tflite 0.2.0"
+    assert _run(service, f"voc2tflite --help | grep -cE '^│ ({own}) '") == "1"
+    assert _run(service, f"voc2tflite --help | grep -cE '^│ ({others}) ' || true") == "0"
+
+
 @pytest.mark.parametrize("service", sorted(LIMIT_MB))
 def test_no_compiler_is_left(service: str, trainer_built: None) -> None:
     assert _run(service, "command -v gcc cc g++ clang make ld || echo none") == "none"
@@ -43,8 +57,8 @@ def test_no_compiler_is_left(service: str, trainer_built: None) -> None:
 
 @pytest.mark.parametrize("service", sorted(LIMIT_MB))
 def test_the_labels_say_version_and_revision(service: str, trainer_built: None) -> None:
-    labels = json.loads(docker("image", "inspect", "-f", "{{json .Config.Labels}}", f"voc2tflite-{service}:0.1.0"))
-    assert labels["org.opencontainers.image.version"] == "0.1.0"
+    labels = json.loads(docker("image", "inspect", "-f", "{{json .Config.Labels}}", f"voc2tflite-{service}:0.2.0"))
+    assert labels["org.opencontainers.image.version"] == "0.2.0"
     assert labels["org.opencontainers.image.revision"] == "test"
 
 
@@ -58,7 +72,7 @@ def test_a_change_of_code_is_an_image_within_20_seconds(service: str, trainer_bu
     for name in ("shared", service, "requirements"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copyfile(ROOT / ".dockerignore", tmp_path / ".dockerignore")
-    with open(tmp_path / "shared/job.py", "a") as code:
+    with open(tmp_path / "shared/jobs/job.py", "a") as code:
         code.write(f"# {time.time()}\n")
     began = time.monotonic()
     docker("build", "-q", "-f", str(tmp_path / service / "Dockerfile"), str(tmp_path))

@@ -95,4 +95,4 @@ def test_the_prometheus_files_pass_promtool(monitoring_built: None, check: tuple
         "-v",
         f"{ROOT}/tests/docker/alerts.yml:/tests/alerts.yml:ro",
     )
-    assert "SUCCESS" in docker("run", "--rm", *mounts, "voc2tflite-prometheus:0.1.0", "promtool", *check)
+    assert "SUCCESS" in docker("run", "--rm", *mounts, "voc2tflite-prometheus:0.2.0", "promtool", *check)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from producer.state import JobStatus
+from producer.jobs.status import JobStatus
 from tests.cluster import Broker, Cluster
 
 LEASE_S = 3.0

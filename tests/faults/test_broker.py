@@ -1,4 +1,4 @@
-"""Rows 6, 7, 16, 18 and 19 of FAULTS: a broker that is killed, wiped, doubled, and a cancel."""
+"""Rows 6, 7, 16, 18 and 19 of docs/faults.md: a broker that is killed, wiped, doubled, and a cancel."""
 
 import json
 import os
@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from producer.feed import send_shard
-from producer.state import JobStatus, load_job
-from shared.broker import SHARD_QUEUE, SHARD_TASK, celery_app
+from producer.jobs.status import JobStatus, load_job
+from producer.reconcile.dispatch import send_shard
+from shared.broker import SHARD_TASK, celery_app
 from shared.broker import Broker as Sender
-from shared.job import ShardTask
+from shared.jobs.job import ShardTask
+from shared.leasing.scopes import SHARD_QUEUE
 from tests.cluster import Cluster, assert_common_outcome, children, wait_for_progress, wait_until
 from tests.hostile import hostile_messages
 from tests.tiny import make_tiny_voc

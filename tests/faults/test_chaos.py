@@ -1,4 +1,4 @@
-"""Row 20 of FAULTS: everything at once, by the dice of a seed; the common outcome for every job.
+"""Row 20 of docs/faults.md: everything at once, by the dice of a seed; the common outcome for every job.
 
 `VOC_CHAOS_S` is how long (90 s; `make chaos` 600 s), `VOC_CHAOS_SEED` the seed (by default of the day's time, printed).
 """
@@ -20,13 +20,14 @@ import pytest
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from producer.feed import send_shard
-from producer.state import JobStatus
-from shared.broker import SHARD_QUEUE, SHARD_TASK, celery_app
+from producer.jobs.status import JobStatus
+from producer.reconcile.dispatch import send_shard
+from shared.broker import SHARD_TASK, celery_app
 from shared.broker import Broker as Sender
 from shared.errors import BrokerError
-from shared.job import ShardTask
-from tests.cluster import Cluster, assert_common_outcome, children, kill_tree, wait_until
+from shared.jobs.job import ShardTask
+from shared.leasing.scopes import SHARD_QUEUE
+from tests.cluster import Cluster, assert_chain, assert_common_outcome, children, kill_tree, wait_until
 from tests.hostile import hostile_messages
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
@@ -44,6 +45,7 @@ class Chaos:
         self.cluster, self.folder, self.dice = cluster, folder, dice
         self.counts: Counter[str] = Counter()
         self.jobs: list[str] = []
+        self.submitted = 0
         self.service = cluster.serve()
         self.workers = [cluster.worker(slots=2) for _ in range(WORKERS)]
 
@@ -63,6 +65,11 @@ class Chaos:
             self.double_messages,
             self.send_hostile_messages,
             self.cancel_and_retry,
+            self.remove_and_submit_otherwise,
+            self.retry_or_resume,
+            self.litter,
+            self.hurt_what_is_done,
+            self.write_hostile_values,
         ]
 
     def do_one(self) -> None:
@@ -152,12 +159,56 @@ class Chaos:
         time.sleep(self.dice.uniform(0, 2))
         self.cluster.producer("retry", job)
 
+    def remove_and_submit_otherwise(self) -> None:
+        """The same name, other pixels, sizes and classes; the removal may be killed in the middle."""
+        job = self.dice.choice(self.jobs)
+        self.cluster.producer("cancel", job)
+        fault = self.dice.choice(["", "rm:after_note", "rm:after_run"])
+        self.cluster.producer("rm", job, "--yes", check=False, VOC_FAULT=fault)
+        classes = self.dice.choice([(), ("--ignore-classes", "circle"), ("--rename", "circle=disc")])
+        side = self.dice.choice(["32", "64", "320"])
+        self.cluster.producer("submit", str(self.folder), "--job", job, *self.options(), *classes, "--image-size", side)
+
+    def retry_or_resume(self) -> None:
+        self.cluster.producer(self.dice.choice(["retry", "resume"]), self.dice.choice(self.jobs))
+
+    def litter(self) -> None:
+        for folder in ("jobs", "runs", f"jobs/{self.dice.choice(self.jobs)}/shards"):
+            path = self.cluster.store / folder
+            if path.is_dir():
+                for name in (".DS_Store", "x (1).json", "notes.txt"):
+                    (path / name).write_bytes(b"")
+
+    def hurt_what_is_done(self) -> None:
+        """A byte flips in a finished job, or a file of it is gone; a person has it verified."""
+        done = [job for job in self.jobs if self.cluster.state(job) == "DONE"]
+        files = [path for job in done for path in (self.cluster.store / f"jobs/{job}/shards").glob("*-of-*")]
+        if not files:
+            return
+        path = self.dice.choice(files)
+        content = bytearray(path.read_bytes())
+        if content and self.dice.random() < 0.5:
+            content[self.dice.randrange(len(content))] ^= 1
+            path.write_bytes(content)
+        else:
+            path.unlink()
+        self.cluster.producer("retry", path.parents[1].name)
+
+    def write_hostile_values(self) -> None:
+        scope = f"voc:{self.cluster.scope(self.dice.choice(self.jobs))}"
+        client = self.cluster.broker.ledger().client
+        client.set("voc:worker:evil", self.dice.choice(["{}", "[]", "x"]), ex=20)
+        part = self.dice.choice(["", ":queued", ":leased", ":attempts", ":errors"])
+        client.set(f"{scope}{part}", "x")
+
+    def options(self) -> tuple[str, ...]:
+        """Another seed each time, so that no job can lend another a shard."""
+        self.submitted += 1
+        return ("--no-train", "--shard-images", self.dice.choice(["1", "2"]), "--seed", str(self.submitted))
+
     def submit(self) -> None:
         job = f"job-{len(self.jobs)}"
-        shards = self.dice.choice(["1", "2"])
-        # Another seed, so that no job can lend it a shard.
-        options = ("--no-train", "--shard-images", shards, "--seed", str(len(self.jobs)))
-        self.cluster.producer("submit", str(self.folder), "--job", job, *options)
+        self.cluster.producer("submit", str(self.folder), "--job", job, *self.options())
         self.jobs.append(job)
 
 
@@ -175,5 +226,6 @@ def test_chaos_loses_and_doubles_nothing(
     for job in chaos.jobs:
         wait_until(partial(chaos.is_done, job), 180, f"{job} is DONE")
         assert_common_outcome(cluster, job)
+        assert_chain(cluster, job)
         tell(job, cluster.status(job))
     print(f"seed {SEED}, {sum(chaos.counts.values())} deeds: {dict(sorted(chaos.counts.items()))}")

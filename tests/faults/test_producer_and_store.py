@@ -1,4 +1,4 @@
-"""Rows 4, 11, 13 and 15 of FAULTS: the producer killed, a full or absent store, pictures that cannot be read."""
+"""Rows 4, 11, 13 and 15 of docs/faults.md: the producer killed, a full or absent store, unreadable pictures."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from producer.state import JobStatus, job_names
+from producer.jobs.status import JobStatus, job_names
 from tests.cluster import Cluster, assert_common_outcome, wait_for_progress, wait_until
 
 pytestmark = pytest.mark.faults
@@ -106,8 +106,9 @@ def test_read_only_store_fails_with_that_reason_and_retry_succeeds(
 ) -> None:
     cluster.settings["VOC_ATTEMPTS"] = FEW_ATTEMPTS
     cluster.producer("submit", str(small_voc), *FEW)
+    cluster.serve()  # begun on a read-only store it would end at once, with that reason
+    wait_until(lambda: cluster.under_way(cluster.scope("job")).queued, 30, "the service knows the job")
     mount("-o", "remount,bind,ro", str(cluster.store))
-    cluster.serve()
     cluster.worker()
     wait_until(lambda: cluster.events("serve", "store_refuses"), 180, "a shard is given up, which cannot be noted")
     assert "Read-only file system" in str(cluster.status("job").last_error)

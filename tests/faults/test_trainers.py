@@ -1,4 +1,4 @@
-"""Rows 8, 9, 10 and 14 of FAULTS: a trainer that is killed, disconnected, doubled and stopped."""
+"""Rows 8, 9, 10 and 14 of docs/faults.md: a trainer that is killed, disconnected, doubled and stopped."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from producer.state import JobStatus
+from producer.jobs.status import JobStatus
 from tests.cluster import Cluster, GuardedBroker, assert_common_outcome, children, wait_until
 from tests.faults.conftest import LEASE_S
 
@@ -68,7 +68,7 @@ def test_stopped_then_killed_trainer_is_followed_and_the_run_resumes(
     leaver.wait(60)
     assert sharded.events("leaver", "run_given_back")
     saved = sharded.events("leaver", "checkpoint_saved")[-1]["step"]
-    assert not ledger.under_way("run:job").attempts.get("run")
+    assert not sharded.under_way(sharded.run_scope("job")).attempts.get("run")
     heir = sharded.trainer(name="heir")
     wait_until(lambda: sharded.events("heir", "training_resumed"), 300, "the heir has resumed")
     last = sharded.trainer(name="last")

@@ -1,4 +1,4 @@
-"""Rows 1 to 5 and 12 to 14 of FAULTS: workers that are killed, frozen, poisoned and stopped."""
+"""Rows 1 to 5 and 12 to 14 of docs/faults.md: workers that are killed, frozen, poisoned and stopped."""
 
 import os
 import signal
@@ -9,18 +9,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from producer.feed import send_shard
-from producer.state import JobStatus
-from shared.broker import SHARD_QUEUE
+from producer.jobs.status import JobStatus, load_job
+from producer.reconcile.dispatch import send_shard
 from shared.broker import Broker as Sender
-from shared.job import ShardTask
-from shared.manifest import JobPaths, read_receipt
+from shared.jobs.identity import read_receipt
+from shared.jobs.job import ShardTask
+from shared.jobs.paths import JobPaths
+from shared.leasing.scopes import SHARD_QUEUE
 from tests.cluster import Cluster, assert_common_outcome, children, wait_until
 from tests.faults.conftest import LEASE_S
 
 pytestmark = pytest.mark.faults
 Tell = Callable[[str, JobStatus], None]
-# Instead of the 30 s of FAULTS' 35 s.
+# Instead of the 30 s of VOC_LOST_AFTER_S.
 LOST_AFTER_S = 5.0
 
 
@@ -54,14 +55,14 @@ def test_killed_worker_is_replaced_within_its_lease(cluster: Cluster, small_voc:
     victim.kill()
     took = wait_until(lambda: cluster.events("serve", "lease_expired"), LEASE_S + 3, "the lease is over")
     storage = cluster.storage()
-    wait_until(lambda: read_receipt(storage, "job", shard), 60, "the heir has done it")
+    wait_until(lambda: read_receipt(storage, load_job(storage, "job"), shard), 60, "the heir has done it")
     tell(f"killed the {who}, its shard free after {took:.1f} s", cluster.wait_for("job"))
     assert_common_outcome(cluster, "job")
 
 
 def test_message_lost_between_broker_and_worker_is_sent_again(cluster: Cluster, small_voc: Path, tell: Tell) -> None:
     submit(cluster, small_voc, shard_images=256)
-    line = next(cluster.storage().lines(JobPaths("job").plan))
+    line = next(cluster.storage().lines(JobPaths("job").shown_plan))
     ledger, task = cluster.broker.ledger(), ShardTask.model_validate_json(line)
     sender = Sender(cluster.broker.url)
     victim = cluster.worker(name="victim")
@@ -186,7 +187,7 @@ def test_scaled_down_worker_gives_its_shard_back_uncounted(cluster: Cluster, sma
     leaver.terminate()
     assert leaver.wait(10) is not None
     wait_until(lambda: not cluster.status("job").holders, 10, "the lease is given back, not expired")
-    assert not cluster.broker.ledger().under_way("job:job").attempts.get("train-00000-of-00008")
+    assert not cluster.under_way(cluster.scope("job")).attempts.get("train-00000-of-00008")
     cluster.worker(name="heir")
     status = cluster.wait_for("job")
     assert_common_outcome(cluster, "job")

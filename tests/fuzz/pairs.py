@@ -22,9 +22,11 @@ from typing import Final
 import cv2
 import psutil
 
-from shared.job import Job, JobSpec, PathPair
-from worker.prepare import PreparedExample, Quarantine, Recipe, prepare_example, recipe_of
-from worker.quirks import Quirk, all_quirks
+from shared.jobs.job import Job
+from shared.jobs.specs import JobSpec
+from tests.path_pairs import path_pair
+from tests.quirks.quirks import Quirk, all_quirks
+from worker.record.prepare import PreparedExample, Quarantine, Recipe, prepare_example, recipe_of
 
 WARM_CASES: Final = 5_000
 GROWTH_LIMIT_MB: Final = 20
@@ -178,9 +180,9 @@ def run_cases(
 
 
 def _run_case(quirk: Quirk, xml: bytes, image: bytes, recipe: Recipe, result: FuzzResult) -> None:
-    (recipe.data_root / "a.xml").write_bytes(xml)
-    (recipe.data_root / "a.jpg").write_bytes(image)
-    pair = PathPair(image="a.jpg", annotation="a.xml", source_id=1, fingerprint="0" * 16)
+    (recipe.inputs.data_root / "a.xml").write_bytes(xml)
+    (recipe.inputs.data_root / "a.jpg").write_bytes(image)
+    pair = path_pair(recipe.inputs.data_root, "a.jpg", "a.xml", source_id=1)
     start = time.process_time()
     outcome = prepare_example(pair, recipe=recipe)
     took_s = time.process_time() - start

@@ -7,9 +7,9 @@ from typing import Any, Final
 import cv2
 import numpy as np
 
-from shared import schema
-from shared.manifest import Finding
-from worker.example import Value, parse_example
+from shared.jobs import schema
+from shared.jobs.findings import Finding
+from worker.record.example import Value, parse_example
 
 # The features that are lists: one row an object, in the order of these columns.
 COLUMNS: Final = tuple(schema.LISTS)

@@ -2,10 +2,12 @@
 
 `voc/` holds twelve tiny pairs in VOC layout with lists, `quirks/` one for each quirk of real folders. `expected.json`
 and `quirks.json` have the features of their records, the findings, the counters and, for the OpenCV that wrote them,
-the digest of each shard. Run it only where a change of the bytes is wanted, and say why in CHANGELOG.md.
+the digest of each shard. `formats.json` has one digest over all of them for each SHARD_FORMAT there was: other bytes
+need another number. Run it only where a change of the bytes is wanted, and say why in CHANGELOG.md.
 """
 
 import hashlib
+import json
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,23 +15,32 @@ from typing import Any, Final
 
 import cv2
 
-from producer.lint import LintedFolder, lint_folder
-from producer.lint_report import lint_report
-from shared.guard import Unguarded
-from shared.job import SPLITS, Job, JobSpec, PathPair, ShardTask, Split, SplitPlan, stem
-from shared.manifest import JobPaths, ShardReceipt
+from producer.dataset.lint import LintedFolder, lint_folder
+from producer.terminal.lint_page import lint_report
+from shared.jobs.frozen import canonical_json
+from shared.jobs.job import SPLITS, Job, ShardTask, Split, SplitPlan
+from shared.jobs.paths import JobPaths
+from shared.jobs.receipts import ShardReceipt
+from shared.jobs.schema import SHARD_FORMAT
+from shared.jobs.specs import JobSpec
+from shared.leasing.guard import Unguarded
 from shared.storage import Storage
 from tests.golden.readable import COLUMNS, dump, readable_findings, readable_record
-from worker.quirks import synthesize_quirks
+from tests.path_pairs import path_pair
+from tests.quirks.quirks import synthesize_quirks
+from worker.record.tfrecord import read_records
 from worker.shard import write_shard
-from worker.synthetic import Scene, Shape, draw_scene, paint, scene_xml
-from worker.tfrecord import read_records
+from worker.synthetic.shapes import Scene, Shape, draw_scene, paint, scene_xml
 
 GOLDEN: Final = Path(__file__).parent
 VOC: Final = GOLDEN / "voc"
 EXPECTED: Final = GOLDEN / "expected.json"
 QUIRKS: Final = GOLDEN / "quirks"
 EXPECTED_QUIRKS: Final = GOLDEN / "quirks.json"
+FORMATS: Final = GOLDEN / "formats.json"
+
+# Where `expected_of` and `expected_quirks` keep the digests of what jobs lend each other.
+BYTES_KEYS: Final = ("sha256", "annotations_sha256")
 
 LONG_SIDE_PX: Final = 160
 LABELS: Final = ("circle", "cross", "triangle")
@@ -80,14 +91,7 @@ def golden_job(spec: JobSpec) -> tuple[Job, list[ShardTask]]:
         pairs = []
         for name in (VOC / "ImageSets" / "Main" / f"{split}.txt").read_text(encoding="utf-8").split():
             source_id += 1
-            pairs.append(
-                PathPair(
-                    image=f"JPEGImages/{name}.jpg",
-                    annotation=f"Annotations/{name}.xml",
-                    source_id=source_id,
-                    fingerprint="0" * 16,
-                )
-            )
+            pairs.append(path_pair(VOC, f"JPEGImages/{name}.jpg", f"Annotations/{name}.xml", source_id=source_id))
         tasks.append(ShardTask(job="golden", split=split, index=0, count=1, pairs=tuple(pairs)))
     splits = {task.split: SplitPlan(pairs=len(task.pairs), digests=(task.digest(),)) for task in tasks}
     job = Job(
@@ -127,6 +131,7 @@ def expected_of(spec: JobSpec) -> dict[str, Any]:
         receipts, records = write_shards(*golden_job(spec), Path(store))
     return {
         "sha256": {shard: receipt.sha256 for shard, receipt in receipts.items()},
+        "annotations_sha256": {shard: receipt.annotations_sha256 for shard, receipt in receipts.items()},
         "counters": {shard: receipt.counters for shard, receipt in receipts.items()},
         "records": records,
     }
@@ -135,7 +140,7 @@ def expected_of(spec: JobSpec) -> dict[str, Any]:
 def quirk_job(linted: LintedFolder) -> tuple[Job, ShardTask]:
     """All pairs of `quirks/` in one shard, numbered in the order of their paths."""
     pairs = tuple(
-        PathPair(image=image, annotation=annotation, source_id=number, fingerprint="0" * 16)
+        path_pair(QUIRKS, image, annotation, source_id=number)
         for number, (image, annotation) in enumerate(linted.pairs, start=1)
     )
     task = ShardTask(job="quirks", split="train", index=0, count=1, pairs=pairs)
@@ -163,7 +168,7 @@ def expected_quirks() -> dict[str, Any]:
     pairs = {}
     for pair in task.pairs:
         found = [finding for finding in receipt.findings if finding.file in (pair.image, pair.annotation)]
-        pairs[stem(pair.image)] = {"findings": readable_findings(found), "record": by_image.get(pair.image)}
+        pairs[Path(pair.image).stem] = {"findings": readable_findings(found), "record": by_image.get(pair.image)}
     return {
         "columns": list(COLUMNS),
         "counters": {
@@ -181,7 +186,35 @@ def expected_quirks() -> dict[str, Any]:
         },
         "pairs": pairs,
         "sha256": receipt.sha256,
+        "annotations_sha256": receipt.annotations_sha256,
     }
+
+
+def bytes_digest(expected: dict[str, Any], quirks: dict[str, Any]) -> str:
+    """One digest over those of all golden shards and of their annotation files."""
+    parts = [part[key] for part in (*(expected[name] for name in SPECS), quirks) for key in BYTES_KEYS]
+    return hashlib.sha256(canonical_json(parts).encode()).hexdigest()
+
+
+def pinned_formats() -> dict[str, str]:
+    """`bytes_digest` of each shard format."""
+    formats: dict[str, str] = json.loads(FORMATS.read_text(encoding="utf-8"))
+    return formats
+
+
+def pinned(digest: str, shard_format: int) -> dict[str, str]:
+    """`pinned_formats` with that of `shard_format`, which may be new.
+
+    Raises:
+        SystemExit: It has other bytes already.
+    """
+    formats = {str(shard_format): digest} | pinned_formats()
+    if formats[str(shard_format)] != digest:
+        raise SystemExit(
+            f"the golden shards have other bytes than those of shard format {shard_format}: "
+            "raise SHARD_FORMAT in shared/jobs/schema.py, or jobs will lend each other shards that differ"
+        )
+    return formats
 
 
 def main() -> None:
@@ -189,8 +222,12 @@ def main() -> None:
     write_voc(VOC)
     synthesize_quirks(QUIRKS)
     expected: dict[str, Any] = {name: expected_of(spec) for name, spec in SPECS.items()}
-    for path, content in ((EXPECTED, expected), (EXPECTED_QUIRKS, expected_quirks())):
-        path.write_text(dump({"opencv": opencv_build(), **content}) + "\n", encoding="utf-8")
+    quirks = expected_quirks()
+    formats = pinned(bytes_digest(expected, quirks), SHARD_FORMAT)
+    FORMATS.write_text(json.dumps(formats, indent=1) + "\n", encoding="utf-8")
+    facts = {"opencv": opencv_build(), "shard_format": SHARD_FORMAT}
+    for path, content in ((EXPECTED, expected), (EXPECTED_QUIRKS, quirks)):
+        path.write_text(dump({**facts, **content}) + "\n", encoding="utf-8")
         print(f"{path.name}: {hashlib.sha256(path.read_bytes()).hexdigest()}")
 
 

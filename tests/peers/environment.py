@@ -5,10 +5,13 @@ import subprocess
 import venv
 from pathlib import Path
 
-from producer.plan import PlanLines, plan_job
-from shared.guard import Unguarded
-from shared.job import Job, JobSpec
-from shared.manifest import JobPaths, ShardReceipt
+from producer.dataset.lint import lint_folder
+from producer.jobs.plan import PlanLines, plan_job
+from shared.jobs.job import Job
+from shared.jobs.paths import JobPaths
+from shared.jobs.receipts import ShardReceipt
+from shared.jobs.specs import JobSpec
+from shared.leasing.guard import Unguarded
 from shared.storage import Storage
 from worker.shard import write_shard
 
@@ -32,21 +35,22 @@ def python_with(packages: list[str], *, variable: str, folder: Path) -> Path:
 
 def write_job(voc: Path, spec: JobSpec, storage: Storage, *, skip: int = 0) -> tuple[Job, list[ShardReceipt]]:
     """Plan the folder `voc` and write all its shards but the first `skip`, without a queue."""
-    planned = plan_job(voc, spec=spec, job="peer")
-    lines = PlanLines(planned.tasks)
-    storage.write_lines(JobPaths("peer").plan, lines)
+    linted = lint_folder(voc, spec=spec)
+    tasks = plan_job(linted, job="peer")
+    lines = PlanLines(tasks)
+    storage.write_lines(JobPaths("peer").plan(""), lines)
     job = Job(
         job="peer",
         dataset="",
         folder=voc.name,
         spec=spec,
         run=None,
-        labels=planned.labels.names,
-        splits=planned.split_plans(lines.digests),
+        labels=linted.labels.names,
+        splits=tasks.split_plans(lines.digests),
         request_digest="0",
     )
-    tasks = list(planned.tasks)[skip:]
     receipts = [
-        write_shard(task, job, storage=storage, data_root=voc.parent, guard=Unguarded(), attempt=1) for task in tasks
+        write_shard(task, job, storage=storage, data_root=voc.parent, guard=Unguarded(), attempt=1)
+        for task in list(tasks)[skip:]
     ]
     return job, receipts

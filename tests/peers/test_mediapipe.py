@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from tests.peers.environment import python_with
 from tests.unit.trainer.exported import Exported, make_exported
 from trainer.detections import Detections, iou_matrix
-from trainer.evaluate import average_precision
-from trainer.export import FORMS
-from trainer.measure import as_fractions
-from trainer.predict import Detector, fit
+from trainer.evaluation.coco_map import average_precision
+from trainer.inference.detector import Detector, fit
+from trainer.tflite.convert import FORMS
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(1800)]
 
@@ -165,26 +164,26 @@ def map50_on_bccd(
 ) -> float:
     """Against the annotations in original pixels."""
     from shared.annotation import read_annotation
-    from shared.job import JobSpec
+    from shared.jobs.specs import JobSpec
 
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     for image_id, (path, photo) in enumerate(photos, start=1):
         height, width = photo.shape[:2]
-        # One side for both axes: fractions are of the picture, boxes of the truth in the same stretched pixels.
+        # One side for both axes: detections and truth are compared in the same stretched pixels.
         images.append({"id": image_id, "width": 1000, "height": 1000})
         xml = (BCCD / "Annotations" / f"{path.stem}.xml").read_bytes()
-        for box in read_annotation(xml, file=path.stem, spec=JobSpec()).objects:
-            x, y = box.xmin * 1000 / width, box.ymin * 1000 / height
-            w, h = (box.xmax - box.xmin) * 1000 / width, (box.ymax - box.ymin) * 1000 / height
-            row = {"id": len(annotations) + 1, "image_id": image_id, "category_id": labels.index(box.name) + 1}
+        for voc_object in read_annotation(xml, file=path.stem, spec=JobSpec()).objects:
+            xmin, ymin, xmax, ymax = voc_object.box
+            x, y = xmin * 1000 / width, ymin * 1000 / height
+            w, h = (xmax - xmin) * 1000 / width, (ymax - ymin) * 1000 / height
+            row = {"id": len(annotations) + 1, "image_id": image_id, "category_id": labels.index(voc_object.name) + 1}
             annotations.append(row | {"bbox": [x, y, w, h], "area": w * h, "iscrowd": 0, "ignore": 0})
     categories = [{"id": index, "name": name} for index, name in enumerate(labels, start=1)]
     truth = {"images": images, "annotations": annotations, "categories": categories}
-    fractions = []
-    for found, (_, photo) in zip(seen, photos, strict=True):
+    found_by_id = {}
+    for image_id, (found, (_, photo)) in enumerate(zip(seen, photos, strict=True), start=1):
         height, width = photo.shape[:2]
         scale = np.asarray([1000 / width, 1000 / height] * 2, np.float32)
-        squared = Detections(boxes=found.boxes * scale, class_ids=found.class_ids, scores=found.scores)
-        fractions.append(as_fractions(squared, 1000))
-    return average_precision(truth, fractions, list(range(1, len(photos) + 1))).map50
+        found_by_id[image_id] = Detections(boxes=found.boxes * scale, class_ids=found.class_ids, scores=found.scores)
+    return average_precision(truth, found_by_id).map50

@@ -12,18 +12,20 @@ from typing import Any
 
 import pytest
 
-from shared import schema
-from shared.guard import Unguarded
-from shared.job import JobSpec, PathPair, ShardTask
-from shared.manifest import JobPaths
+from shared.jobs import schema
+from shared.jobs.job import ShardTask
+from shared.jobs.paths import JobPaths
+from shared.jobs.specs import JobSpec
+from shared.leasing.guard import Unguarded
 from shared.storage import Storage
 from tests.golden.regenerate import GOLDEN, SPECS, golden_job
+from tests.path_pairs import path_pair
 from tests.peers.environment import python_with, write_job
+from tests.quirks.quirks import all_quirks, synthesize_quirks
 from tests.unit.worker.pictures import make_job
-from worker.example import parse_example
-from worker.quirks import all_quirks, synthesize_quirks
+from worker.record.example import parse_example
+from worker.record.tfrecord import read_records
 from worker.shard import write_shard
-from worker.tfrecord import read_records
 
 pytestmark = [pytest.mark.peers, pytest.mark.timeout(3600)]
 
@@ -95,11 +97,11 @@ def quirk_shard(tmp_path: Path) -> dict[str, Any]:
     synthesize_quirks(tmp_path / "set")
     quirks = [quirk for quirk in all_quirks() if quirk.image is not None and quirk.xml is not None]
     pairs = [
-        PathPair(
-            image=f"JPEGImages/{quirk.stem}{quirk.extension}",
-            annotation=f"Annotations/{quirk.stem}.xml",
+        path_pair(
+            tmp_path / "set",
+            f"JPEGImages/{quirk.stem}{quirk.extension}",
+            f"Annotations/{quirk.stem}.xml",
             source_id=2**24 - 1 - number,
-            fingerprint="0" * 16,
         )
         for number, quirk in enumerate(quirks)
     ]

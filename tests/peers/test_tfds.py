@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from producer.dataset_files import dataset_files
-from shared.job import JobSpec, ShardTask
-from shared.manifest import JobPaths
+from producer.finalize.dataset_files import dataset_files
+from shared.jobs.job import ShardTask
+from shared.jobs.paths import JobPaths
+from shared.jobs.specs import JobSpec
 from shared.storage import Storage
 from tests.peers.environment import python_with, write_job
 
@@ -35,7 +36,7 @@ def test_tfds_reads_every_record_even_beside_a_failed_shard(tfds_python: Path, s
         [tfds_python, script, storage.local_path(JobPaths("peer").root)], check=True, capture_output=True, text=True
     )
     found = json.loads(done.stdout.splitlines()[-1])
-    written = [ShardTask.model_validate_json(line) for line in storage.lines(JobPaths("peer").plan)][1:]
+    written = [ShardTask.model_validate_json(line) for line in storage.lines(JobPaths("peer").shown_plan)][1:]
     assert found == {
         split: [
             manifest.examples(split),

@@ -10,13 +10,15 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError
 
-from producer.doctor import Check, examine
-from producer.passwords import make_users
+from producer.doctor.setup import CheckResult, check_setup
+from producer.redis_users import make_users
 from producer.settings import ProducerSettings
 from shared.acl import USERS
-from shared.broker import RUN_QUEUE, SHARD_QUEUE, celery_app
-from shared.lease import Lease, LeaseTerms
-from shared.ledger import RUN_UNIT, Ledger, Unit, connect, run_scope
+from shared.broker import celery_app
+from shared.leasing.lease import Holder, Lease
+from shared.leasing.ledger import Ledger
+from shared.leasing.redis_client import connect
+from shared.leasing.scopes import RUN_QUEUE, RUN_UNIT, SHARD_QUEUE, Unit
 from tests.cluster import Cluster, GuardedBroker, assert_common_outcome, wait_until
 
 
@@ -120,9 +122,8 @@ def test_monitoring_hears_task_events(guarded: GuardedBroker) -> None:
 
 def test_run_is_claimed_renewed_and_given_back_by_the_trainers_user(guarded: GuardedBroker) -> None:
     ledger = Ledger(connect(guarded.url_of("trainer")))
-    unit = Unit(scope=run_scope("run"), name=RUN_UNIT, ordinal=0)
-    terms = LeaseTerms(lease_s=5, stall_s=60, attempts=5)
-    lease = Lease(ledger, unit, terms, worker="host-1", should_stop=lambda: False)
+    unit = Unit(scope="run:run", name=RUN_UNIT, ordinal=0)
+    lease = Lease(Holder(ledger=ledger, worker="host-1", lease_s=5, stall_s=60, attempts=5), unit)
     assert lease.claim() == ("claimed", 1)
     lease.before_publish()
     lease.release(counted=True, error="x")
@@ -132,16 +133,16 @@ def test_run_is_claimed_renewed_and_given_back_by_the_trainers_user(guarded: Gua
 
 
 def test_doctor_tells_whose_rights_the_producer_has(guarded: GuardedBroker, tmp_path: Path) -> None:
-    def access(user: str) -> Check:
+    def access(user: str) -> CheckResult:
         settings = ProducerSettings(broker_url=guarded.url_of(user), store=str(tmp_path), data_root=tmp_path)
-        return next(check for check in examine(settings) if check.name == "access")
+        return next(check for check in check_setup(settings) if check.name == "access")
 
     assert access("producer").is_well
     assert "user producer" in access("producer").found
     assert access("default").is_well
     assert "may do everything" in access("default").found
     assert not access("monitoring").is_well
-    assert "producer acl" in access("monitoring").advice
+    assert "voc2tflite acl secrets" in access("monitoring").advice
 
 
 def test_passwords_are_kept_and_private(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+import tempfile
 from pathlib import Path
 
-from shared.broker import SHARD_QUEUE, SHARD_TASK, celery_app
+from shared.broker import SHARD_TASK, celery_app
+from shared.leasing.scopes import SHARD_QUEUE
 from tests.cluster import Cluster, assert_common_outcome, children, wait_until
 from tests.hostile import hostile_messages
 
@@ -53,6 +55,20 @@ def test_killed_child_and_killed_parent_cost_a_lease_and_nothing_else(cluster: C
     status = cluster.wait_for("job")
     assert_common_outcome(cluster, "job")
     assert (status.attempts or 0) > status.shards
+
+
+def test_nobody_elses_file_stops_a_worker(cluster: Cluster, small_voc: Path) -> None:
+    cluster.serve()
+    worker = cluster.worker()
+    foreign = Path(tempfile.gettempdir(), f"voc-{worker.pid}.stop")
+    foreign.write_text("0")
+    try:
+        cluster.producer("submit", str(small_voc), "--job", "job", "--no-train", "--shard-images", "4")
+        cluster.wait_for("job")
+    finally:
+        foreign.unlink()
+    assert not cluster.events("worker", "shard_given_back")
+    assert cluster.status("job").attempts == cluster.status("job").shards
 
 
 def test_message_that_is_not_of_the_plan_is_refused_and_the_worker_goes_on(cluster: Cluster, small_voc: Path) -> None:

@@ -2,21 +2,30 @@
 
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from shared.errors import Cancelled, LeaseLost, StopRequested
-from shared.lease import Lease, LeaseTerms, give_back
-from shared.ledger import Ledger, Unit, job_scope
+from shared.leasing.lease import Holder, Lease, give_back
+from shared.leasing.scopes import UnderWay, Unit
 from tests.cluster import Broker, wait_until
 
-UNIT = Unit(scope=job_scope("job"), name="train-00000-of-00002", ordinal=0)
+UNIT = Unit(scope="job:job@0123", name="train-00000-of-00002", ordinal=0)
 
 
 def lease_of(broker: Broker, worker: str = "host-1", *, lease_s: float = 60, stop: bool = False) -> Lease:
-    terms = LeaseTerms(lease_s=lease_s, stall_s=30, attempts=3)
-    return Lease(broker.ledger(), UNIT, terms, worker=worker, should_stop=lambda: stop)
+    return Lease(
+        Holder(
+            ledger=broker.ledger(), worker=worker, lease_s=lease_s, stall_s=30, attempts=3, should_stop=lambda: stop
+        ),
+        UNIT,
+    )
+
+
+def under_way(broker: Broker) -> UnderWay:
+    return broker.ledger().under_way(UNIT.scope, lambda _: True)
 
 
 def expire(broker: Broker) -> None:
@@ -46,7 +55,7 @@ def test_attempts_are_counted_at_the_claim_and_limited(broker: Broker) -> None:
         assert lease.claim() == ("claimed", attempt)
         lease.release(counted=True, error="disk full")
     assert lease_of(broker).claim() == ("exhausted", 3)
-    assert broker.ledger().under_way(UNIT.scope).errors == {UNIT.name: "disk full"}
+    assert under_way(broker).errors == {UNIT.name: "disk full"}
 
 
 def test_uncounted_release_gives_the_attempt_back(broker: Broker) -> None:
@@ -70,8 +79,8 @@ def test_done_unit_is_never_claimed_again_and_counted_once(broker: Broker) -> No
     ledger = broker.ledger()
     assert ledger.done_count(UNIT.scope) == 1
     state = ledger.read_state(UNIT.scope)
-    assert (state["written"], state["quarantined"]) == ("7", "1")
-    assert ledger.done_bits(UNIT.scope) == b"\x80"
+    assert (state.written, state.quarantined) == (7, 1)
+    assert ledger.done_bits(UNIT.scope, units=2) == b"\x80"
 
 
 def test_wiped_redis_is_re_asserted_by_the_holder(broker: Broker) -> None:
@@ -118,16 +127,45 @@ def test_parent_gives_back_only_what_its_own_children_hold(broker: Broker) -> No
 
 
 def test_expired_lease_is_told_apart_from_a_live_one(broker: Broker) -> None:
-    ledger: Ledger = broker.ledger()
     lease_of(broker).claim()
-    assert ledger.under_way(UNIT.scope).expired == frozenset()
+    assert under_way(broker).expired == frozenset()
     expire(broker)
-    assert ledger.under_way(UNIT.scope).expired == {UNIT.name}
+    assert under_way(broker).expired == {UNIT.name}
+
+
+def test_a_unit_that_completes_between_two_looks_is_not_expired(broker: Broker) -> None:
+    """Leases are looked at together with what is noted of their holders."""
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.is_set():
+            lease = lease_of(broker)
+            lease.claim()
+            lease.complete()
+            broker.ledger().unmark_done(UNIT.scope, 0)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        seen = [under_way(broker) for _ in range(400)]
+    finally:
+        ended.set()
+        worker.join()
+    assert any(view.leased for view in seen)
+    assert not [view for view in seen if view.expired]
+
+
+def test_a_lease_that_is_none_of_ours_is_taken(broker: Broker) -> None:
+    client = broker.ledger().client
+    client.set(UNIT.lease_key, "without an end")
+    assert lease_of(broker).claim() == ("claimed", 1)
+    client.set(UNIT.lease_key, "for a year", ex=365 * 86400)
+    assert lease_of(broker, "host-2").claim() == ("claimed", 2)
 
 
 def test_a_lease_ends_by_itself(broker: Broker) -> None:
     lease_of(broker, lease_s=1).claim()
-    wait_until(lambda: UNIT.name in broker.ledger().under_way(UNIT.scope).expired, 30, "the lease expires")
+    wait_until(lambda: UNIT.name in under_way(broker).expired, 30, "the lease expires")
     assert lease_of(broker, "host-2").claim() == ("claimed", 2)
 
 
@@ -149,10 +187,11 @@ def test_work_that_stands_still_ends_its_process_whoever_holds_the_lease(broker:
         "lost": "ledger.client.set(unit.lease_key, 'another')",
     }[fate]
     program = (
-        "import time; from shared.lease import *; from shared.ledger import *\n"
+        "import time; from shared.leasing.lease import *; from shared.leasing.ledger import *\n"
+        "from shared.leasing.redis_client import connect\n"
         f"ledger = Ledger(connect({broker.url!r})); unit = Unit(scope='job:x', name='u', ordinal=0)\n"
-        "terms = LeaseTerms(lease_s=1, stall_s=1, attempts=3)\n"
-        "lease = Lease(ledger, unit, terms, worker='w', should_stop=lambda: False); lease.claim()\n"
+        "holder = Holder(ledger=ledger, worker='w', lease_s=1, stall_s=1, attempts=3)\n"
+        "lease = Lease(holder, unit); lease.claim()\n"
         f"{deed}\n"
         "with lease.renewed():\n    time.sleep(60)\n"
     )
@@ -163,4 +202,4 @@ def test_what_is_no_message_in_a_queue_has_no_id(broker: Broker) -> None:
     ledger = broker.ledger()
     for text in ("garbage", "[]", "7", "{}", '{"headers": null}', '{"headers": {"id": "job/shard"}}'):
         ledger.client.lpush("shards", text)
-    assert ledger.queued_ids("shards") == {"job/shard"}
+    assert ledger.queued_ids("shards") == ["job/shard"]

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from shared.ledger import connect
+from shared.leasing.redis_client import connect
 from tests.cluster import Broker, Cluster, assert_common_outcome
 
 NAME = "localhost"

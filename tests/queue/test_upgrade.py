@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from shared.ledger import job_scope
-from shared.manifest import RunPaths
+from shared.broker import SHARD_TASK, celery_app
+from shared.jobs.paths import RunPaths
+from shared.leasing.scopes import SHARD_QUEUE
 from tests.cluster import Cluster, assert_common_outcome, wait_until
 from trainer.task import admit
 
@@ -55,7 +56,7 @@ def test_the_same_submit_after_an_upgrade_goes_on_with_the_old_job(upgraded: Clu
     again = upgraded.producer("submit", str(upgraded.data_root / "golden"), *options)
     assert "known already" in again.stderr
     other = upgraded.producer("submit", str(upgraded.data_root / "golden"), *options, "--batch", "4", check=False)
-    assert "other pictures or options (batch) and is never overwritten" in other.stderr
+    assert "training options (batch): --run NAME trains on its shards with these" in other.stderr
 
 
 @pytest.mark.parametrize(("version", "age"), [(0, "an older"), (2, "a newer")])
@@ -111,7 +112,9 @@ def test_a_receipt_of_another_version_is_left_as_it_is(upgraded: Cluster) -> Non
 
 def test_a_damaged_receipt_is_written_again(upgraded: Cluster) -> None:
     upgraded.serve(VOC_LEASE_S="1")
-    wait_until(lambda: upgraded.broker.ledger().done_count(job_scope("upgraded")) == 1, 30, "the ledger is rebuilt")
+    wait_until(
+        lambda: upgraded.broker.ledger().done_count(upgraded.scope("upgraded")) == 1, 30, "the ledger is rebuilt"
+    )
     path = upgraded.store / "jobs/upgraded/shards" / f"{FIRST}.json"
     path.write_bytes(path.read_bytes()[:100])
     upgraded.worker()
@@ -120,8 +123,6 @@ def test_a_damaged_receipt_is_written_again(upgraded: Cluster) -> None:
 
 
 def test_a_message_of_another_version_is_refused_with_both_versions_and_the_worker_goes_on(upgraded: Cluster) -> None:
-    from shared.broker import SHARD_QUEUE, SHARD_TASK, celery_app
-
     line = json.loads(next(upgraded.storage().lines("jobs/upgraded/plan.jsonl")))
     app = celery_app("older", upgraded.broker.url, SHARD_QUEUE)
     app.send_task(SHARD_TASK, args=[{**line, "schema_version": 2}], queue=SHARD_QUEUE)
@@ -142,3 +143,16 @@ def test_a_trainer_fails_a_request_of_another_version_with_the_reason(upgraded: 
     assert "request.json: schema version 0" in reason
     assert "an older version" in reason
     assert status.done == status.shards
+
+
+def test_the_queue_of_the_first_version_is_worked_off(upgraded: Cluster) -> None:
+    """Its messages carry no identity, as its jobs have none."""
+    app = celery_app("older", upgraded.broker.url, SHARD_QUEUE)
+    lines = [json.loads(line) for line in upgraded.storage().lines("jobs/upgraded/plan.jsonl")]
+    for line in lines:
+        app.send_task(SHARD_TASK, args=[line], queue=SHARD_QUEUE)
+    upgraded.worker()
+    wait_until(lambda: upgraded.status("upgraded").done == len(lines), 60, "every message is done")
+    upgraded.serve(VOC_LEASE_S="1")
+    upgraded.wait_for("upgraded", states=("TRAINING",))
+    assert_common_outcome(upgraded, "upgraded")

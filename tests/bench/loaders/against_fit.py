@@ -21,16 +21,17 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from shared.job import Augmentation
+from shared.jobs.specs import Augmentation
 from tests.bench.loaders import ours
 from tests.bench.loaders.photos import CLASSES, make_photos
 from tests.bench.loaders.work import Work
-from trainer.batches import batches_from_memory, batches_from_shards
-from trainer.dataset import read_examples, shard_urls
-from trainer.learner import Learner, normalize
-from trainer.loss import BOX_WEIGHT, loss_sums
-from trainer.model import build_model, priors
-from trainer.strategy import make_strategy
+from trainer.data.batches import batches_from_memory, batches_from_shards
+from trainer.data.examples import read_examples, shard_urls
+from trainer.network.detector import build_model, make_priors
+from trainer.network.loss import BOX_WEIGHT, loss_sums
+from trainer.pixels import normalize
+from trainer.training.strategy import make_strategy
+from trainer.training.train_step import Learner
 
 TARGET = 0.95
 
@@ -38,20 +39,20 @@ TARGET = 0.95
 class Ordinary(keras.Model):  # type: ignore[misc]  # keras has no types
     """The same network and loss, trained by Keras."""
 
-    def __init__(self, network: keras.Model, anchors: Any, replicas: int) -> None:
+    def __init__(self, network: keras.Model, priors: Any, replicas: int) -> None:
         super().__init__()
-        self.network, self.anchors, self.replicas = network, anchors, replicas
+        self.network, self.priors, self.replicas = network, priors, replicas
         self.built = True
 
     def call(self, pictures: Any, training: bool = False) -> Any:
         """Keras calls it."""
-        return self.network(normalize(pictures), training=training)
+        return self.network(normalize(tf.cast(pictures, tf.float32)), training=training)
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Any:
         """Keras calls it, on each replica."""
-        sums = loss_sums(y_pred, true_boxes=y["boxes"], true_labels=y["labels"], anchors=self.anchors)
+        sums = loss_sums(y_pred, true_boxes=y["boxes"], true_labels=y["labels"], priors=self.priors)
         return (sums.score + BOX_WEIGHT * sums.box) / tf.maximum(sums.normalizer, 1.0) / self.replicas
 
 
@@ -73,7 +74,7 @@ def fit_steps(asked: argparse.Namespace, batch: dict[str, Any], strategy: tf.dis
     """`fit` for a round's steps, on the tensors of one batch again and again."""
     count = asked.batch * asked.replicas
     with strategy.scope():
-        model = Ordinary(build_model(len(CLASSES), asked.size, asked.model), priors(asked.size), asked.replicas)
+        model = Ordinary(build_model(len(CLASSES), asked.size, asked.model), make_priors(asked.size), asked.replicas)
         # Compiled by XLA, as Keras would choose by itself, `fit` is slower on a CPU: the limit is the quicker one.
         model.compile(optimizer=keras.optimizers.AdamW(1e-4, clipnorm=10.0), jit_compile=False)
     x, y = batch["pictures"], {"boxes": batch["boxes"], "labels": batch["labels"]}
@@ -88,7 +89,10 @@ def our_steps(
     """Our loop for a round's steps."""
     spread = strategy.experimental_distribute_dataset(stream) if asked.replicas > 1 else stream
     learner = Learner(
-        lambda: build_model(len(CLASSES), asked.size, asked.model), priors(asked.size), strategy, spread.element_spec
+        lambda: build_model(len(CLASSES), asked.size, asked.model),
+        make_priors(asked.size),
+        strategy,
+        spread.element_spec,
     )
     batches = iter(spread)
 

@@ -10,16 +10,19 @@ from unittest import mock
 
 import cv2
 
-from shared.job import Augmentation, Job, ShardTask
-from shared.manifest import JobPaths, Manifest
+from shared.jobs.job import Job, ShardTask
+from shared.jobs.manifest import Manifest
+from shared.jobs.paths import JobPaths
+from shared.jobs.specs import Augmentation
 from shared.storage import Storage
 from tests.bench.loaders import usual
 from tests.bench.loaders.scripts import Fed
 from tests.bench.loaders.work import BATCH, WORKERS, Work
-from trainer.augment import UNCHANGED, augment_batch
-from trainer.batches import batches_from_memory, batches_from_shards
-from trainer.dataset import read_examples, shard_urls
-from worker.prepare import PreparedExample, prepare_example, recipe_of
+from tests.unit.trainer.pictures import UNCHANGED
+from trainer.data.augment import augment_batch
+from trainer.data.batches import batches_from_memory, batches_from_shards
+from trainer.data.examples import read_examples, shard_urls
+from worker.record.prepare import PreparedExample, prepare_example, recipe_of
 
 JOB: Final = "bench"
 
@@ -76,14 +79,14 @@ def _watched() -> tuple[list[tuple[float, float]], Any]:
         return changed
 
     # A probe, not a substitute: two clock readings a batch.
-    return made, mock.patch("trainer.batches.augment_batch", noted)
+    return made, mock.patch("trainer.data.batches.augment_batch", noted)
 
 
 def worker_cpu_s(store: Path, photos: Path, most: int = 96) -> float:
     """Processor seconds that a worker takes for 1,000 pictures: read, parse, decode, resize, encode, serialize."""
     storage = Storage(str(store))
     job = Job.model_validate_json(storage.read(JobPaths(JOB).job))
-    lines = storage.read(JobPaths(JOB).plan).decode().splitlines()
+    lines = storage.read(JobPaths(JOB).shown_plan).decode().splitlines()
     pairs = [pair for line in lines for pair in ShardTask.model_validate_json(line).pairs][:most]
     recipe = recipe_of(job, photos)
     began_s = time.process_time()

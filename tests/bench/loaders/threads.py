@@ -22,8 +22,8 @@ import tensorflow as tf
 from tests.bench.loaders import ours, usual
 from tests.bench.loaders.photos import make_photos
 from tests.bench.loaders.work import BATCH, Work
-from trainer import batches
-from trainer.dataset import read_examples, shard_urls
+from trainer.data import batches
+from trainer.data.examples import read_examples, shard_urls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.bench.loaders.opencv import CONTRAST, ROTATE_DEG, ZOOM
-from trainer.augment import UNCHANGED
+from tests.unit.trainer.pictures import UNCHANGED
 
 OURS: Final = UNCHANGED.model_copy(
     update={

@@ -3,8 +3,12 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from producer.lint import LintedFolder, lint_folder
-from shared.job import JobSpec
+from producer.dataset.lint import LintedFolder, lint_folder
+from producer.jobs.submit import Admission, Request, lint_request, submit
+from producer.progress import Progress, no_progress
+from shared.jobs.findings import Finding
+from shared.jobs.specs import JobSpec
+from shared.storage import Storage
 
 Object = tuple[str, float, float, float, float]
 CAT: Object = ("cat", 10, 10, 50, 50)
@@ -55,9 +59,26 @@ def lint(root: Path, **spec: object) -> LintedFolder:
     return lint_folder(root, spec=JobSpec.model_validate({"split": (100, 0, 0), **spec}))
 
 
+# What lint says of every set as small as those of the tests, and of the --split that `lint` here always asks for.
+OF_SMALL_SETS = ("set_small", "class_small", "split_not_used")
+
+
+def findings(linted: LintedFolder) -> list[Finding]:
+    """All findings but those that a set made for one test has for its size."""
+    return [finding for finding in linted.findings if finding.kind not in OF_SMALL_SETS]
+
+
 def kinds(linted: LintedFolder) -> dict[str, list[str]]:
-    """Kind of finding → the files it names."""
+    """Kind of finding → the files it names, without those of every small set."""
     named: dict[str, list[str]] = {}
-    for finding in linted.findings:
+    for finding in findings(linted):
         named.setdefault(finding.kind, []).append(finding.file)
     return named
+
+
+def lint_and_submit(
+    request: Request, *, storage: Storage, data_root: Path, progress: Progress = no_progress
+) -> Admission:
+    """What the command `submit` does before anything runs."""
+    linted = lint_request(request, data_root=data_root, progress=progress)
+    return submit(request, linted, storage=storage, data_root=data_root, progress=progress)

@@ -1,4 +1,4 @@
-"""Each row of VOC.md's "Reading an annotation" that can be decided without the picture."""
+"""Each row of docs/reading-rules.md's "Reading an annotation" that can be decided without the picture."""
 
 import math
 
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.annotation import MAX_OBJECTS, MAX_XML_BYTES, Annotation, class_names, read_annotation
+from shared.annotation import MAX_OBJECTS, MAX_XML_BYTES, Annotation, read_annotation
 from shared.errors import AnnotationError
-from shared.job import JobSpec
+from shared.jobs.specs import JobSpec
 
 SIZE = "<size><width>640</width><height>480</height><depth>3</depth></size>"
 
@@ -39,7 +39,7 @@ def test_plain_annotation_is_read_whole() -> None:
         + SIZE
         + voc_object(extra="<pose>Left</pose><truncated>1</truncated><difficult>0</difficult><occluded>1</occluded>")
     )
-    assert (annotation.width, annotation.height) == (640, 480)
+    assert annotation.size == (640, 480)
     assert (annotation.folder, annotation.filename, annotation.path) == ("f", "a b.jpg", "C:\\pictures\\a b.jpg")
     (cat,) = annotation.objects
     assert (cat.index, cat.name, cat.box, cat.pose) == (1, "cat", (10, 20, 110, 220), "Left")
@@ -62,12 +62,12 @@ def test_plain_annotation_is_read_whole() -> None:
 )
 def test_missing_or_zero_size_is_noted_and_left_to_the_picture(size: str) -> None:
     annotation = read(size)
-    assert (annotation.width, annotation.height) == (None, None)
+    assert annotation.size is None
     assert kinds(annotation) == ["size_missing"]
 
 
 def test_size_written_as_float_is_read() -> None:
-    assert read("<size><width> 640.0 </width><height>480</height></size>").width == 640
+    assert read("<size><width> 640.0 </width><height>480</height></size>").size == (640, 480)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_difficult_objects_are_kept_and_flagged_or_dropped(difficult: str, kept:
 )
 def test_coordinates_are_read_and_kept_as_floats(text: str, expected: float) -> None:
     annotation = read(SIZE + voc_object(box=corners(text, 20, 110, 220)))
-    assert annotation.objects[0].xmin == expected
+    assert annotation.objects[0].box[0] == expected
 
 
 def test_corner_coordinates_are_not_shifted_and_voc1_moves_only_the_near_corner() -> None:
@@ -186,11 +186,45 @@ def test_parts_attributes_actions_and_comments_are_ignored() -> None:
 
 def test_comment_inside_a_coordinate_does_not_hide_it() -> None:
     annotation = read(SIZE + voc_object(box=corners("<!-- c -->10", 20, 110, 220)))
-    assert annotation.objects[0].xmin == 10
+    assert annotation.objects[0].box[0] == 10
 
 
 def test_class_names_are_stripped_and_keep_their_case() -> None:
     assert [kept.name for kept in read(SIZE + voc_object(" Cat\n") + voc_object("été ß")).objects] == ["Cat", "été ß"]
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [("a\n b", "a b"), ("a\u2028b", "a b"), (" a\u00a0b", "a b"), ("a  b", "a b"), ("a\x9b31mb", "a\\x9b31mb")],
+)
+def test_class_names_are_one_line_and_what_was_changed_is_counted(written: str, name: str) -> None:
+    annotation = read(SIZE + voc_object(written))
+    assert [kept.name for kept in annotation.objects] == [name]
+    (finding,) = annotation.findings
+    assert (finding.rank, finding.kind, finding.object_index) == ("mended", "class_respelled", 1)
+    assert (finding.found, finding.done) == (repr(written), f"read as {name!r}")
+
+
+@pytest.mark.parametrize("written", ["\n\t\tcat\n\t", " cat ", "\u2028cat", "cat\u3000", "cat"])
+def test_white_space_around_a_class_name_is_no_finding(written: str) -> None:
+    annotation = read(SIZE + voc_object(written))
+    assert [kept.name for kept in annotation.objects] == ["cat"]
+    assert annotation.findings == ()
+
+
+def test_a_respelled_name_as_long_as_the_file_fills_no_receipt() -> None:
+    (finding,) = read(SIZE + voc_object("a\n" * 100_000)).findings
+    assert len(finding.found) + len(finding.done) <= 400
+
+
+def test_asked_classes_are_respelled_as_those_of_the_file() -> None:
+    body = SIZE + voc_object("a\nb") + voc_object("c\u2028d") + voc_object("e  f")
+    spec = {"classes": ["a\tb", " g"], "ignore_classes": ["c d\n"], "rename": {"e f ": "g\n"}}
+    assert [kept.name for kept in read(body, **spec).objects] == ["a b", "g"]
+
+
+def test_an_object_without_a_class_gets_none_by_a_rename_of_white_space() -> None:
+    assert kinds(read(SIZE + voc_object(" "), rename={" ": "cat"})) == ["class_missing"]
 
 
 def test_object_without_a_class_is_dropped_and_counted() -> None:
@@ -288,11 +322,6 @@ def test_file_without_objects_is_a_background_annotation() -> None:
     assert (annotation.objects, annotation.objects_read, annotation.findings) == ((), 0, ())
 
 
-def test_class_names_are_listed_as_written() -> None:
-    xml = f"<annotation>{voc_object(' Cat ')}{voc_object('dog')}<object/></annotation>".encode()
-    assert list(class_names(xml, file="a.xml")) == ["Cat", "dog", ""]
-
-
 @given(
     st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=4, max_size=4),
     st.sampled_from(["corner", "voc1"]),
@@ -303,8 +332,9 @@ def test_every_object_is_kept_or_named(numbers: list[float], voc_coords: str) ->
     assert len(annotation.objects) + len(dropped) == annotation.objects_read == 1
     for kept in annotation.objects:
         assert all(map(math.isfinite, kept.box))
-        assert kept.xmin < kept.xmax
-        assert kept.ymin < kept.ymax
+        xmin, ymin, xmax, ymax = kept.box
+        assert xmin < xmax
+        assert ymin < ymax
 
 
 @given(st.text(max_size=200) | st.binary(max_size=200).map(lambda raw: raw.decode("latin-1")))

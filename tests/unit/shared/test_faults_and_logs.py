@@ -33,6 +33,22 @@ def test_unknown_fault_is_refused(fault: str) -> None:
         faults.arm(fault)
 
 
+def test_a_line_for_people_is_one_line_whatever_its_facts_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    before = logging.getLogger().handlers[:]
+    try:
+        logs.set_up("text", "INFO")
+        logging.getLogger("worker").info("pair_skipped", extra={"file": "a\nb\x1b[31m"})
+        try:
+            raise ValueError("c\x1b[31m")
+        except ValueError:
+            logging.getLogger("worker").exception("task_failed")
+    finally:
+        logging.getLogger().handlers[:] = before
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert first.endswith(r"pair_skipped file=a\nb\x1b[31m")
+    assert rest[-1] == r"ValueError: c\x1b[31m"
+
+
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_line_has_the_event_its_facts_and_what_is_bound(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     before = logging.getLogger().handlers[:]

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.errors import OptionError
 from shared.settings import CommonSettings
 
 
@@ -25,5 +26,5 @@ def test_broker_url_is_not_shown_in_the_settings_own_text() -> None:
 
 
 def test_no_broker_is_said_so() -> None:
-    with pytest.raises(ValueError, match="VOC_BROKER_URL"):
+    with pytest.raises(OptionError, match="set VOC_BROKER_URL"):
         CommonSettings(broker_url=None).broker()

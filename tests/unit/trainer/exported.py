@@ -7,10 +7,10 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
-from trainer.description import ModelDescription
-from trainer.export import TrainedModel, export_forms
-from trainer.measure import StoredPicture
-from trainer.model import build_model, priors
+from trainer.data.examples import ShardPicture
+from trainer.inference.model_description import ModelDescription
+from trainer.network.detector import build_model
+from trainer.tflite.convert import TrainedModel, export_forms
 
 SIZE = 64
 LABELS = ("Ähre", "box", "cross")
@@ -20,15 +20,15 @@ LABELS = ("Ähre", "box", "cross")
 class Exported:
     model: TrainedModel
     forms: dict[str, bytes]
-    pictures: tuple[StoredPicture, ...]
+    pictures: tuple[ShardPicture, ...]
 
 
-def stored_pictures(count: int, seed: int = 0) -> tuple[StoredPicture, ...]:
+def stored_pictures(count: int, seed: int = 0) -> tuple[ShardPicture, ...]:
     """Smooth noise: pictures that differ from each other and hold no 0 and no 255 of themselves."""
     rng = np.random.default_rng(seed)
     coarse = rng.uniform(30, 220, (count, 8, 8, 3))
     pixels = coarse.repeat(SIZE // 8, axis=1).repeat(SIZE // 8, axis=2).astype(np.uint8)
-    return tuple(StoredPicture(image_id=i, file_name=f"{i}.jpg", rgb=rgb) for i, rgb in enumerate(pixels, start=1))
+    return tuple(ShardPicture(image_id=i, file_name=f"{i}.jpg", rgb=rgb) for i, rgb in enumerate(pixels, start=1))
 
 
 def lively_network() -> Any:
@@ -62,7 +62,7 @@ def make_exported() -> Exported:
         resize="letterbox",
         data_digest="ab" * 32,
     )
-    model = TrainedModel(keras_model=lively_network(), priors=priors(SIZE), description=description)
+    model = TrainedModel(keras_model=lively_network(), description=description)
     forms = export_forms(model, lambda: (picture.rgb for picture in pictures), lambda _: None)
     return Exported(model=model, forms=forms, pictures=pictures)
 

@@ -5,7 +5,12 @@ from typing import Any
 import cv2
 import numpy as np
 
-from trainer.dataset import Examples
+from shared.jobs.specs import Augmentation
+from trainer.data.examples import Examples
+
+UNCHANGED = Augmentation(
+    flip_horizontal=0, mosaic=0, zoom=0, aspect=0, translate=0, brightness=0, contrast=0, saturation=0, hue_deg=0
+)
 
 
 def drawn_examples(count: int, side: int = 64, seed: int = 0, most: int = 3) -> Examples:

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from shared.job import Job, JobSpec, PathPair, ShardTask, SplitPlan
-from worker.prepare import Recipe, recipe_of
+from shared.jobs.job import Job, PathPair, ShardTask, SplitPlan
+from shared.jobs.specs import JobSpec
+from tests.path_pairs import path_pair
+from worker.record.prepare import Recipe, recipe_of
 
 Pixels = NDArray[np.uint8]
 
@@ -81,12 +83,9 @@ def write_pair(folder: Path, stem: str, image: bytes, xml: bytes | None, *, exte
     (folder / "JPEGImages" / f"{stem}{extension}").write_bytes(image)
     if xml is not None:
         (folder / "Annotations" / f"{stem}.xml").write_bytes(xml)
-    return PathPair(
-        image=f"JPEGImages/{stem}{extension}",
-        annotation=None if xml is None else f"Annotations/{stem}.xml",
-        source_id=len(list((folder / "JPEGImages").iterdir())),
-        fingerprint="0" * 16,
-    )
+    annotation = None if xml is None else f"Annotations/{stem}.xml"
+    source_id = len(list((folder / "JPEGImages").iterdir()))
+    return path_pair(folder, f"JPEGImages/{stem}{extension}", annotation, source_id=source_id)
 
 
 def make_job(*pairs: PathPair, labels: tuple[str, ...] = ("cat", "dog"), **options: Any) -> tuple[Job, ShardTask]:

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 
 from shared.errors import LeaseLost, StopRequested, StorageError
-from shared.guard import Unguarded
-from shared.job import Job, PathPair, ShardTask
-from shared.manifest import ShardReceipt, check_shard, read_receipt
+from shared.jobs.identity import read_receipt
+from shared.jobs.job import Job, PathPair, ShardTask
+from shared.jobs.receipts import ShardReceipt, check_shard
+from shared.leasing.guard import Unguarded
 from shared.storage import Storage
 from tests.unit.worker.pictures import encode, make_job, soft_picture, voc_xml, write_pair
-from worker.example import parse_example
-from worker.prepare import PreparedExample, prepare_example, recipe_of
+from worker.record.example import parse_example
+from worker.record.prepare import PreparedExample, prepare_example, recipe_of
+from worker.record.tfrecord import read_records
 from worker.shard import write_shard
-from worker.tfrecord import read_records
 
 BOX = (20, 10, 120, 60)
 
@@ -33,6 +34,9 @@ class RecordingGuard:
 
     def before_publish(self) -> None:
         self._ask("before_publish")
+
+    def require_wanted(self) -> None:
+        self._ask("require_wanted")
 
     def _ask(self, what: str) -> None:
         self.asked.append(what)
@@ -118,14 +122,15 @@ def test_sidecar_is_coco_in_stored_pixels(write: Write, store: Storage) -> None:
     assert len({annotation["id"] for annotation in sidecar["annotations"]}) == 3
 
 
-def test_receipt_proves_the_files(write: Write, store: Storage) -> None:
+def test_receipt_proves_the_files(write: Write, store: Storage, pairs: list[PathPair]) -> None:
     receipt = write(attempt=3)
-    assert receipt == read_receipt(store, "job", "train-00000-of-00001")
+    job, _ = make_job(*pairs)
+    assert receipt == read_receipt(store, job, "train-00000-of-00001")
     assert receipt.attempt == 3
     check_shard(store, receipt, with_digest=True)
     sidecar = store.read("jobs/job/shards/train-00000-of-00001.coco.json")
     assert receipt.annotations_sha256 == hashlib.sha256(sidecar).hexdigest()
-    assert receipt.task_digest == make_job()[0].digest() or len(receipt.task_digest) == 64
+    assert receipt.task_digest == job.task_digest("train-00000-of-00001")
 
 
 def test_writing_twice_gives_the_same_bytes(write: Write, store: Storage) -> None:
@@ -140,7 +145,7 @@ def test_writing_twice_gives_the_same_bytes(write: Write, store: Storage) -> Non
 def test_guard_is_asked_after_each_picture_and_before_the_names(write: Write) -> None:
     guard = RecordingGuard()
     write(guard=guard)
-    assert guard.asked == [f"advance {done}" for done in range(1, 6)] + ["before_publish"]
+    assert guard.asked == [f"advance {done}" for done in range(1, 6)] + ["before_publish", "require_wanted"]
 
 
 @pytest.mark.parametrize(("at", "error"), [("advance 2", StopRequested), ("before_publish", LeaseLost)])

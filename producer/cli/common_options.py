@@ -1,0 +1,88 @@
+"""The options that several commands of the producer share, and those that a model brings to a command."""
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any, get_args
+
+import typer
+from pydantic import BaseModel
+
+from shared.jobs.options import Group, ModelOption, options_of, parse_options, plain_type, spell
+
+JobName = Annotated[str, typer.Argument(help="The job's name.")]
+RunOption = Annotated[str | None, typer.Option("--run", help="Of a job with several runs: this one.")]
+StoreOption = Annotated[
+    str | None, typer.Option("--store", help="Store: a folder or fsspec URL [dim](VOC_STORE)[/dim].")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end, with progress.")]
+NotifyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--notify",
+        metavar="URL|@FILE",
+        help="Post a small JSON there at the end; a secret URL: @FILE, or VOC_NOTIFY_URL.",
+    ),
+]
+WorkersOption = Annotated[int, typer.Option(min=1, help="Worker processes, where they run here.")]
+
+
+def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of each model among its parameters, in the parameter's place.
+
+    The command is called with the models, made of what was typed.
+
+    Raises:
+        OptionError: By the command, of a value that its model does not allow.
+    """
+    parameters: dict[str, inspect.Parameter] = {}
+    models: dict[str, type[BaseModel]] = {}
+    for parameter in inspect.signature(command, eval_str=True).parameters.values():
+        if isinstance(parameter.annotation, type) and issubclass(parameter.annotation, BaseModel):
+            models[parameter.name] = parameter.annotation
+            for asked in options_of(parameter.annotation):
+                parameters.setdefault(asked.name, _parameter(asked))  # two models may share an option
+        else:
+            parameters[parameter.name] = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+    own = inspect.signature(command).parameters.keys() - models.keys()
+
+    @wraps(command)
+    def run(**typed: Any) -> None:
+        asked = {name: parse_options(model, typed) for name, model in models.items()}
+        command(**asked, **{name: typed[name] for name in own})
+
+    run.__signature__ = inspect.Signature(sorted(parameters.values(), key=_panel))  # type: ignore[attr-defined]
+    return run
+
+
+def typed_fields(context: typer.Context, model: type[BaseModel]) -> frozenset[str]:
+    """The fields of `model` that a person has typed, also where that is what they are without."""
+    sources = ((asked, context.get_parameter_source(asked.name)) for asked in options_of(model))
+    return frozenset(asked.path[0] for asked, source in sources if source is not None and source.name == "COMMANDLINE")
+
+
+def _panel(parameter: inspect.Parameter) -> int:
+    """The place of the parameter's panel in the help: arguments and common options have none and come first."""
+    if parameter.annotation is typer.Context:
+        return 0
+    panel = parameter.annotation.__metadata__[0].rich_help_panel
+    return 1 + get_args(Group).index(panel) if panel else 0
+
+
+def _parameter(asked: ModelOption) -> inspect.Parameter:
+    """An option as typer declares one; the common ones are in the first panel of the help, without a title of theirs.
+
+    The model checks the value, so that every door refuses the same.
+    """
+    option = asked.option
+    typed = bool if asked.is_switch else plain_type(asked.annotation)
+    default: Any = asked.default
+    if asked.is_switch:
+        default = bool(default)
+    elif isinstance(default, dict | tuple):
+        default = next(iter(spell(default)), None)
+    declared = typer.Option(asked.flags, help=option.help, rich_help_panel=None if option.is_common else option.group)
+    return inspect.Parameter(
+        asked.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[typed, declared]
+    )

@@ -1,0 +1,162 @@
+"""What every command of the producer begins and ends with: settings, the ledger if it answers, the exit code."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import typer
+
+from producer.terminal.console import Terminal
+from shared.errors import OptionError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from producer.jobs.status import JobStatus
+    from producer.run.intent import StartOptions
+    from producer.settings import ProducerSettings
+    from shared.leasing.ledger import Ledger
+
+screen_console: Final = Terminal(stderr=True)
+out: Final = Terminal()
+
+EXIT_ERROR, EXIT_FAILED, EXIT_CANCELLED = 1, 3, 4
+
+
+def read_settings(store: str | None) -> "ProducerSettings":
+    """The settings from the environment, with the store of the command line."""
+    from producer.settings import ProducerSettings
+    from shared import faults
+
+    settings = ProducerSettings()
+    faults.arm(settings.fault)
+    return settings.model_copy(update={"store": store}) if store else settings
+
+
+def with_notify(how: "StartOptions", notify: str | None) -> "StartOptions":
+    """`how` with the URL of `--notify`, or of the file that it names.
+
+    Raises:
+        OptionError: It is no URL, it shows a password to everybody on this machine, or nobody here sees the end.
+    """
+    from dataclasses import replace
+
+    from pydantic import SecretStr
+
+    from producer.settings import http_url
+
+    if notify is None:
+        return how
+    if not (how.local or how.wait):
+        raise OptionError("--notify needs --wait or --local; of what is handed over `serve` tells, by VOC_NOTIFY_URL")
+    try:
+        text = Path(notify[1:]).read_text(encoding="utf-8").strip() if notify.startswith("@") else notify
+        url = http_url(SecretStr(text))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise OptionError(f"--notify {notify.split('?')[0]}: {reason}") from error
+    if not notify.startswith("@") and "@" in notify:
+        raise OptionError(
+            "--notify: everybody on this machine can read a password there: --notify @FILE, VOC_NOTIFY_URL"
+        )
+    return replace(how, settings=how.settings.model_copy(update={"notify_url": url}))
+
+
+def require_job_of(run: str | None, job: str | None) -> None:
+    """Refuse a run without its job, where the name of a job may be left out.
+
+    Raises:
+        OptionError: There is one.
+    """
+    if run is not None and job is None:
+        raise OptionError(f"--run {run}: expected the name of its job too")
+
+
+def reachable_ledger(settings: "ProducerSettings") -> "Ledger | None":
+    """The ledger if a broker is configured and answers."""
+    from shared.leasing.ledger import Ledger
+    from shared.leasing.redis_client import connect
+
+    if settings.broker_url is None:
+        return None
+    ledger = Ledger(connect(settings.broker()))
+    if ledger.is_reachable():
+        return ledger
+    screen_console.print("Redis cannot be reached: this is what storage says")
+    return None
+
+
+def how_to(
+    settings: "ProducerSettings",
+    *,
+    local: bool,
+    wait: bool,
+    workers: int,
+    confirm: "Callable[[], None] | None" = None,
+) -> "StartOptions":
+    """How to do a request: here if asked, or if no broker is configured; `confirm` as `StartOptions` has it."""
+    from producer.run.intent import StartOptions
+
+    is_local = local or settings.broker_url is None
+    return StartOptions(
+        settings=settings,
+        local=is_local,
+        wait=wait,
+        workers=workers,
+        console=screen_console,
+        is_asked=local,
+        confirm=confirm,
+    )
+
+
+def go_on() -> None:
+    """Ask the person at the terminal whether to go on.
+
+    Raises:
+        Abort: No.
+    """
+    typer.confirm("Go on?", default=True, abort=True, err=True)
+
+
+def folder_of(dataset: Path, options: "StartOptions") -> Path:
+    """The folder with the photos: `dataset`, or where its files are if it is a zip or tar, unpacked if need be.
+
+    They are unpacked where the workers see them: in the store, or below the data root of a service.
+
+    Raises:
+        LintError: The archive is of no kind that is read, damaged, hostile or too large, or cannot be written there.
+    """
+    from producer.dataset.archive import is_archive, unpacked
+    from producer.terminal.progress import Screen
+    from shared.errors import LintError
+    from shared.storage import Storage
+
+    if not is_archive(dataset):
+        return dataset
+    folder = options.settings.data_root / ".unpacked"
+    if options.local:
+        storage = Storage(options.settings.store)
+        if not storage.is_local:
+            raise LintError(f"{dataset}: an archive is unpacked into a store in a local folder: name one by --store")
+        folder = storage.local_path("unpacked").absolute()
+    with Screen(screen_console) as screen:
+        return unpacked(dataset, folder, screen.stage)
+
+
+def end(status: "JobStatus", settings: "ProducerSettings", *, as_json: bool, local: bool = False) -> None:
+    """Print how a job ended, and exit with the code that says so; `local`: it ran here."""
+    from producer.terminal import job_text
+    from shared.storage import Storage
+
+    storage = Storage(settings.store)
+    if as_json:
+        typer.echo(json.dumps(status.as_json(), indent=2))
+    elif status.state == "DONE":
+        job_text.print_result(status, storage, out, is_local=local or settings.broker_url is None)
+    if status.state == "FAILED" or status.failed:
+        screen_console.print(job_text.failure_text(status, storage), soft_wrap=True)
+        raise typer.Exit(EXIT_FAILED)
+    if status.state == "CANCELLED":
+        what = f"run {status.run['run']}" if status.run is not None and " --run " in str(status.next) else status.job
+        screen_console.print(f"{what} was cancelled; `{status.next}` goes on with it", soft_wrap=True)
+        raise typer.Exit(EXIT_CANCELLED)

@@ -1,0 +1,1 @@
+"""A VOC folder as it lies: scanned, paired, read, split, checked. No broker, no store."""

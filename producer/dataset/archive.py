@@ -1,0 +1,188 @@
+"""A zip or tar with a data set -> a folder with its files, unpacked once and only whole.
+
+What comes from outside may be hostile: nothing is written outside of the folder, links and devices are refused, and
+number, size and ratio of what is unpacked are bounded by what is counted while it is written, not by what it says.
+"""
+
+import json
+import lzma
+import re
+import shutil
+import stat
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import file_digest
+from pathlib import Path, PurePosixPath
+from typing import IO, Final
+
+from producer.progress import Progress
+from shared.errors import LintError
+from shared.text import printable
+
+MOST_FILES: Final = 1_000_000
+MOST_BYTES: Final = 256 * 2**30
+# Photos hardly shrink, XML to a tenth. A larger ratio is a bomb, but a small archive may have any.
+MOST_RATIO: Final = 100
+RATIO_FROM_BYTES: Final = 64 * 2**20
+
+_KINDS: Final = "zip, tar, tar.gz, tar.bz2, tar.xz"
+# Beside the folder that was unpacked: what it must hold to be whole.
+_NOTE: Final = "unpacked.json"
+# Of zip, gzip, bzip2 and xz.
+_BEGINNINGS: Final = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")
+_COPY_BYTES: Final = 2**20
+_BROKEN: Final = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, NotImplementedError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Member:
+    """A regular file of an archive: its name there, and how its content is opened."""
+
+    name: str
+    open: Callable[[], IO[bytes]]
+
+
+def is_archive(path: Path) -> bool:
+    """Whether `path` is a file, and so can only be meant as an archive."""
+    return path.is_file()
+
+
+def unpacked(archive: Path, folder: Path, progress: Progress) -> Path:
+    """The folder with the files of `archive`, below `folder`; what was unpacked there before is taken as it is.
+
+    It is named after the archive, in a folder named by the archive's content.
+
+    Raises:
+        LintError: It is no archive that is read, or damaged, hostile, too large, or there is no room.
+    """
+    try:
+        if not (zipfile.is_zipfile(archive) or tarfile.is_tarfile(archive)):
+            with archive.open("rb") as file:
+                if file.read(6).startswith(_BEGINNINGS):
+                    raise LintError(f"{archive}: it ends too early: download or copy it again")
+            raise LintError(f"{archive}: expected a folder with images and Pascal-VOC XML, or one of {_KINDS}")
+        with archive.open("rb") as file:
+            place = folder / file_digest(file, "sha256").hexdigest()[:16]
+        target = place / (
+            re.sub(r"\.(zip|tar|tgz|tbz2?|txz|tar\.\w+)$", "", archive.name, flags=re.IGNORECASE) or "set"
+        )
+        if not _is_whole(place, target):
+            _unpack(archive, place, target, progress)
+    except OSError as error:
+        at = f" ({error.filename})" if error.filename and str(error.filename) != str(archive) else ""
+        raise LintError(
+            f"{archive}: it cannot be unpacked: {error.strerror or error}{at}; unpack it yourself"
+        ) from error
+    except EOFError as error:
+        raise LintError(f"{archive}: it ends too early: download or copy it again") from error
+    except _BROKEN as error:
+        raise LintError(f"{archive}: damaged, or of a kind that is not read: {printable(str(error))}") from error
+    return target
+
+
+def _is_whole(place: Path, target: Path) -> bool:
+    """Whether all that was unpacked is still there, by number and size of the files."""
+    try:
+        noted = json.loads((place / _NOTE).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return bool(noted == _sum_of(target))
+
+
+def _sum_of(folder: Path) -> dict[str, int]:
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    return {"files": len(sizes), "bytes": sum(sizes)}
+
+
+def _unpack(archive: Path, place: Path, target: Path, progress: Progress) -> None:
+    """Unpack beside `place`, and give it its name when all is there."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=place.parent) as parent:
+        work = Path(parent) / place.name
+        inside = work / target.name
+        inside.mkdir(parents=True)
+        with _members(archive) as members:
+            _write_all(archive, members, inside, progress)
+        (work / _NOTE).write_text(json.dumps(_sum_of(inside)))
+        for path in (work, inside, *inside.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)  # workers may be another user
+        shutil.rmtree(place, ignore_errors=True)  # what is not whole any more
+        try:
+            work.rename(place)
+        except OSError:
+            if not _is_whole(place, target):  # otherwise somebody else has unpacked the same meanwhile
+                raise
+
+
+@contextmanager
+def _members(archive: Path) -> Iterator[Iterator[_Member]]:
+    """The regular files of an archive, in its order."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as opened:
+            yield _zip_members(archive, opened)
+    else:
+        with tarfile.open(archive) as tar:
+            yield _tar_members(archive, tar)
+
+
+def _zip_members(archive: Path, opened: zipfile.ZipFile) -> Iterator[_Member]:
+    for entry in opened.infolist():
+        kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 where it was not made on Unix
+        if entry.flag_bits & 1:
+            raise LintError(f"{archive}: {_shown(entry.filename)} is encrypted: unpack it yourself")
+        if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+            raise _not_a_file(archive, entry.filename)
+        if not entry.is_dir():
+            yield _Member(name=entry.filename, open=lambda entry=entry: opened.open(entry))  # type: ignore[misc]
+
+
+def _tar_members(archive: Path, tar: tarfile.TarFile) -> Iterator[_Member]:
+    for entry in tar:
+        if not (entry.isreg() or entry.isdir()):
+            raise _not_a_file(archive, entry.name)
+        if entry.isreg():
+            # Of a regular file `extractfile` never returns None.
+            yield _Member(name=entry.name, open=lambda entry=entry: tar.extractfile(entry))  # type: ignore[misc,arg-type]
+
+
+def _not_a_file(archive: Path, name: str) -> LintError:
+    return LintError(f"{archive}: {_shown(name)} is a link or a device; expected files and folders only")
+
+
+def _write_all(archive: Path, members: Iterator[_Member], folder: Path, progress: Progress) -> None:
+    packed, written = archive.stat().st_size, 0
+    for count, member in enumerate(members, start=1):
+        if count > MOST_FILES:
+            raise LintError(f"{archive}: more than {MOST_FILES:,} files; unpack it yourself if that is right")
+        target = folder / _safe_path(archive, member.name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with member.open() as source, target.open("wb") as file:
+            while part := source.read(_COPY_BYTES):
+                written += len(part)
+                _check_size(archive, packed, written)
+                file.write(part)
+        progress("unpacking", count, 0)
+
+
+def _check_size(archive: Path, packed: int, written: int) -> None:
+    if written > MOST_BYTES:
+        raise LintError(f"{archive}: it unpacks to more than {MOST_BYTES >> 30} GiB; unpack it yourself")
+    if written > RATIO_FROM_BYTES and written > MOST_RATIO * packed:
+        raise LintError(f"{archive}: it unpacks to more than {MOST_RATIO} times its size, as no photos do; refused")
+
+
+def _safe_path(archive: Path, name: str) -> PurePosixPath:
+    """A member's path below the folder; back slashes are separators, as some Windows programs write them."""
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or not path.parts or re.match(r"^[A-Za-z]:", name) or "\0" in name:
+        raise LintError(f"{archive}: {_shown(name)} leads out of the archive; nothing was unpacked")
+    return path
+
+
+def _shown(name: str) -> str:
+    return printable(name)[:200]

@@ -1,0 +1,123 @@
+"""How large boxes are: in the stored picture by their shorter side, and beside the others of their class. Pure."""
+
+import math
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import Final, Literal
+
+from shared.annotation import Annotation
+
+# Upper edges of the bins in pixels of the stored picture; the last bin has none. Below the first the finest grid
+# (stride 8) sees half a cell: hardly to be learned.
+EDGES_PX: Final = (4, 8, 16, 32, 64, 128, 256)
+
+# A box is far larger than its class where its area is so many times the median, and its logarithm so many times the
+# usual distance (MAD) from it: a class that has all sizes by nature has none such.
+_AREAS_LEAST: Final = 10.0
+_DISTANCES_LEAST: Final = 9.0
+# Of fewer boxes nobody can say what is usual.
+_BOXES_LEAST: Final = 10
+
+
+@dataclass(slots=True)
+class ClassAreas:
+    """The boxes of one class: logarithm of the area as a share of the picture, index of the pair, number of the object.
+
+    Columns instead of rows: a million boxes take 10 MB.
+    """
+
+    logs: "array[float]" = field(default_factory=lambda: array("f"))
+    pairs: "array[int]" = field(default_factory=lambda: array("I"))
+    objects: "array[int]" = field(default_factory=lambda: array("H"))
+
+    def far_larger(self) -> Iterator[tuple[int, int, float]]:
+        """(pair, object, how many times the median area) of the boxes far larger than the others."""
+        if len(self.logs) < _BOXES_LEAST:
+            return
+        middle = median(self.logs)
+        # A tenth: boxes drawn by a program are all of one size, and then any other would be far away.
+        usual = max(median(abs(log - middle) for log in self.logs), 0.1)
+        least = middle + max(math.log(_AREAS_LEAST), _DISTANCES_LEAST * usual)
+        for log, pair, index in zip(self.logs, self.pairs, self.objects, strict=True):
+            if log > least:
+                yield pair, index, math.exp(log - middle)
+
+
+@dataclass(slots=True)
+class BoxAreas:
+    """`ClassAreas` by class name, of the pairs whose XML says their size."""
+
+    by_class: dict[str, ClassAreas] = field(default_factory=dict)
+
+    def add(self, annotation: Annotation, pair: int) -> None:
+        """Note the boxes of the pair at index `pair`."""
+        if annotation.size is None:
+            return
+        width, height = annotation.size
+        for voc_object in annotation.objects:
+            xmin, ymin, xmax, ymax = voc_object.box
+            areas = self.by_class.setdefault(voc_object.name, ClassAreas())
+            areas.logs.append(_log_share(xmax - xmin, width) + _log_share(ymax - ymin, height))
+            areas.pairs.append(pair)
+            areas.objects.append(voc_object.index)
+
+    def merge(self, other: "BoxAreas", pairs: int) -> None:
+        """Append the boxes of `other`, whose first pair is at index `pairs` here."""
+        for name, theirs in other.by_class.items():
+            ours = self.by_class.setdefault(name, ClassAreas())
+            ours.logs.extend(theirs.logs)
+            ours.pairs.extend(array("I", (pair + pairs for pair in theirs.pairs)))
+            ours.objects.extend(theirs.objects)
+
+
+def _log_share(side: float, whole: int) -> float:
+    """Bounded, because a hostile box may have any length."""
+    return math.log(min(max(side / whole, 1e-6), 1.0))
+
+
+@dataclass(slots=True, kw_only=True)
+class BoxSizes:
+    """Counts of boxes by the bin of their shorter side; `unsized` are boxes of files that do not say their size."""
+
+    bins: Counter[int] = field(default_factory=Counter)
+    unsized: int = 0
+
+    @property
+    def tiny(self) -> int:
+        """Boxes of the first bin, under 4 px."""
+        return self.bins[0]
+
+    def add(self, annotation: Annotation, image_size: int, resize: Literal["stretch", "letterbox"]) -> None:
+        """Count the boxes of one file as they will be in a square picture of `image_size` pixels."""
+        if annotation.size is None:
+            self.unsized += len(annotation.objects)
+            return
+        scale_x, scale_y = (image_size / side for side in annotation.size)
+        if resize == "letterbox":
+            scale_x = scale_y = min(scale_x, scale_y)
+        boxes = (voc_object.box for voc_object in annotation.objects)
+        self.bins.update(
+            bisect_right(EDGES_PX, min((xmax - xmin) * scale_x, (ymax - ymin) * scale_y))
+            for xmin, ymin, xmax, ymax in boxes
+        )
+
+    def merge(self, other: "BoxSizes") -> None:
+        """Add the counts of `other`."""
+        self.bins.update(other.bins)
+        self.unsized += other.unsized
+
+    def leave_out(self, unused: "BoxSizes") -> None:
+        """Take away the counts of `unused`, which are among these."""
+        self.bins.subtract(unused.bins)
+        self.unsized -= unused.unsized
+
+    def rows(self) -> list[tuple[str, int]]:
+        """Each bin's name in pixels and its count, smallest first."""
+        between = [f"{low} to {high} px" for low, high in pairwise(EDGES_PX)]
+        names = [f"< {EDGES_PX[0]} px", *between, f"≥ {EDGES_PX[-1]} px"]
+        return [(name, self.bins[index]) for index, name in enumerate(names)]

@@ -1,0 +1,95 @@
+"""Class names: those that an option names and no file has, and those that look like a typing mistake. Pure."""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from typing import Final
+
+from rapidfuzz import fuzz, process
+from rapidfuzz.distance import OSA
+
+from shared.errors import OptionError
+from shared.jobs.findings import Finding
+from shared.jobs.specs import JobSpec
+
+# So many times more objects than a name a typing mistake apart has: then that name is the mistake, not another class.
+_TIMES_MORE: Final = 5
+# Names of fewer letters are a mistake apart from too many others: cat, car, can.
+_LETTERS_LEAST: Final = 4
+# From so many letters on, two mistakes are taken for a typing mistake too.
+_LETTERS_FOR_TWO: Final = 8
+# Of 100: below this a name is not near enough to be what was meant.
+_NEAR: Final = 60
+_NAMES_SHOWN: Final = 10
+
+
+def require_known_names(spec: JobSpec, written: Mapping[str, int]) -> None:
+    """Refuse options that name classes which no object has; `written` counts objects by the name in their file.
+
+    Raises:
+        OptionError: One line for each such name, with the nearest one that there is.
+    """
+    renamed = Counter[str]()
+    for name, count in written.items():
+        renamed[spec.rename.get(name, name)] += count
+    asked = [(f"--rename {old}={new}", old, written) for old, new in spec.rename.items()]
+    asked += [(f"--classes {name}", name, renamed) for name in spec.classes or ()]
+    asked += [(f"--ignore-classes {name}", name, {**renamed, **written}) for name in spec.ignore_classes]
+    unknown = [f"{option}: {_no_such_class(name, counts)}" for option, name, counts in asked if not counts.get(name)]
+    if unknown:
+        raise OptionError("\n".join(unknown))
+
+
+def _no_such_class(name: str, counts: Mapping[str, int]) -> str:
+    nearest = process.extractOne(name, list(counts), scorer=fuzz.ratio, processor=str.casefold, score_cutoff=_NEAR)
+    there = Counter(counts).most_common(_NAMES_SHOWN)
+    listed = ", ".join(f"{other!r} ({count})" for other, count in there)
+    more = f" and {len(counts) - len(there)} more" if len(counts) > len(there) else ""
+    meant = f"did you mean {nearest[0]!r} ({counts[nearest[0]]})?" if nearest else f"there are {listed}{more}"
+    return f"no object is called {name!r}; {meant}"
+
+
+def name_findings(counts: Mapping[str, int]) -> Iterator[Finding]:
+    """Names that differ only in case, and names a typing mistake apart; `counts` are objects kept by class."""
+    typos = list(_typos(counts))
+    joined_elsewhere = {name for name, _ in typos}
+    for _, group in groupby(sorted(sorted(counts), key=str.casefold), key=str.casefold):
+        names = list(group)
+        if len(names) > 1 and not joined_elsewhere.issuperset(names):  # both are typos of a third one
+            found = "class names differ only in case: " + ", ".join(f"{name!r}" for name in names)
+            most = max(names, key=counts.__getitem__)
+            joined = _renames([(name, most) for name in names if name != most])
+            yield Finding(file=".", rank="info", kind="class_case", found=found, done=f"kept apart; {joined}")
+    if typos:
+        found = " ".join(f"{name} ({counts[name]}), did you mean {meant} ({counts[meant]})?" for name, meant in typos)
+        yield Finding(file=".", rank="info", kind="class_typo", found=found, done=f"kept apart; {_renames(typos)}")
+
+
+def _renames(pairs: list[tuple[str, str]]) -> str:
+    options = shlex.join([word for old, new in pairs for word in ("--rename", f"{old}={new}")])
+    return f"{options} joins them"
+
+
+def _typos(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """(name, the name that was meant), for each name that looks like a typing mistake."""
+    for name in sorted(counts):
+        likely = [
+            other
+            for other, count in counts.items()
+            if 0 < counts[name] * _TIMES_MORE <= count and _is_typing_mistake(name.casefold(), other.casefold())
+        ]
+        if likely:
+            yield name, max(likely, key=counts.__getitem__)
+
+
+def _is_typing_mistake(name: str, meant: str) -> bool:
+    letters = max(len(name), len(meant))
+    if letters < _LETTERS_LEAST or _digits(name) != _digits(meant):  # `class1` and `class2` are two classes
+        return False
+    mistakes = 2 if letters >= _LETTERS_FOR_TWO else 1
+    return 0 < OSA.distance(name, meant, score_cutoff=mistakes) <= mistakes
+
+
+def _digits(name: str) -> list[str]:
+    return [letter for letter in name if letter.isdigit()]

@@ -1,0 +1,126 @@
+"""`ImageSets/Main/{train,val,test,trainval}.txt` -> the split of each picture below their folder. Pure."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from producer.dataset.findings import Findings
+from producer.dataset.pairing import grouped, image_stem, stem_of
+from shared.jobs.findings import Finding, Rank
+from shared.jobs.job import SPLITS, Split
+
+# The devkit's class lists end each line with -1, 0 or 1; some tools write train.txt in that form.
+_CLASS_FLAG: Final = re.compile(r"^(.*\S)\s+-?[01]$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitLists:
+    """The lists of one devkit folder: `root` is what `ImageSets` lies in ("" for the scanned root itself).
+
+    `lines` has the stripped, non-empty lines of each list that exists, by name (`train`, `val`, `test`, `trainval`).
+    """
+
+    root: str
+    lines: Mapping[str, Sequence[str]]
+
+    def path(self, name: str) -> str:
+        """The list's path, for a person."""
+        return f"{self.root}/ImageSets/Main/{name}.txt".lstrip("/")
+
+
+def read_lists(images: Sequence[str], lists: Sequence[SplitLists], findings: Findings) -> list[Split | None]:
+    """The split of each picture by the lists of the innermost folder that has any; None where no list names it.
+
+    Args:
+        images: Relative paths, sorted.
+        lists: One entry per devkit folder.
+        findings: Grows by what the lists name wrongly, and by the pictures that no list names.
+    """
+    splits: list[Split | None] = [None] * len(images)
+    members = _members(images, lists)
+    for entry in lists:
+        by_stem = grouped(members.get(entry.root, ()), lambda index: stem_of(images[index]))
+        seen: dict[int, str] = {}
+        for name, split in _lists_to_read(entry):
+            listed = _resolve(images, entry, name, by_stem, findings)
+            for index in _once(listed, entry.path(name), images, findings):
+                if index not in seen:
+                    seen[index], splits[index] = name, split
+                elif name != "trainval" or seen[index] == "test":
+                    findings.append(_twice(images[index], "listed_in_two", f"in {seen[index]}.txt and {name}.txt"))
+    findings.extend(
+        Finding(file=image, rank="dropped", kind="not_listed", found="in no ImageSets list", done="left out")
+        for image, split in zip(images, splits, strict=True)
+        if split is None
+    )
+    return splits
+
+
+def _lists_to_read(entry: SplitLists) -> list[tuple[str, Split]]:
+    """The lists that count. `trainval` does only where train or val is missing: it is that one, less the other's."""
+    chosen: list[tuple[str, Split]] = [(split, split) for split in SPLITS if split in entry.lines]
+    if "trainval" in entry.lines and not {"train", "val"} <= entry.lines.keys():
+        chosen.append(("trainval", "val" if "train" in entry.lines else "train"))
+    return chosen
+
+
+def _members(images: Sequence[str], lists: Sequence[SplitLists]) -> dict[str | None, list[int]]:
+    """Indices of the pictures below each lists' folder, each picture at its innermost one."""
+    roots = sorted((entry.root for entry in lists), key=len, reverse=True)
+
+    def innermost(index: int) -> str | None:
+        return next((root for root in roots if not root or images[index].startswith(f"{root}/")), None)
+
+    return grouped(range(len(images)), innermost)
+
+
+def _resolve(
+    images: Sequence[str], entry: SplitLists, name: str, by_stem: Mapping[str, list[int]], findings: Findings
+) -> list[int]:
+    """The picture that each line of a list means; a line that means none, or several, becomes a finding."""
+    found: list[int] = []
+    for line in entry.lines[name]:
+        flagged = _CLASS_FLAG.match(line)
+        stems = [line, image_stem(line), *([image_stem(flagged[1])] if flagged else [])]
+        candidates = next((by_stem[stem] for stem in stems if stem in by_stem), [])
+        chosen = _narrowed(images, candidates, line, f"{entry.root}/JPEGImages/".lstrip("/"))
+        if len(chosen) == 1:
+            found.append(chosen[0])
+            continue
+        names = ", ".join(images[index] for index in chosen)
+        kind, text = ("list_ambiguous", f"could mean {names}") if chosen else ("listed_without_pair", "no such pair")
+        rank: Rank = "quarantined" if chosen else "info"
+        findings.append(
+            Finding(file=entry.path(name), rank=rank, kind=kind, found=f"{line}: {text}", done="line not used")
+        )
+    return found
+
+
+def _narrowed(images: Sequence[str], candidates: list[int], line: str, devkit_folder: str) -> list[int]:
+    """The pictures of one stem that the folders in the line mean (CVAT writes them), or the devkit's own."""
+    for is_meant in (lambda image: _is_spelled(image, line), lambda image: image.startswith(devkit_folder)):
+        meant = [index for index in candidates if is_meant(images[index])]
+        if len(candidates) > 1 and meant:
+            candidates = meant
+    return candidates
+
+
+def _is_spelled(image: str, line: str) -> bool:
+    """Whether one of the two paths, with or without extension, ends with the other."""
+    written = "/" + line.replace("\\", "/").lstrip("/")
+    forms = (f"/{image}", f"/{image.rpartition('.')[0]}")
+    return any(form.endswith(written) or written.endswith(form) for form in forms)
+
+
+def _once(listed: Iterable[int], path: str, images: Sequence[str], findings: Findings) -> list[int]:
+    """The pictures in order, repetitions reported."""
+    counts = Counter(listed)
+    for index, count in counts.items():
+        findings.extend([_twice(images[index], "listed_twice", f"more than once in {path}")] * (count - 1))
+    return list(counts)
+
+
+def _twice(image: str, kind: str, found: str) -> Finding:
+    return Finding(file=image, rank="error", kind=kind, found=found, done="the submit is stopped")

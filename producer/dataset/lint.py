@@ -1,0 +1,171 @@
+"""A folder -> all that names and XML say of it: pairs, splits, classes, findings. No broker, no pixels.
+
+The first step of `submit`, and all of `lint` without --pixels.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from producer.dataset.box_sizes import BoxSizes
+from producer.dataset.class_names import require_known_names
+from producer.dataset.duplicates import Duplicates, equal_pictures
+from producer.dataset.findings import Findings
+from producer.dataset.imagesets import SplitLists
+from producer.dataset.other_formats import without_command
+from producer.dataset.pairing import pair_files
+from producer.dataset.read_pairs import NamesInXml, Pair, read_pairs
+from producer.dataset.scan import ScannedFolder, Walk
+from producer.dataset.set_checks import FolderFacts, check_set
+from producer.dataset.split import assign_splits
+from producer.progress import Progress, no_progress
+from shared.command import hint
+from shared.errors import LintError
+from shared.jobs.job import SPLITS, Split
+from shared.jobs.labels import LabelMap, label_map
+from shared.jobs.specs import JobSpec
+from shared.text import counted
+
+# In `counts` even where there are none: what people and tests look up.
+_ALWAYS_COUNTED = ("annotated", "background", "unreadable", "objects_read", "objects_kept", "filename_disagrees")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintedFolder:
+    """What was found. `pairs` are sorted by picture; `splits` and `fingerprints` (64 bits) belong to them by index.
+
+    `counts` has `images`, `annotated`, `background`, `unreadable`, `objects_read`, …, one entry per kind of finding and
+    one `class:<name>` per class (objects kept). `split_rule` is `lists`, `folders` or `seeded`.
+    """
+
+    folder: Path
+    spec: JobSpec
+    pairs: Sequence[Pair]
+    splits: Sequence[Split | None]
+    fingerprints: Sequence[int]
+    labels: LabelMap
+    counts: dict[str, int]
+    class_counts: dict[str, int]
+    boxes: BoxSizes
+    findings: Findings
+    split_rule: str
+
+    def require_usable(self, *, strict: bool = False) -> None:
+        """Do nothing if the set can be used as asked, and with `strict` if there is no finding at all.
+
+        Raises:
+            LintError: Otherwise; it names the first findings, and counts them all.
+        """
+        stopping = self.findings if strict else self.findings.of_rank("error")
+        if stopping:
+            count = counted(len(stopping), "finding")
+            shown = "; ".join(f"{each.file}: {each.kind}: {each.found}" for each in islice(stopping, 3))
+            if all(each.kind == "no_usable_pair" for each in stopping):  # told in full: lint says no more
+                says, remedy = without_command(next(iter(stopping)).found)
+                raise LintError(f"{self.folder}: {says}" + (f"\n{remedy}" if remedy else ""))
+            listing = hint("lint", self.folder)
+            raise LintError(
+                f"{self.folder}: {count} in the way of a submit: {shown}; `{listing}` tells all and the remedy"
+            )
+
+
+def lint_folder(
+    folder: Path, *, spec: JobSpec, progress: Progress = no_progress, data_root: Path | None = None
+) -> LintedFolder:
+    """Scan, pair, read and split a folder; the result may be unusable (`require_usable`).
+
+    Symbolic links may lead anywhere in `data_root`, by default in `folder`, and nowhere else.
+
+    Raises:
+        LintError: A folder cannot be listed, or a split list cannot be read.
+        OptionError: An option names a class that no object has.
+    """
+    walk, names = Walk(folder, data_root or folder), NamesInXml(folder=folder, spec=spec)
+    lists: list[SplitLists] = []
+    pairing = pair_files(_noting_lists(walk, lists, progress), names)
+    progress("scanning", walk.counts["files"], walk.counts["files"])
+    background: list[Pair] = [(image, None) for image in pairing.images] if spec.background == "orphans" else []
+    pairs: list[Pair] = sorted([*pairing.pairs, *background])
+    read = read_pairs(folder, pairs, spec, progress)
+    if read.written:
+        require_known_names(spec, read.written)
+    images, duplicates = [image for image, _ in pairs], equal_pictures(folder, pairs, read.pictures)
+    assignment = assign_splits(images, lists=lists, duplicates=duplicates, shares=spec.split, seed=spec.seed)
+    left_out = [pair for pair, split in zip(pairs, assignment.splits, strict=True) if split is None]
+    if left_out:
+        read.leave_out(read_pairs(folder, left_out, spec, no_progress))
+    facts = FolderFacts(
+        pairs=pairs,
+        duplicates=Duplicates(folder=folder, pairs=pairs, groups=duplicates, spec=spec),
+        spec=spec,
+        walk=walk,
+        pairing=pairing,
+        unreadable_orphans=names.unreadable,
+        read=read,
+        assignment=assignment,
+        labels=label_map(read.class_counts if spec.classes is None else spec.classes),
+    )
+    return _conclude(folder, pairs, facts)
+
+
+def _conclude(folder: Path, pairs: Sequence[Pair], facts: FolderFacts) -> LintedFolder:
+    findings = facts.read.findings
+    for others in (facts.walk.findings, facts.pairing.findings, facts.assignment.findings, check_set(facts)):
+        findings.extend(others)
+    findings.sort()
+    return LintedFolder(
+        folder=folder,
+        spec=facts.spec,
+        pairs=pairs,
+        splits=facts.assignment.splits,
+        fingerprints=facts.read.fingerprints,
+        labels=facts.labels,
+        counts=_count(facts, findings),
+        class_counts={name: facts.read.class_counts[name] for name in facts.labels.names},
+        boxes=facts.read.boxes,
+        findings=findings,
+        split_rule=facts.assignment.rule,
+    )
+
+
+def _noting_lists(walk: Walk, lists: list[SplitLists], progress: Progress) -> Iterator[ScannedFolder]:
+    """Pass the folders on, reading the `ImageSets/Main` lists among them."""
+    for scanned in walk:
+        if scanned.lists:
+            lists.append(_read_list_files(walk.root, scanned))
+        progress("scanning", walk.counts["files"], 0)
+        yield scanned
+
+
+def _read_list_files(root: Path, scanned: ScannedFolder) -> SplitLists:
+    """The lines of the lists in one `ImageSets/Main` folder, stripped, empty ones left out."""
+    lines = {}
+    for name in scanned.lists:
+        path = root / scanned.path / name
+        try:
+            text = path.read_text(encoding="utf-8-sig", errors="replace")
+        except OSError as error:
+            raise LintError(f"{path}: expected a list that can be read: {error.strerror}") from error
+        # Python reads every usual line end as a line feed; its `splitlines` breaks lines at other characters too.
+        lines[Path(name).stem.lower()] = [line.strip() for line in text.split("\n") if line.strip()]
+    return SplitLists(root=scanned.path[: -len("ImageSets/Main")].rstrip("/"), lines=lines)
+
+
+def _count(facts: FolderFacts, findings: Findings) -> dict[str, int]:
+    pairing, read = facts.pairing, facts.read
+    counts = Counter(facts.walk.counts)
+    counts.update(dict.fromkeys(_ALWAYS_COUNTED, 0))
+    counts["pairs"] = len(read.fingerprints)
+    ambiguous_xml = sum(path.lower().endswith(".xml") for path in pairing.ambiguous)
+    counts["images"] = len(pairing.pairs) + len(pairing.images) + len(pairing.ambiguous) - ambiguous_xml
+    counts["annotations"] = len(pairing.pairs) + len(pairing.annotations) + ambiguous_xml
+    counts.update(read.counts)
+    pictures = Counter(facts.assignment.splits)
+    counts.update({split: pictures[split] for split in SPLITS})
+    counts["left_out"] = pictures[None]
+    counts.update(findings.kinds())
+    counts["orphan_images"], counts["orphan_annotations"] = len(pairing.images), len(pairing.annotations)
+    counts.update({f"class:{name}": count for name, count in read.class_counts.items()})
+    return dict(sorted(counts.items()))

@@ -1,0 +1,153 @@
+"""A folder labelled in another format -> the command of a converter that makes Pascal-VOC XML of it.
+
+The converter is globox (docs/decisions/0069). Only a few files are opened, of each no more than tells its format.
+"""
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+# Files of a folder that are looked at: one may be a list or a read-me.
+MOST_SAMPLES: Final = 5
+# What the command follows in the text, so that a page can show it on a line of its own.
+TO_CONVERT: Final = "to convert it, "
+SAMPLED_EXTENSIONS: Final = frozenset({".txt", ".json"})
+
+_MOST_JSON_BYTES: Final = 256 * 2**20
+_YOLO_LINE: Final = re.compile(r"\d+(\s+[01]?\.?\d+(e-?\d+)?){4}\s*", re.IGNORECASE)
+_NAMES: Final = "classes.names"
+_CLASS_LISTS: Final = (_NAMES, "classes.txt", "obj.names", "labels.names", "labels.txt", "_darknet.labels")
+# `names: [cat, dog]`, over several lines too, or a line for each: `- cat`, `0: cat`.
+_YAML_NAMES: Final = re.compile(r"^names:\s*(\[[^]]*\]|\{[^}]*\}|(?:\n\s*(?:-|\d+\s*:).*)+)", re.MULTILINE)
+
+
+def converter(root: Path, samples: Mapping[tuple[str, str], Sequence[str]]) -> str | None:
+    """How to convert what lies in `root`; None where no format is recognised.
+
+    `samples` are names of files by (extension, folder below `root`).
+    """
+    first: dict[str, None] = {}  # each once: folders share a list of class names
+    commands: list[str] = []
+    is_named = True
+
+    def add(command: str, target: Path) -> None:
+        if not target.parent.is_dir():  # globox makes no more than the last folder
+            first[shlex.join(["mkdir", "-p", str(target.parent)])] = None
+        commands.append(command)
+
+    for (_, folder), names in sorted(samples.items()):
+        for name in names:
+            format_name = _format_of(root / folder / name)
+            if format_name == "coco":
+                target = _coco_target(root, root / folder, name)
+                add(_convert(root / folder / name, target, "coco"), target)
+            elif format_name == "labelme":
+                commands.append(_convert(root / folder, root / folder / "xml", "labelme"))
+                break
+            elif format_name == "yolo":
+                classes, written = _yolo_classes(root, root / folder)
+                is_named = is_named and bool(classes.is_file() or written)
+                first.update(dict.fromkeys(written))
+                target = _beside(root, root / folder, "xml") or root / folder / "xml"
+                add(_convert_yolo(root, root / folder, target, classes), target)
+                break
+    if not commands:
+        return None
+    asked = "" if is_named else f"write the class names into {root / _NAMES}, one a line in their order; "
+    return f"{TO_CONVERT}{asked}`{' && '.join(['pip install globox', *first, *commands])}`"
+
+
+def _convert_yolo(root: Path, folder: Path, target: Path, classes: Path) -> str:
+    """`labels` has its pictures beside it, in `images`: `labels/train` in `images/train`."""
+    images = _beside(root, folder, "images")
+    is_apart = images is not None and images.is_dir()
+    options = ("--img_folder", str(images if is_apart else folder), "--mapping", str(classes))
+    return _convert(folder, target, "yolov5", *options)
+
+
+def _beside(root: Path, folder: Path, name: str) -> Path | None:
+    """`folder` with its last `labels` replaced; None where it has none, below or at `root`."""
+    parts = list(folder.parts)
+    for place in range(len(parts) - 1, len(root.parts) - 2, -1):
+        if parts[place].casefold() == "labels":
+            return Path(*parts[:place], name, *parts[place + 1 :])
+    return None
+
+
+def _yolo_classes(root: Path, folder: Path) -> tuple[Path, list[str]]:
+    """The list of class names for globox, and the commands that make it of what there is.
+
+    globox takes each .txt in `folder` for an annotation, so the list must have another name there.
+    """
+    for place in (folder, *folder.parents):
+        for name in _CLASS_LISTS:
+            path = place / name
+            if path.is_file() and place == folder and path.suffix == ".txt":
+                return path.with_suffix(".names"), [shlex.join(["mv", str(path), str(path.with_suffix(".names"))])]
+            if path.is_file():
+                return path, []
+        for yaml in (place / "data.yaml", place / "dataset.yaml"):
+            if names := _names_in_yaml(yaml):
+                target = place / _NAMES
+                written = shlex.join(["printf", "%s\\n", *names])
+                return target, [f"{written} > {shlex.quote(str(target))}"]
+        if place == root:
+            break
+    return root / _NAMES, []
+
+
+def _names_in_yaml(path: Path) -> list[str]:
+    """The class names in the description of a YOLO set, in their order: as a list or by number; [] where none is."""
+    with suppress(OSError, ValueError):
+        found = _YAML_NAMES.search(path.read_text(encoding="utf-8"))
+        entries = re.split(r"[,\n]", found[1].strip().strip("[]{}")) if found else []
+        names = [re.sub(r"^\s*(-|\d+\s*:)?\s*", "", entry.partition(" #")[0]).strip().strip("\"'") for entry in entries]
+        return [name for name in names if name]
+    return []
+
+
+def _coco_target(root: Path, folder: Path, name: str) -> Path:
+    """Where the XML goes: `instances_train2017.json` beside `train2017/`, so that it keeps its split."""
+    split = Path(name).stem.rpartition("_")[2]
+    is_split = any((root / images / split).is_dir() for images in ("", "images"))
+    return root / "xml" / split if is_split else folder / "xml"
+
+
+def without_command(found: str) -> tuple[str, str]:
+    """What a finding says, and its remedy with the command on a line of its own, to be copied ("" if there is none)."""
+    says, to_convert, remedy = found.partition(TO_CONVERT)
+    asked, _, command = remedy.partition("`")
+    return says.removesuffix("; "), f"{to_convert}{asked}type:\n{command.removesuffix('`')}" if command else ""
+
+
+def _convert(source: Path, target: Path, format_name: str, *options: str) -> str:
+    words = [
+        "globox",
+        "convert",
+        str(source),
+        str(target),
+        "--format",
+        format_name,
+        *options,
+        "--save_fmt",
+        "pascalvoc",
+    ]
+    return shlex.join(words)
+
+
+def _format_of(path: Path) -> str | None:
+    with suppress(OSError, ValueError, RecursionError):
+        if path.suffix.lower() == ".txt":
+            with path.open(encoding="utf-8") as file:
+                return "yolo" if _YOLO_LINE.fullmatch(file.readline(200)) else None
+        if path.stat().st_size <= _MOST_JSON_BYTES:
+            content = json.loads(path.read_bytes())
+            if isinstance(content, dict) and {"images", "annotations", "categories"} <= content.keys():
+                return "coco"
+            if isinstance(content, dict) and {"shapes", "imagePath"} <= content.keys():
+                return "labelme"
+    return None

@@ -1,0 +1,221 @@
+"""Pairs -> what their XML says and a fingerprint of each: classes, counts, findings.
+
+Pictures are not decoded: of each only the size in bytes, the first and the last 4 KiB are read, enough to notice that
+a file was replaced and to find candidates for equal pictures.
+"""
+
+import os
+from array import array
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Final
+
+from producer.dataset.box_sizes import BoxAreas, BoxSizes
+from producer.dataset.findings import Findings
+from producer.dataset.pairing import image_stem
+from producer.progress import Progress
+from shared.annotation import EMPTY, MAX_XML_BYTES, Annotation, read_annotation
+from shared.errors import AnnotationError, ImageError
+from shared.jobs.findings import Finding
+from shared.jobs.fingerprint import fingerprint_pair, hash_parts, sample_file
+from shared.jobs.specs import JobSpec
+
+# Picture path and XML path (None: background without XML), relative to the data set's folder.
+Pair = tuple[str, str | None]
+
+_CHUNK_PAIRS: Final = 512
+# So far may a corner lie beyond the picture and only be rounded: 480.00024 in a picture of 480.
+_ROUNDING_PX: Final = 0.5
+
+# A pool takes 0.7 s to start (spawn, import of lxml and pydantic), as long as one process takes for about 5,000 pairs.
+_POOL_FROM_PAIRS: Final = 20_000
+_POOL_PROCESSES_MOST: Final = 16
+
+
+@dataclass(slots=True, kw_only=True)
+class PairsRead:
+    """What was read, pair by pair in their order (`fingerprints`, `pictures`) and in sum.
+
+    `fingerprints` hash the XML and `pictures`; `pictures` hash size and sample of the picture file. 64 bits each.
+    `class_counts` are of the objects kept, by class name; `written` counts all by the name in their file.
+    """
+
+    fingerprints: "array[int]" = field(default_factory=lambda: array("Q"))
+    pictures: "array[int]" = field(default_factory=lambda: array("Q"))
+    counts: Counter[str] = field(default_factory=Counter)
+    class_counts: Counter[str] = field(default_factory=Counter)
+    written: Counter[str] = field(default_factory=Counter)
+    boxes: BoxSizes = field(default_factory=BoxSizes)
+    areas: BoxAreas = field(default_factory=BoxAreas)
+    findings: Findings = field(default_factory=Findings)
+
+    def merge(self, other: "PairsRead") -> None:
+        """Append what was read of the pairs that follow."""
+        self.areas.merge(other.areas, len(self.fingerprints))
+        self.fingerprints.extend(other.fingerprints)
+        self.pictures.extend(other.pictures)
+        self.counts.update(other.counts)
+        self.class_counts.update(other.class_counts)
+        self.written.update(other.written)
+        self.boxes.merge(other.boxes)
+        self.findings.extend(other.findings)
+
+    def leave_out(self, unused: "PairsRead") -> None:
+        """Take the classes and boxes of pairs that are in no split out of the sums: nobody learns from them."""
+        self.class_counts = self.class_counts - unused.class_counts
+        self.boxes.leave_out(unused.boxes)
+
+
+def read_pairs(
+    folder: Path, pairs: Sequence[Pair], spec: JobSpec, progress: Progress, *, processes: int | None = None
+) -> PairsRead:
+    """Read every XML of `pairs`, whose paths are relative to `folder`, in their order.
+
+    A pair that cannot be read is in the result too, with a finding. `processes` is by default 1, and one per core where
+    there are enough pairs for it to be worth it.
+    """
+    read = PairsRead()
+    chunks = (pairs[start : start + _CHUNK_PAIRS] for start in range(0, len(pairs), _CHUNK_PAIRS))
+    work = partial(_read_chunk, folder, spec)
+    if processes is None:
+        processes = min(_processors(), _POOL_PROCESSES_MOST) if len(pairs) >= _POOL_FROM_PAIRS else 1
+    for part in map(work, chunks) if processes == 1 else _in_pool(work, chunks, processes):
+        read.merge(part)
+        progress("reading", len(read.fingerprints), len(pairs))
+    return read
+
+
+@dataclass(slots=True, kw_only=True)
+class NamesInXml:
+    """Called with the path of an XML: the names that it gives to its picture, `<filename>` before `<path>`.
+
+    `unreadable` has those that could not be read, with the reason: they stay without a picture.
+    """
+
+    folder: Path
+    spec: JobSpec
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self, path: str) -> Sequence[str]:
+        """The names in the XML at `path`, best first."""
+        try:
+            annotation = read_annotation(read_xml(f"{self.folder}/{path}"), file=path, spec=self.spec)
+        except (AnnotationError, OSError) as error:
+            self.unreadable[path] = _reason(path, error)
+            return ()
+        return tuple(filter(None, (annotation.filename, annotation.path)))
+
+
+def _read_chunk(folder: Path, spec: JobSpec, pairs: Sequence[Pair]) -> PairsRead:
+    read = PairsRead()
+    for image, path in pairs:
+        _read_pair(folder, spec, image, path, read)
+    return read
+
+
+def _read_pair(folder: Path, spec: JobSpec, image: str, path: str | None, read: PairsRead) -> None:
+    """Add one pair; each is in exactly one of the counters `annotated`, `background` and `unreadable`."""
+    xml, annotation, outcome = b"", EMPTY, "background"
+    try:
+        if path is not None:
+            xml = read_xml(f"{folder}/{path}")
+            annotation = read_annotation(xml, file=path, spec=spec)
+            outcome = "annotated" if annotation.objects else "background"
+    except (AnnotationError, OSError) as error:
+        outcome = "unreadable"
+        read.findings.append(_unreadable(str(path), error))
+    picture = b""
+    try:
+        picture = sample_file(f"{folder}/{image}")
+    except OSError as error:
+        read.findings.append(_unreadable(image, error, ImageError.kind))
+    read.pictures.append(int.from_bytes(picture or hash_parts(image.encode()), "big"))
+    read.fingerprints.append(int.from_bytes(fingerprint_pair(xml, picture), "big"))
+    read.counts[outcome] += 1
+    _add_annotation(annotation, image, str(path), spec, read)
+
+
+def _add_annotation(annotation: Annotation, image: str, path: str, spec: JobSpec, read: PairsRead) -> None:
+    read.counts["objects_read"] += annotation.objects_read
+    read.counts["objects_kept"] += len(annotation.objects)
+    read.class_counts.update([voc_object.name for voc_object in annotation.objects])
+    read.written.update(annotation.written)
+    read.findings.extend(annotation.findings)
+    read.findings.extend(_beyond_size(annotation, path))
+    read.findings.extend(_other_filename(annotation, image, path))
+    read.boxes.add(annotation, spec.image_size, spec.resize)
+    read.areas.add(annotation, len(read.fingerprints) - 1)
+
+
+def _beyond_size(annotation: Annotation, file: str) -> Iterator[Finding]:
+    """Boxes beyond the picture, as far as `<size>` tells; the workers clip them by the picture itself."""
+    if annotation.size is None:
+        return
+    width, height = annotation.size
+    for voc_object in annotation.objects:
+        xmin, ymin, xmax, ymax = voc_object.box
+        if min(xmin, ymin, width - xmax, height - ymax) <= -_ROUNDING_PX:
+            corners = "xmin {:g}, ymin {:g}, xmax {:g}, ymax {:g}".format(*voc_object.box)
+            found = f"{corners} in a picture of {width}x{height}"
+            done = "clipped by the picture's true size, dropped where under 25 % remains"
+            index = voc_object.index
+            yield Finding(file=file, object_index=index, rank="info", kind="box_beyond_size", found=found, done=done)
+
+
+def _other_filename(annotation: Annotation, image: str, file: str) -> Iterator[Finding]:
+    """A `<filename>` that is not the picture's: it decided nothing, but may tell that a folder was renamed.
+
+    The extension's case is ignored, and so is a missing one (older versions of LabelImg write none).
+    """
+    if not annotation.filename:
+        return
+    written, name = (path.replace("\\", "/").rpartition("/")[2] for path in (annotation.filename, image))
+    if written not in (name, image_stem(name)) and _with_lower_extension(written) != _with_lower_extension(name):
+        found = f"<filename> is {annotation.filename[:100]!r}, the picture is {name}"
+        done = "the names of the files count"
+        yield Finding(file=file, rank="info", kind="filename_disagrees", found=found, done=done)
+
+
+def _with_lower_extension(name: str) -> str:
+    stem, dot, extension = name.rpartition(".")
+    return stem + dot + extension.lower()
+
+
+def _unreadable(file: str, error: Exception, kind: str = AnnotationError.kind) -> Finding:
+    return Finding(file=file, rank="quarantined", kind=kind, found=_reason(file, error), done="pair quarantined")
+
+
+def _reason(file: str, error: Exception) -> str:
+    """Why `file` could not be read, without its name."""
+    reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error).removeprefix(f"{file}: ")
+    return reason[:200]
+
+
+def read_xml(path: str) -> bytes:
+    """The file at `path`, at most one byte over what `read_annotation` accepts; an OSError if it cannot be read."""
+    with open(path, "rb") as file:
+        return file.read(MAX_XML_BYTES + 1)
+
+
+def _processors() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _in_pool(
+    work: Callable[[Sequence[Pair]], PairsRead], chunks: Iterable[Sequence[Pair]], processes: int
+) -> Iterator[PairsRead]:
+    """`map` over processes, in order; only a few chunks wait, so that a million pairs are not copied at once."""
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        waiting: deque[Future[PairsRead]] = deque()
+        for chunk in chunks:
+            waiting.append(pool.submit(work, chunk))
+            if len(waiting) > 3 * processes:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

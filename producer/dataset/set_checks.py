@@ -1,0 +1,185 @@
+"""Findings about a folder as a whole: files without a partner, class names, whether anything can be learned. Pure."""
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final
+
+from producer.dataset.class_names import name_findings
+from producer.dataset.duplicates import Duplicates
+from producer.dataset.other_formats import converter
+from producer.dataset.pairing import Pairing
+from producer.dataset.read_pairs import Pair, PairsRead
+from producer.dataset.scan import Walk
+from producer.dataset.split import SplitAssignment
+from shared.image_formats import format_of
+from shared.jobs.findings import Finding
+from shared.jobs.job import SPLITS
+from shared.jobs.labels import LabelMap
+from shared.jobs.specs import JobSpec
+from shared.text import counted
+
+# The files of other labelling formats, for a person who takes them for VOC.
+_OTHER_FORMATS: Final = {".txt": "YOLO", ".json": "COCO, labelme or Vott", ".csv": "a table", ".tfrecord": "shards"}
+
+# Who deals the pictures to train, val and test, and what a person can do about it.
+_RULES: Final = {
+    "seeded": "dealt by --split and --seed",
+    "folders": "the folders train, val and test decide",
+    "lists": "the lists in ImageSets/Main decide",
+}
+_TO_FILL: Final = {
+    "seeded": "--split or --seed deals anew",
+    "folders": "move photos between these folders, each with its XML",
+    "lists": "change the lists, or delete them for --split to deal",
+}
+
+# Fewer photos, and fewer objects of a class, than anything can be learned from or measured with.
+_PHOTOS_LEAST: Final = 20
+_OBJECTS_LEAST: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderFacts:
+    """What scanning, pairing, reading and splitting found.
+
+    `unreadable_orphans` are XML files without a picture: path -> reason.
+    """
+
+    spec: JobSpec
+    pairs: Sequence[Pair]
+    duplicates: Duplicates
+    walk: Walk
+    pairing: Pairing
+    unreadable_orphans: Mapping[str, str]
+    read: PairsRead
+    assignment: SplitAssignment
+    labels: LabelMap
+
+
+def check_set(facts: FolderFacts) -> Iterator[Finding]:
+    """The findings that need to know more than one file."""
+    yield from _orphans(facts)
+    yield from name_findings(facts.read.class_counts)
+    yield from _unseen_classes(facts)
+    yield from facts.duplicates.findings(facts.assignment.splits)
+    yield from _heic_pictures(facts)
+    yield from _far_larger_boxes(facts)
+    reason = _why_unusable(facts)
+    if reason is not None:
+        yield Finding(file=".", rank="error", kind="no_usable_pair", found=reason, done="the submit is stopped")
+    else:
+        yield from _empty_splits(facts)
+        yield from _unused_options(facts)
+        yield from _too_few(facts)
+
+
+def _orphans(facts: FolderFacts) -> Iterator[Finding]:
+    is_kept = facts.spec.background == "orphans"
+    kept = (
+        "kept as a background example"
+        if is_kept
+        else "left out; label it, or teach by --background orphans that it shows nothing"
+    )
+    for image in facts.pairing.images:
+        yield Finding(file=image, rank="info", kind="image_without_annotation", found="no XML belongs to it", done=kept)
+    for path in facts.pairing.annotations:
+        reason = facts.unreadable_orphans.get(path)
+        found = "no picture belongs to it" + (f"; {reason}" if reason else "")
+        yield Finding(file=path, rank="info", kind="annotation_without_image", found=found, done="left out")
+
+
+def _unseen_classes(facts: FolderFacts) -> Iterator[Finding]:
+    """Asked classes of which no object can be used, though some file names them."""
+    for name in facts.spec.classes or ():
+        if not facts.read.class_counts[name]:
+            found = f"no object of class {name!r}"
+            yield Finding(file=".", rank="info", kind="class_unseen", found=found, done="kept in the label map")
+
+
+def _heic_pictures(facts: FolderFacts) -> Iterator[Finding]:
+    """Pictures that workers read only with a library that is not installed here, where they run too with --local."""
+    if find_spec("pillow_heif") is not None:
+        return
+    found = "HEIC: convert it to JPEG, or install pillow-heif where the workers run"
+    done = "set aside by workers without it"
+    for image, _ in facts.pairs:
+        if format_of(image) == "heif":
+            yield Finding(file=image, rank="info", kind="heic", found=found, done=done)
+
+
+def _far_larger_boxes(facts: FolderFacts) -> Iterator[Finding]:
+    for name, areas in sorted(facts.read.areas.by_class.items()):
+        for pair, index, times in areas.far_larger():
+            image, path = facts.pairs[pair]
+            found = f"{name}: {times:.0f} times the usual area of the class"
+            file = path or image
+            yield Finding(file=file, object_index=index, rank="info", kind="box_far_larger", found=found, done="kept")
+
+
+def _too_few(facts: FolderFacts) -> Iterator[Finding]:
+    """A set, or classes, of which there is too little to learn from."""
+    photos = facts.read.counts["annotated"] + facts.read.counts["background"]
+    if photos < _PHOTOS_LEAST:
+        done = f"kept; label at least {_PHOTOS_LEAST}, better some hundred"
+        yield Finding(file=".", rank="info", kind="set_small", found=counted(photos, "photo"), done=done)
+    few = {name: count for name, count in facts.read.class_counts.items() if 0 < count < _OBJECTS_LEAST}
+    if few:
+        found = ", ".join(f"{name} ({count})" for name, count in sorted(few.items()))
+        done = f"kept; label at least {_OBJECTS_LEAST} objects of each"
+        if len(few) < sum(count > 0 for count in facts.read.class_counts.values()):  # otherwise nothing would be left
+            done += f", or leave them out with --ignore-classes {shlex.quote(','.join(sorted(few)))}"
+        yield Finding(file=".", rank="info", kind="class_small", found=found, done=done)
+
+
+def _why_unusable(facts: FolderFacts) -> str | None:
+    """Why nothing can be learned from the set; None where something can."""
+    counts = facts.read.counts
+    if not counts["annotated"] + counts["background"]:
+        return f"no picture with a readable XML; {_contents(facts)}"
+    if not facts.labels.names or not sum(facts.read.class_counts.values()):
+        return "no object of any class that is asked for"
+    if "train" not in facts.assignment.splits:
+        return f"no picture in train ({_RULES[facts.assignment.rule]})"
+    return None
+
+
+def _contents(facts: FolderFacts) -> str:
+    """What the folder has instead of pairs, for a person who took it for VOC."""
+    pairing = facts.pairing
+    images = len(pairing.images) + len(pairing.pairs)
+    found = [f"found {images} images", f"{len(pairing.annotations) + len(pairing.pairs)} XML files"]
+    others = [
+        f"{count} {extension} ({_OTHER_FORMATS[extension]}?)"
+        for extension, count in facts.walk.others.most_common()
+        if extension in _OTHER_FORMATS
+    ]
+    if not others:
+        say = "label them, for example with LabelImg as Pascal VOC" if images else "is it the right folder?"
+        return f"{', '.join(found)}; {say}"
+    convert = ["only Pascal-VOC XML is read: convert or export it as that"]
+    command = converter(facts.walk.root, facts.walk.samples)
+    return ", ".join([*found, *others, *convert]) + (f"; {command}" if command else "")
+
+
+def _empty_splits(facts: FolderFacts) -> Iterator[Finding]:
+    pictures, rule = Counter(facts.assignment.splits), facts.assignment.rule
+    empty = [
+        split
+        for split, share in zip(SPLITS, facts.spec.split, strict=True)
+        if not pictures[split] and (share > 0 or rule != "seeded")
+    ]
+    if empty:
+        found = f"no picture in {' and '.join(empty)} ({_RULES[rule]})"
+        done = f"the job goes on without; {_TO_FILL[rule]}"
+        yield Finding(file=".", rank="info", kind="split_empty", found=found, done=done)
+
+
+def _unused_options(facts: FolderFacts) -> Iterator[Finding]:
+    """Options that deal pictures to splits, where the folder does it already."""
+    rule, spec = facts.assignment.rule, facts.spec
+    if rule != "seeded" and spec.split != JobSpec.model_fields["split"].default:
+        found = f"--split is not used: {_RULES[rule]}"
+        yield Finding(file=".", rank="info", kind="split_not_used", found=found, done=_TO_FILL[rule])

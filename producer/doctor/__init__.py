@@ -1,0 +1,1 @@
+"""Checks: the set-up as a whole, and one job from end to end."""

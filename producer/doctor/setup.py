@@ -1,0 +1,190 @@
+"""Checks of the set-up: broker, store, data root, workers; each with what was found and what to do."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from redis.exceptions import NoPermissionError, RedisError
+
+from producer.local.redis_server import LEAST_REDIS, embedded_server
+from producer.settings import ProducerSettings
+from shared.command import hint, start_hint
+from shared.errors import BrokerError, StorageError
+from shared.leasing.ledger import Ledger
+from shared.leasing.redis_client import connect
+from shared.leasing.scopes import RUN_QUEUE, SHARD_QUEUE
+from shared.storage import Storage
+
+LEAST_FREE_GB: Final = 1.0
+# The service does a round every 2 s.
+ROUND_AGE_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """One thing that was checked: whether it is well, what was found, and what to do if it is not (else empty)."""
+
+    name: str
+    is_well: bool
+    found: str
+    advice: str = ""
+
+    def __post_init__(self) -> None:
+        if self.is_well:
+            object.__setattr__(self, "advice", "")
+
+
+def check_setup(settings: ProducerSettings) -> list[CheckResult]:
+    """All checks, in the order in which to repair what they find."""
+    return [*_versions(), *_broker(settings), *_store(settings), *_data_root(settings)]
+
+
+def _versions() -> Iterator[CheckResult]:
+    found = ", ".join(f"{name} {version(name)}" for name in ("celery", "redis", "lxml", "pydantic"))
+    found = f"Python {sys.version.split()[0]}, {found}"
+    supported = (3, 11) <= sys.version_info[:2] <= (3, 13)
+    yield CheckResult(name="versions", is_well=supported, found=found, advice="use Python 3.11 to 3.13")
+
+
+def _broker(settings: ProducerSettings) -> Iterator[CheckResult]:
+    if settings.broker_url is None:
+        yield _embedded()
+        return
+    ledger = Ledger(connect(settings.broker()))
+    try:
+        facts = ledger.client.info()
+    except RedisError as error:
+        advice = "is Redis running, and are VOC_BROKER_URL and its password right?"
+        yield CheckResult(name="broker", is_well=False, found=str(error), advice=advice)
+        return
+    yield from _redis(facts)
+    yield _user(ledger, settings.broker())
+    try:
+        yield from _services(ledger)
+    except NoPermissionError as error:
+        yield CheckResult(name="workers", is_well=False, found=str(error), advice=_acl_advice())
+
+
+def _embedded() -> CheckResult:
+    """The server that `submit` would start where no broker is configured."""
+    try:
+        found = f"none configured: submit runs an embedded one, {embedded_server()}"
+    except BrokerError as error:
+        advice = "or start a Redis and set VOC_BROKER_URL"
+        return CheckResult(name="broker", is_well=False, found=str(error), advice=advice)
+    return CheckResult(name="broker", is_well=True, found=found)
+
+
+def _redis(facts: dict[str, Any]) -> Iterator[CheckResult]:
+    number = str(facts["redis_version"])
+    release = tuple(int(part) for part in number.split(".")[:2])
+    advice = f"Redis {LEAST_REDIS[0]}.{LEAST_REDIS[1]} or newer, 7.0 for users of its own (`acl`)"
+    yield CheckResult(name="broker version", is_well=release >= LEAST_REDIS, found=number, advice=advice)
+    is_kept = bool(facts["aof_enabled"])
+    advice = "start Redis with --appendonly yes: a restart then costs seconds (nothing is lost either way)"
+    yield CheckResult(name="append-only file", is_well=is_kept, found="on" if is_kept else "off", advice=advice)
+    policy = str(facts["maxmemory_policy"])
+    advice = "start Redis with --maxmemory-policy noeviction: it must not drop leases when it is full"
+    yield CheckResult(name="eviction policy", is_well=policy == "noeviction", found=policy, advice=advice)
+
+
+def _user(ledger: Ledger, url: str) -> CheckResult:
+    """Which user Redis takes us for, and whether it has too many rights or too few."""
+    user = str(ledger.client.execute_command("ACL", "WHOAMI"))
+    try:
+        ledger.client.config_get("maxmemory")
+    except NoPermissionError:
+        return _restricted(ledger, user)
+    if not url.startswith("unix://") and _is_open(url):
+        advice = f"set a password, better one for each service: {_acl_advice()}"
+        return CheckResult(name="access", is_well=False, found="anybody may do everything: no password", advice=advice)
+    found = f"user {user}, who may do everything; `{hint('acl', 'secrets')}` makes one for each service"
+    return CheckResult(name="access", is_well=True, found=found)
+
+
+def _restricted(ledger: Ledger, user: str) -> CheckResult:
+    """Whether a user with limited rights has those that the producer needs."""
+    try:
+        ledger.write_state("doctor", looked=1)
+        ledger.forget_scope("doctor")
+        ledger.queue_length(SHARD_QUEUE)
+    except NoPermissionError as error:
+        return CheckResult(name="access", is_well=False, found=f"user {user}: {error}", advice=_acl_advice())
+    return CheckResult(name="access", is_well=True, found=f"user {user}, with the producer's rights only")
+
+
+def _acl_advice() -> str:
+    return f"load the file that `{hint('acl', 'secrets')}` writes, and use its user `producer`"
+
+
+def _is_open(url: str) -> bool:
+    """Whether Redis takes commands without a password."""
+    parts = urlsplit(url)
+    stranger = connect(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])))
+    try:
+        return bool(stranger.ping())
+    except RedisError:
+        return False
+
+
+def _services(ledger: Ledger) -> Iterator[CheckResult]:
+    beats = ledger.workers().values()
+    for kind, queue in (("worker", SHARD_QUEUE), ("trainer", RUN_QUEUE)):
+        slots = [beat.slots for beat in beats if beat.kind == kind]
+        found, advice = f"{len(slots)} with {sum(slots)} processes", f"start one: {start_hint(kind, queue)}"
+        yield CheckResult(name=f"{kind}s", is_well=bool(slots), found=found, advice=advice)
+    age_s = ledger.round_age_s()
+    is_live = age_s is not None and age_s < ROUND_AGE_S
+    found = "no round of the reconciler yet" if age_s is None else f"last round {age_s:.0f} s ago"
+    advice = f"start it: {start_hint('producer')} (submit --wait does its part too)"
+    if not is_live and ledger.is_led():
+        found += ", one leads"
+        advice = (
+            "wait: after Redis was new or emptied it lets leases run out first (15 s); its log says if it cannot work"
+        )
+    yield CheckResult(name="service", is_well=is_live, found=found, advice=advice)
+
+
+def _store(settings: ProducerSettings) -> Iterator[CheckResult]:
+    storage = Storage(settings.store)
+    yield _round_trip(storage, f"doctor-{os.getpid()}.txt")
+    if storage.is_local and storage.local_path("").is_dir():
+        free_gb = shutil.disk_usage(storage.root).free / 1e9
+        advice = "free some space: a full disk fails shards (retry does them again)"
+        yield CheckResult(name="free space", is_well=free_gb >= LEAST_FREE_GB, found=f"{free_gb:.1f} GB", advice=advice)
+
+
+def _round_trip(storage: Storage, key: str) -> CheckResult:
+    """Whether a file can be written, read and removed."""
+    try:
+        storage.make_root()
+        storage.write(key, b"first")
+        if storage.read(key) != b"first" or storage.create(key, b"second"):
+            raise StorageError(f"{storage.url(key)}: reads back other bytes, or was created twice")
+        storage.remove(key)
+    except StorageError as error:
+        advice = "give this user the right to write there"
+        if storage.is_local and (above := _file_in_the_way(Path(storage.root))) is not None:
+            advice = f"name a folder by --store or VOC_STORE, or move the file {above} away"
+        return CheckResult(name="store", is_well=False, found=str(error), advice=advice)
+    return CheckResult(name="store", is_well=True, found=f"write, read and remove in {storage.root}")
+
+
+def _file_in_the_way(folder: Path) -> Path | None:
+    """The file where a folder should be, or one above it."""
+    return next((each for each in (folder, *folder.parents) if each.exists() and not each.is_dir()), None)
+
+
+def _data_root(settings: ProducerSettings) -> Iterator[CheckResult]:
+    if settings.broker_url is None:
+        return
+    root, advice = settings.data_root, "mount the photos there, or set VOC_DATA_ROOT"
+    is_there = root.is_dir() and os.access(root, os.R_OK | os.X_OK)
+    found = f"{root} {'can be read' if is_there else 'is absent or cannot be read'}"
+    yield CheckResult(name="data root", is_well=is_there, found=found, advice=advice)

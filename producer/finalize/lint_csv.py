@@ -1,0 +1,48 @@
+"""Findings -> `lint.csv`, one line each: file, object, rank, kind, found, done."""
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from shared.jobs.findings import Finding
+from shared.text import printable
+
+COLUMNS: Final = ("file", "object", "rank", "kind", "found", "done")
+
+# Found by `<size>` before any picture was read; the workers find the same by the picture itself.
+_BY_SIZE_ONLY: Final = frozenset({"box_beyond_size"})
+
+# What hashes find is said already where the bytes are equal.
+_SAME: Final = {"near_duplicate_across_splits": "duplicate_across_splits"}
+
+
+def merged_findings(submitted: Iterable[Finding], received: Iterable[Finding]) -> Iterator[Finding]:
+    """All findings of a job, none twice: those `submitted` by lint, then those `received` in receipts.
+
+    The workers read each XML again, so their receipts repeat what lint found there: same file, object and kind. Only
+    64-bit hashes of these are kept, so that memory stays small beside millions of findings. Where `submitted` says that
+    two pictures are equal, `received` need not say that they are nearly so.
+    """
+    seen: set[int] = set()
+    for finding in submitted:
+        if finding.kind not in _BY_SIZE_ONLY:
+            seen.add(_key(finding))
+            yield finding
+    for finding in received:
+        if _key(finding) not in seen:
+            yield finding
+
+
+def _key(finding: Finding) -> int:
+    return hash((finding.file, finding.object_index, _SAME.get(finding.kind, finding.kind)))
+
+
+def lint_rows(findings: Iterable[Finding]) -> Iterator[str]:
+    """The lines of `lint.csv` (RFC 4180 quoting, a header first), one per finding, without their line ends."""
+    yield ",".join(COLUMNS)
+    for finding in findings:
+        text, index = io.StringIO(), finding.object_index or ""
+        cells = [finding.file, index, finding.rank, finding.kind, finding.found, finding.done]
+        csv.writer(text, lineterminator="\r\n").writerow([printable(str(cell)) for cell in cells])
+        yield text.getvalue().removesuffix("\r\n")

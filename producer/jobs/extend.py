@@ -1,0 +1,148 @@
+"""The plan of an earlier job of the same photos -> how a new one is cut, so that most of its shards can be reused.
+
+A shard whose pictures are all there unchanged stays as it is. New pictures go to as few of the others as sensible:
+first to those that have to be written again anyway, then to the smallest. Hash ranges (`sharding.py`) would spread 60
+new pictures over all shards.
+"""
+
+import json
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from producer.dataset.lint import LintedFolder
+from producer.jobs.reuse import why_not
+from producer.jobs.status import job_names
+from shared.errors import PipelineError
+from shared.jobs.identity import find_job
+from shared.jobs.job import SPLITS, Job, Split
+from shared.jobs.paths import JobPaths
+from shared.jobs.schema import SHARD_FORMAT
+from shared.storage import Storage
+
+# New pictures fill a shard up to this many times what an even cut puts there, so that few are written again. The
+# trainer reads shards interleaved: where one is `MOST_UNEVEN` times as large, the end of an epoch is of it alone.
+MOST_FILLED: Final = 2
+MOST_UNEVEN: Final = 4
+
+# Shards of an extended job may be this many times as many as a new cut would make.
+MOST_SHARDS: Final = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierShard:
+    """The pictures of one shard that are still of its split, and whether they are all that it held, unchanged."""
+
+    members: "array[int]"
+    is_intact: bool
+
+
+Earlier = Mapping[Split, Sequence[EarlierShard]]
+
+
+def earlier_shards(linted: LintedFolder, source_ids: Sequence[int], *, job: str, storage: Storage) -> Earlier:
+    """The shards of the job that lends the most pictures; none where no job could lend any.
+
+    Args:
+        linted: The pictures of the new job.
+        source_ids: Their numbers.
+        job: Its name: what is there under it goes before others that lend as many.
+        storage: The store with the other jobs.
+    """
+    best: Earlier = {}
+    most, rows = 0, dict[str, int]()
+    for name in sorted(job_names(storage), key=lambda name: name != job) if not linted.spec.dry else ():
+        try:
+            lender = find_job(storage, name)
+            if lender is None or why_not(linted.spec, linted.labels.names, SHARD_FORMAT, lender) is not None:
+                continue
+            if 2 * sum(plan.pairs for plan in lender.splits.values()) < len(linted.pairs):
+                continue
+            rows = rows or {image: row for row, (image, _) in enumerate(linted.pairs)}
+            found = _shards_of(lender, linted, source_ids, rows, storage)
+        except (PipelineError, ValueError, KeyError):
+            continue  # a plan that cannot be read lends nothing; `reuse_shards` says so
+        kept = sum(len(shard.members) for shards in found.values() for shard in shards if shard.is_intact)
+        if kept > most:
+            best, most = found, kept
+    return best
+
+
+def extend_cut(
+    fresh: Sequence["array[int]"], earlier: Sequence[EarlierShard], *, limit: int, least: int
+) -> list["array[int]"]:
+    """How one split is cut: like the `earlier` shards where that keeps more of them than the `fresh` cut, else afresh.
+
+    Args:
+        fresh: The new cut: indices of all pictures of the split, those of a shard in the order of their hashes.
+        earlier: The shards of the job that is extended.
+        limit: The most pictures of a shard.
+        least: The fewest shards.
+    """
+    order = {index: place for place, index in enumerate(index for shard in fresh for index in shard)}
+    kept = [shard for shard in earlier if shard.members]
+    intact = {shard.members.tobytes() for shard in kept if shard.is_intact}
+    known = {index for shard in kept for index in shard.members}
+    added = [index for index in order if index not in known]
+    cut = [array("I", shard.members) for shard in kept]
+    _deal(added, cut, [shard.is_intact for shard in kept], limit=limit, least=least, total=len(order))
+    for shard in cut:
+        if shard.tobytes() not in intact:
+            shard[:] = array("I", sorted(shard, key=order.__getitem__))
+    even = -(-len(order) // max(1, len(cut)))
+    is_sound = least <= len(cut) <= MOST_SHARDS * max(len(fresh), least) and all(
+        len(shard) <= min(limit, MOST_UNEVEN * even) for shard in cut
+    )
+    saved = sum(shard.tobytes() in intact for shard in cut) - sum(shard.tobytes() in intact for shard in fresh)
+    return cut if is_sound and saved > 0 else list(fresh)
+
+
+def _deal(
+    added: Sequence[int],
+    cut: list["array[int]"],
+    is_intact: Sequence[bool],
+    *,
+    limit: int,
+    least: int,
+    total: int,
+) -> None:
+    """Append the `added` pictures to few of the shards of `cut`, and to new ones where those are full or too few."""
+    room = min(limit, MOST_FILLED * -(-total // max(1, len(cut), least)))
+    rest = list(added)
+    missing = max(0, least - len(cut))
+    if not missing:
+        for rank in sorted(range(len(cut)), key=lambda rank: (is_intact[rank], len(cut[rank]))):
+            taken = max(0, room - len(cut[rank]))
+            cut[rank].extend(rest[:taken])
+            del rest[:taken]
+    count = min(len(rest), max(missing, -(-len(rest) // room)))
+    cut.extend(array("I", rest[rank::count]) for rank in range(count))
+
+
+def _shards_of(
+    lender: Job, linted: LintedFolder, source_ids: Sequence[int], rows: Mapping[str, int], storage: Storage
+) -> Earlier:
+    found: dict[Split, list[EarlierShard]] = {split: [] for split in SPLITS}
+    for line in storage.lines(JobPaths(lender.job).plan(lender.incarnation)):
+        task = json.loads(line)
+        split: Split = task["split"]
+        members, unchanged = array("I"), 0
+        for row, is_same in _pictures(task["pairs"], linted, source_ids, rows):
+            if linted.splits[row] == split:
+                members.append(row)
+                unchanged += is_same
+        is_intact = unchanged == len(members) == len(task["pairs"])
+        found[split].append(EarlierShard(members=members, is_intact=is_intact))
+    return found
+
+
+def _pictures(
+    pairs: Sequence[Mapping[str, object]], linted: LintedFolder, source_ids: Sequence[int], rows: Mapping[str, int]
+) -> Iterator[tuple[int, bool]]:
+    """Those of a shard's pictures that are still there: their rows, and whether nothing of them has changed."""
+    for pair in pairs:
+        row = rows.get(str(pair["image"]))
+        if row is not None:
+            ours = (linted.pairs[row][1], source_ids[row], f"{linted.fingerprints[row]:016x}")
+            yield row, ours == (pair["annotation"], pair["source_id"], pair["fingerprint"])

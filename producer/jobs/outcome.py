@@ -1,0 +1,80 @@
+"""What a run has come to, as its `run.json` says it, and how long a job took."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shared.errors import StorageError
+from shared.jobs.identity import read_note
+from shared.jobs.job import Job
+from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.specs import RunSpec
+from shared.storage import Storage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Figures of a finished run's int8 model: mAP as fractions, its interval (95 %) and `objects` where measured.
+
+    `model` is where the model lies, `warnings` one line each, `seconds` those of the run (None where not known).
+    """
+
+    model: str | None = None
+    map50: float | None = None
+    map50_interval: tuple[float, float] | None = None
+    map: float | None = None
+    map_interval: tuple[float, float] | None = None
+    objects: int | None = None
+    warnings: tuple[str, ...] = ()
+    seconds: float | None = None
+
+
+def read_outcome(storage: Storage, asked: RunSpec) -> Outcome:
+    """What `run.json` of a run says; nothing where there is none, or where a field is not in our form."""
+    summary = read_note(storage, RunPaths(asked.run).run, asked.incarnation)
+    if summary is None:
+        return Outcome()
+    figures, seconds = _part(_part(summary, "metrics"), "int8"), _part(summary, "seconds")
+    warnings = summary.get("warnings")
+    return Outcome(
+        model=storage.url(RunPaths(asked.run).int8),
+        map50=_number(figures.get("map50")),
+        map50_interval=_interval(figures.get("map50_interval")),
+        map=_number(figures.get("map")),
+        map_interval=_interval(figures.get("map_interval")),
+        objects=figures["objects"] if isinstance(figures.get("objects"), int) else None,
+        warnings=tuple(map(str, warnings)) if isinstance(warnings, list) else (),
+        seconds=_number(seconds.get("total")),
+    )
+
+
+def written_at(storage: Storage, key: str) -> float | None:
+    """When the file `key` was written (Unix time); None where it is not there, or its store does not say."""
+    try:
+        return storage.written_at(key) if storage.exists(key) else None
+    except StorageError:
+        return None
+
+
+def seconds_taken(storage: Storage, job: Job, run_seconds: float | None) -> float | None:
+    """From the submit to the finished data set, and the seconds of the run; None until the data set is finished."""
+    submitted, finished = (written_at(storage, key) for key in (JobPaths(job.job).job, JobPaths(job.job).manifest))
+    if submitted is None or finished is None:
+        return None
+    return round(max(0.0, finished - submitted) + (run_seconds or 0), 1)
+
+
+def _part(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = content.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _interval(value: object) -> tuple[float, float] | None:
+    if not isinstance(value, list) or len(value) != 2:
+        return None
+    low, high = map(_number, value)
+    return None if low is None or high is None else (low, high)

@@ -1,0 +1,82 @@
+"""Who works on a job's shards and its run, and how far: from Redis, or from what those at work note in storage.
+
+A run's `progress.json` is written by its trainer (`trainer/progress_note.py`), a job's by the command that waits for it
+(`producer/run/shards_note.py`).
+"""
+
+import json
+import time
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from shared.jobs.identity import read_note
+from shared.jobs.job import Job
+from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.specs import RunSpec
+from shared.leasing.ledger import Ledger
+from shared.leasing.scopes import RUN_UNIT, ScopeState, as_count, is_run_unit, job_scope, read_holder, run_scope
+from shared.storage import Storage
+
+# What is noted every 2 or 3 s and is older than this was noted by a process that died; a slow store gets notes late.
+FRESH_S: Final = 15.0
+# What is noted of a job's shards besides who holds them, by the names of `JobStatus`.
+COUNTED: Final = ("attempts", "images_per_s", "last_error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardsUnderWay:
+    """What is known of a job's shards besides the store's files: who holds which (`leased`), how many are queued."""
+
+    view: ScopeState
+    leased: dict[str, dict[str, Any]] = field(default_factory=dict)
+    queued: int = 0
+
+
+def read_run_progress(storage: Storage, asked: RunSpec) -> dict[str, Any] | None:
+    """What the trainer of a run noted last: words and finite numbers; None where it never did."""
+    note = read_note(storage, RunPaths(asked.run).progress, asked.incarnation)
+    return None if note is None else read_holder(json.dumps(note))
+
+
+def run_holder(ledger: Ledger | None, asked: RunSpec, progress: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Who works on a run and how far it is; empty where nobody does. `progress` is what its trainer noted last."""
+    under_way = None if ledger is None else ledger.under_way(run_scope(asked), is_run_unit)
+    if under_way is not None and RUN_UNIT in under_way.leased and RUN_UNIT not in under_way.expired:
+        return under_way.leased[RUN_UNIT]
+    # A trainer that holds its run notes it, also where Redis is another's, or has just been emptied.
+    return progress if progress is not None and _is_live(progress) else {}
+
+
+def shards_under_way(storage: Storage, ledger: Ledger | None, job: Job, settled: Set[str] | None) -> ShardsUnderWay:
+    """Who works on the shards that are not in `settled`; None: the job's shards are finished, and nobody does."""
+    if ledger is None:
+        noted = _noted_shards(storage, job)
+        return noted if settled is not None else ShardsUnderWay(view=noted.view)
+    view = ledger.read_state(job_scope(job))
+    if settled is None:
+        return ShardsUnderWay(view=view if view.attempts is not None else _noted_shards(storage, job).view)
+    under_way = ledger.under_way(job_scope(job), lambda name: name not in settled and job.has(name))
+    leased = {name: holder for name, holder in under_way.leased.items() if name not in under_way.expired}
+    return ShardsUnderWay(view=view, leased=leased, queued=len(under_way.queued.keys() - leased.keys()))
+
+
+def _is_live(note: Mapping[str, Any]) -> bool:
+    """Whether whoever wrote `note` is at work still."""
+    return bool(note.get("held")) and abs(time.time() - float(note.get("at", 0))) < FRESH_S
+
+
+def _noted_shards(storage: Storage, job: Job) -> ShardsUnderWay:
+    """What the command that waits for `job` noted last; who holds what only where that is fresh."""
+    note = read_note(storage, JobPaths(job.job).progress, job.incarnation) or {}
+    view = ScopeState.read({name: str(note[name]) for name in COUNTED if note.get(name) is not None})
+    facts = read_holder(json.dumps({name: value for name, value in note.items() if name in ("at", "held")}))
+    if not _is_live(facts):
+        return ShardsUnderWay(view=view)
+    holders = note.get("holders")
+    leased = {
+        str(holder["shard"]): read_holder(json.dumps(holder))
+        for holder in (holders if isinstance(holders, list) else [])
+        if isinstance(holder, dict) and job.has(str(holder.get("shard")))
+    }
+    return ShardsUnderWay(view=view, leased=leased, queued=as_count(str(note.get("queued"))))

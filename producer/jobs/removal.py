@@ -1,0 +1,198 @@
+"""A job -> nothing left of it: a note that it is removed, time for its workers to see the note, then its files.
+
+The process may be killed after any step: the same command, or a submit under the same name, goes on.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from producer.jobs.control import note_of, scopes_of, tell_redis
+from producer.jobs.local_lock import has_local_run
+from producer.jobs.runs import runs_of
+from producer.jobs.status import TERMINAL, is_cancelled, load_job, run_state, stored_state
+from shared import faults
+from shared.command import hint
+from shared.errors import FormatError, PlanError
+from shared.jobs.identity import is_name, is_removed, read_job_file, read_request
+from shared.jobs.job import Job
+from shared.jobs.paths import JobPaths, RunPaths
+from shared.leasing.lease import RENEW_MOST_S
+from shared.leasing.ledger import Ledger
+from shared.leasing.scopes import is_run_unit, run_scope
+from shared.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+# Whoever holds a lease renews it at least this often, and learns at that moment that its job is cancelled.
+WAIT_FOR_HOLDERS_S: Final = RENEW_MOST_S + 1.0
+# A local run looks at its job twice a second, and then ends its processes.
+WAIT_FOR_LOCAL_RUN_S: Final = 40.0
+_PAUSE_S: Final = 0.1
+
+
+def remove(storage: Storage, ledger: Ledger | None, name: str, run: str | None = None) -> str:
+    """Remove a job's outputs and its runs', or just those of its run `run`, or what an interrupted removal has left.
+
+    The pictures are never touched.
+
+    Returns:
+        What was done, for a person.
+
+    Raises:
+        PlanError: There is no such job or run, it is running (cancel it first), or a local run does not leave it.
+        FormatError: `job.json` cannot be read, or is of another job (a copied folder): it is not for us to remove.
+    """
+    job = read_job_file(storage, name)
+    if run is not None:
+        return _remove_one_run(storage, ledger, name, run)
+    if job is None:
+        return _remove_rest(storage, name)
+    if not is_removed(storage, job) and not is_cancelled(storage, job):
+        _refuse_running(storage, job)
+    storage.write(JobPaths(name).removed, note_of(job))
+    storage.write(JobPaths(name).cancelled, note_of(job))
+    scopes = scopes_of(storage, job)
+    untold = tell_redis(ledger, job, scopes, cancelled=True)
+    faults.reached("rm:after_note")
+    _await_local_run(storage, name)
+    if ledger is not None and not untold:
+        _await_holders(ledger, job, scopes)
+    remove_files(storage, job)
+    return f"{name} is removed{_forget(ledger, scopes)}"
+
+
+def require_there(storage: Storage, name: str, run: str | None = None) -> None:
+    """Check that there is something to remove, before anybody is asked about it.
+
+    Raises:
+        PlanError: There is no such job or run.
+        FormatError: `job.json` cannot be read.
+    """
+    if run is not None:
+        load_job(storage, name, run)
+    elif read_job_file(storage, name) is None:
+        _require_rest(storage, name)
+
+
+def _remove_one_run(storage: Storage, ledger: Ledger | None, name: str, run: str) -> str:
+    """Remove an added run. Its note of a cancel is what a trainer that holds it meets."""
+    if load_job(storage, name).run == (asked := load_job(storage, name, run).run) or asked is None:
+        again = hint("rm", name, store=storage)
+        raise PlanError(f"{run} is the run that {name} was submitted with: `{again}` removes both")
+    job = load_job(storage, name)
+    if run_state(storage, asked) == "TRAINING":
+        raise PlanError(f"run {run} is not finished: `{hint('cancel', name, '--run', run, store=storage)}` first")
+    scopes = [run_scope(asked)]
+    storage.write(RunPaths(run).cancelled, note_of(job, run=run))
+    untold = tell_redis(ledger, job, scopes, cancelled=True)
+    if has_local_run(storage, name):
+        _await_local_run(storage, name)
+    if ledger is not None and not untold:
+        _await_holders(ledger, job, scopes)
+    storage.remove_tree(RunPaths(run).root)
+    return f"run {run} of {name} is removed{_forget(ledger, scopes)}"
+
+
+def _refuse_running(storage: Storage, job: Job) -> None:
+    """Raise a PlanError where somebody may be at work on a job, or on a run of it."""
+    stored = stored_state(storage, job, failed_share=0.0)
+    runs = [asked for asked in runs_of(storage, job) if stored.is_finalized]
+    going = [asked.run for asked in runs if run_state(storage, asked) not in TERMINAL]
+    if stored.state == "RUNNING" or (job.run is not None and job.run.run in going):
+        raise PlanError(f"{job.job} is running: `{hint('cancel', job.job, store=storage)}` first")
+    if going:
+        first = hint("cancel", job.job, "--run", going[0], store=storage)
+        raise PlanError(f"run {going[0]} of {job.job} is not finished: `{first}` first")
+
+
+def _await_local_run(storage: Storage, name: str) -> None:
+    if not _wait_while(lambda: has_local_run(storage, name), WAIT_FOR_LOCAL_RUN_S):
+        again = hint("rm", name, store=storage)
+        raise PlanError(f"a --local command works on {name}: stop it with Ctrl-C, then `{again}` again")
+
+
+def remove_files(storage: Storage, job: Job) -> None:
+    """Remove the files of a job that nobody works on any more, and of its runs."""
+    for asked in runs_of(storage, job):
+        remove_run(storage, asked.run, job.job)
+    faults.reached("rm:after_run")
+    # Somebody else may have finished this removal meanwhile, and submitted a new job under the name.
+    found = read_job_file(storage, job.job)
+    if found is None or found.incarnation == job.incarnation:
+        storage.remove_tree(JobPaths(job.job).root)
+    for folder in ("jobs", "runs"):
+        storage.remove_temporaries(folder)
+
+
+def remove_run(storage: Storage, run: str, job: str, *, but: str | None = None) -> None:
+    """Remove a run that `job` asked for, except that of the incarnation `but`.
+
+    A run of that name that another job asked for stays, and so does one that cannot be read.
+    """
+    try:
+        request = read_request(storage, run)
+    except FormatError:
+        return
+    if request is None or (request.job == job and request.incarnation != but):
+        storage.remove_tree(RunPaths(run).root)
+
+
+def _remove_rest(storage: Storage, name: str) -> str:
+    """Remove what a removal that was killed after it removed `job.json` has left; a PlanError if there is nothing."""
+    _require_rest(storage, name)
+    remove_run(storage, name, name)
+    storage.remove_tree(JobPaths(name).root)
+    return f"what was left of {name} is removed"
+
+
+def _require_rest(storage: Storage, name: str) -> None:
+    if not is_name(name) or not (storage.list_names(JobPaths(name).root) or _has_run_of(storage, name)):
+        raise PlanError(f"no job {name!r} in {storage.root}: nothing to remove")
+
+
+def _has_run_of(storage: Storage, name: str) -> bool:
+    """Whether the run of this name was asked for by the job of this name."""
+    with suppress(FormatError):
+        request = read_request(storage, name)
+        return request is not None and request.job == name
+    return False
+
+
+def _await_holders(ledger: Ledger, job: Job, scopes: Iterable[str]) -> None:
+    """Wait until nobody holds a lease in `scopes`, at most until all who live have renewed once."""
+
+    def is_held() -> bool:
+        views = (ledger.under_way(scope, lambda unit: is_run_unit(unit) or job.has(unit)) for scope in scopes)
+        return any(view.leased.keys() - view.expired for view in views)
+
+    try:
+        _wait_while(is_held, WAIT_FOR_HOLDERS_S)
+    except RedisError as error:
+        logger.warning("holders_not_awaited", extra={"job": job.job, "reason": str(error)})
+
+
+def _wait_while(condition: Callable[[], bool], seconds: float) -> bool:
+    """Wait while `condition()` is true, at most `seconds`; whether it ended."""
+    ends_at = time.monotonic() + seconds
+    while condition():
+        if time.monotonic() > ends_at:
+            return False
+        time.sleep(_PAUSE_S)
+    return True
+
+
+def _forget(ledger: Ledger | None, scopes: Iterable[str]) -> str:
+    """Take a job or a run out of the live view; what to say where Redis could not be told."""
+    if ledger is None:
+        return ""
+    try:
+        for scope in scopes:
+            ledger.end_scope(scope)
+    except RedisError:
+        return "; Redis could not be told and will notice by itself"
+    return ""

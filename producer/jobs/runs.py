@@ -1,0 +1,216 @@
+"""The runs of a job: the one that it was submitted with, and those that `submit --run NAME` has added on its shards.
+
+The first is in `job.json`. An added one is the `runs/<name>/request.json` that names the job and its identity; that it
+is created at the submit also keeps the name from others. Trainers hear of it when the shards are finished.
+
+How a run is exported and judged may be changed later, in its `request.json`: the ways on after a gate's refusal.
+"""
+
+import json
+import math
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from shared.command import hint
+from shared.errors import ExportError, FormatError, OptionError, PlanError
+from shared.jobs.identity import asked_now, find_job, is_name, read_note, read_request, readable_requests
+from shared.jobs.job import Job
+from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.specs import ReleaseOptions, RunSpec, TrainingOptions
+from shared.storage import Storage
+
+NAME_RULE: Final = "1 to 64 of a-z, 0-9, '.', '_', '-', not beginning with a sign"
+
+# Requests by name and identity of their job.
+Requests = Mapping[tuple[str, str], Sequence[RunSpec]]
+
+
+def requests_by_job(storage: Storage) -> Requests:
+    """What was asked of all runs of the store, by job: read once where many jobs are looked at."""
+    found: dict[tuple[str, str], list[RunSpec]] = {}
+    for asked in readable_requests(storage):
+        found.setdefault((asked.job, asked.incarnation), []).append(asked)
+    return found
+
+
+def runs_of(storage: Storage, job: Job, requests: Requests | None = None) -> list[RunSpec]:
+    """The runs of `job`: that of its submit first, then the added ones by name; `requests` if they are read already."""
+    own = [job.run] if job.run is not None else []
+    asked = (requests_by_job(storage) if requests is None else requests).get((job.job, job.incarnation), ())
+    return own + [added for added in asked if job.run is None or added.run != job.run.run]
+
+
+def with_run(storage: Storage, job: Job, run: str) -> Job:
+    """The job as one that was submitted with its run `run`: what is said of "its run" is said of that one.
+
+    Raises:
+        PlanError: It has no such run.
+    """
+    runs = runs_of(storage, job)
+    for asked in runs:
+        if asked.run == run:
+            return job.model_copy(update={"run": asked})
+    names = ", ".join(asked.run for asked in runs) or "none"
+    raise PlanError(f"job {job.job!r} has no run {run!r} (there are: {names})")
+
+
+def check_name(name: str, what: str) -> None:
+    """Check the name of a new job or run, which is a folder's name too.
+
+    Raises:
+        OptionError: It is none.
+    """
+    if not is_name(name):
+        raise OptionError(f"{name!r} is no {what} name: {NAME_RULE}")
+
+
+def require_free(storage: Storage, run: str, job: str) -> None:
+    """Check that no other job of the store has, or will have, a run of this name.
+
+    Raises:
+        PlanError: One has.
+    """
+    other = find_job(storage, run) if run != job else None
+    if other is not None:
+        raise PlanError(f"--run {run}: a job has this name, and its run too: choose another name")
+    asked = _living(storage, run)
+    if asked is not None and asked.job != job:
+        raise PlanError(f"run {run!r} of job {asked.job!r} has this name already: choose another one")
+
+
+def add_run(storage: Storage, job: Job, run: str, options: TrainingOptions) -> tuple[Job, bool]:
+    """Ask for a run of `job` on the shards that it has, or will have; safe to repeat.
+
+    Returns:
+        The job with that run, and whether it is new.
+
+    Raises:
+        OptionError: `run` is no name.
+        PlanError: Another job has a run of this name, or this job has one with other options.
+    """
+    check_name(run, "run")
+    require_free(storage, run, job.job)
+    asked = RunSpec(**dict(options), run=run, job=job.job, incarnation=job.incarnation)
+    known = job.run if job.run is not None and job.run.run == run else _living(storage, run)
+    if known is None:
+        storage.remove_tree(RunPaths(run).root)  # of a removed job
+        if storage.create(RunPaths(run).request, asked.to_json().encode()):
+            return job.model_copy(update={"run": asked}), True
+        known = _living(storage, run)
+    differing = [] if known is None else differing_fields(known, asked)
+    if known is None or differing:
+        found = f" with other options ({', '.join(differing)})" if differing else ", of another job"
+        remove = hint("rm", job.job, "--run", run, store=storage)
+        raise PlanError(f"run {run!r} exists{found}: choose another --run, or remove it with `{remove}`")
+    return job.model_copy(update={"run": known}), False
+
+
+def differing_fields(known: RunSpec, asked: RunSpec) -> list[str]:
+    """The fields in which two requests differ, sorted."""
+    theirs, ours = known.model_dump(), asked.model_dump()
+    return sorted(name for name, value in ours.items() if theirs[name] != value)
+
+
+def names_of(runs: Iterable[RunSpec]) -> str:
+    """The names of runs, for a person."""
+    return ", ".join(asked.run for asked in runs)
+
+
+def _living(storage: Storage, run: str) -> RunSpec | None:
+    """The request of the run `run`, unless its job was removed, or cannot be read.
+
+    Raises:
+        PlanError: The request cannot be read: it is not for us to replace.
+    """
+    try:
+        asked = read_request(storage, run)
+        job = find_job(storage, asked.job) if asked is not None else None
+    except FormatError as error:
+        raise PlanError(f"run {run!r} cannot be read: {error}") from error
+    return asked if job is not None and asked is not None and job.incarnation == asked.incarnation else None
+
+
+def change_release(storage: Storage, job: Job, changes: ReleaseOptions) -> list[str]:
+    """Have the job's run exported and judged otherwise from now on; what was done, for a person.
+
+    A run that the gate refused is released again, without training.
+
+    Raises:
+        OptionError: The changes do not fit what was asked.
+        PlanError: The job has no run, or one that is done.
+    """
+    if not changes.typed:
+        return []
+    if job.run is None:
+        raise OptionError(f"{shlex.join(changes.typed)}: job {job.job} has no training (--no-train)")
+    if _is_finished(storage, job.run):
+        raise PlanError(
+            f"run {job.run.run} is DONE: `{command_for(storage, job.run, changes)}` exports its model again"
+        )
+    paths, before = RunPaths(job.run.run), asked_now(storage, job.run)
+    storage.write(paths.request, changes.applied_to(before).to_json().encode())
+    done = [f"from now on with {shlex.join(changes.typed)}"]
+    if is_refused(storage, job.run):
+        storage.remove(paths.failed)
+        done.append("the refused model is released again")
+    return done
+
+
+def command_for(storage: Storage, run: RunSpec, changes: ReleaseOptions) -> str:
+    """What a person types to have a run exported and judged otherwise: a finished one is not trained any more."""
+    if _is_finished(storage, run):
+        return hint("export", run.run, *changes.typed, store=storage)
+    return _retry(run, changes, storage)
+
+
+def retry_hint(storage: Storage, job: Job) -> str:
+    """The command that does again what failed or was cancelled, of a job as it is seen with a run.
+
+    A run that was cancelled by itself is taken up by name only.
+    """
+    is_alone = job.run is not None and read_note(storage, JobPaths(job.job).cancelled, job.incarnation) is None
+    note = read_note(storage, RunPaths(job.run.run).cancelled, job.incarnation) if job.run and is_alone else None
+    which = [] if job.run is None or (note is None and job.run.run == job.job) else ["--run", job.run.run]
+    return hint("retry", job.job, *(which if is_alone else []), store=storage)
+
+
+def is_refused(storage: Storage, run: RunSpec) -> bool:
+    """Whether a run failed at its export: it has trained, and the gate did not let it pass."""
+    note = read_note(storage, RunPaths(run.run).failed, run.incarnation)
+    return note is not None and note.get("kind") == ExportError.__name__
+
+
+def ways_on(storage: Storage, job: Job) -> list[str]:
+    """The commands that lead on from a refusal for a loss of accuracy, likeliest first; none for other failures."""
+    if job.run is None or not is_refused(storage, job.run):
+        return []
+    asked, drop = asked_now(storage, job.run), _refused_drop(storage, job.run)
+    if drop is None:
+        return []
+    ways = [ReleaseOptions(max_drop=math.ceil(round(10 * drop, 3)) / 10)]
+    if asked.backbone == "conv" and asked.quantize == "ptq":
+        ways.insert(0, ReleaseOptions(quantize="qat"))
+    return [_retry(asked, way, storage) for way in ways]
+
+
+def _retry(run: RunSpec, changes: ReleaseOptions, storage: Storage) -> str:
+    which = [] if run.run == run.job else ["--run", run.run]
+    return hint("retry", run.job, *which, *changes.typed, store=storage)
+
+
+def _is_finished(storage: Storage, run: RunSpec) -> bool:
+    return read_note(storage, RunPaths(run.run).run, run.incarnation) is not None
+
+
+def _refused_drop(storage: Storage, run: RunSpec) -> float | None:
+    """The most points of mAP50 that a form lost; None where something else, or nothing, was refused."""
+    root = RunPaths(run.run)
+    checks = json.loads(storage.read_or_none(f"{root.root}/gate.json") or "[]")
+    refused = [check["name"] for check in checks if not check["is_ok"]]
+    lossy = [name.split(":")[0] for name in refused if name.endswith(": accuracy kept")]
+    metrics: dict[str, Any] = json.loads(storage.read_or_none(root.metrics) or "{}")
+    if not lossy or len(lossy) < len(refused):
+        return None
+    map50 = {form: float(row["gate"]["map50"]) for form, row in metrics.items()}
+    return max(100 * (map50["float32"] - map50[form]) for form in lossy)

@@ -1,0 +1,149 @@
+"""Why nothing moves, and what to type: a state that is not at its end and has nobody at work on it explains itself."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from producer.jobs.local_lock import has_local_run
+from producer.jobs.runs import retry_hint, ways_on
+from shared.command import hint, start_hint
+from shared.jobs.job import Job
+from shared.jobs.paths import RunPaths
+from shared.jobs.specs import RunSpec
+from shared.leasing.ledger import Ledger
+from shared.leasing.scopes import RUN_QUEUE, RUN_UNIT, message_id, run_scope
+from shared.storage import Storage
+from shared.text import collapsed, counted
+
+State = Literal["SUBMITTED", "RUNNING", "FINALIZED", "TRAINING", "INTERRUPTED", "DONE", "CANCELLED", "FAILED"]
+
+# A reconciler makes a round every 2 s. One that leads and has made none for so long waits after a loss of Redis.
+_ROUND_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A job's state as a person is told it; where nobody is at work, `why`, and the command that goes on (`next`)."""
+
+    state: State
+    why: str | None = None
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a standing is told from: the job as storage has it, and whoever can be seen at work on it.
+
+    `state` is storage's, and `done` and `failed` its numbers of shards. `ledger` is None where none can be asked;
+    `is_unreachable` where that is a fault. `run` is what is known of the run, `progress` what its trainer noted last.
+    `is_held`: somebody works on what is due, a shard or the run.
+    """
+
+    storage: Storage
+    ledger: Ledger | None
+    is_unreachable: bool
+    job: Job
+    state: State
+    done: int
+    failed: int
+    run: Mapping[str, Any] | None
+    progress: Mapping[str, Any] | None
+    is_held: bool
+
+    def hint(self, command: str) -> str:
+        """The command line that does `command` to this job."""
+        return hint(command, self.job.job, store=self.storage)
+
+
+def standing_of(scene: Scene) -> Standing:
+    """Where a job stands: who is at work needs no reason, whatever else gets one."""
+    match scene.state:
+        case "DONE":
+            return Standing(state="DONE")
+        case "CANCELLED":
+            return Standing(state="CANCELLED", why="a person cancelled it", next=retry_hint(scene.storage, scene.job))
+        case "FAILED":
+            shards = f"{scene.failed} of {counted(len(scene.job.shards), 'shard')} failed"
+            why = collapsed((scene.run or {}).get("failed", shards))
+            return Standing(state="FAILED", why=why, next=(*ways_on(scene.storage, scene.job), scene.hint("retry"))[0])
+    if scene.is_held:
+        return Standing(state="TRAINING" if scene.state == "FINALIZED" else scene.state)
+    return _idle_standing(scene)
+
+
+def _idle_standing(scene: Scene) -> Standing:
+    """Where a job stands that is not at its end, and that nobody holds a shard or the run of."""
+    is_training = scene.state in ("FINALIZED", "TRAINING")
+    before = _interruption(scene.storage, scene.job.run, scene.progress) if is_training else _shards_text(scene)
+    state: State = scene.state
+    if is_training:
+        state = "INTERRUPTED" if before else "FINALIZED"
+    if has_local_run(scene.storage, scene.job.job):
+        starts = "its trainer starts" if is_training else "its workers start"
+        return Standing(state=state, why=_joined(before, f"{starts} (--local)"))
+    if scene.ledger is None:
+        return _without_ledger(scene, state, before)
+    if not scene.ledger.is_led():
+        return Standing(state=state, why=_joined(before, "no `serve` is running"), next=start_hint("producer"))
+    age_s = scene.ledger.round_age_s()
+    if age_s is None or age_s > _ROUND_S:
+        why = "`serve` makes its first round: where Redis is new or was emptied it lets leases run out first (15 s)"
+        return Standing(state=state, why=_joined(before, why))
+    return _waiting(scene, scene.ledger, state, before, "trainer" if is_training else "worker")
+
+
+def _without_ledger(scene: Scene, state: State, before: str) -> Standing:
+    """Where storage alone is asked: the notes and locks of whoever is at work say that nobody is."""
+    if scene.is_unreachable:
+        return Standing(
+            state=state, why=_joined(before, "Redis cannot be reached to ask who works on it"), next=hint("doctor")
+        )
+    state = "INTERRUPTED" if scene.done and state == "RUNNING" else state
+    return Standing(state=state, why=_joined(before, "nobody works on it"), next=scene.hint("resume"))
+
+
+def _waiting(scene: Scene, ledger: Ledger, state: State, before: str, kind: str) -> Standing:
+    alive = ledger.slots(kind)
+    line = ledger.queued_ids(RUN_QUEUE) if kind == "trainer" else []
+    ours = message_id(run_scope(scene.job.run), RUN_UNIT) if scene.job.run else ""
+    place = f", {_ordinal(line.index(ours) + 1)} in line" if ours in line else ""
+    start = start_hint(kind, "train" if kind == "trainer" else "shards")
+    why = _joined(before, f"waits for a {kind} ({alive} alive{place})")
+    return Standing(state=state, why=why, next=None if alive else start)
+
+
+def _shards_text(scene: Scene) -> str:
+    return f"{scene.done} of {counted(len(scene.job.shards), 'shard')} done"
+
+
+def run_standing(
+    storage: Storage, asked: RunSpec, view: Mapping[str, Any], progress: Mapping[str, Any] | None
+) -> State:
+    """The state of a run that has shards and is not at its end: TRAINING means that somebody trains."""
+    if "worker" in view:
+        return "TRAINING"
+    return "INTERRUPTED" if _interruption(storage, asked, progress) else "FINALIZED"
+
+
+def _interruption(storage: Storage, asked: RunSpec | None, progress: Mapping[str, Any] | None) -> str:
+    """How far a training was when its trainer left it; empty where none has begun."""
+    if asked is None:
+        return ""
+    progress = progress or {}
+    saved = storage.list_names(RunPaths(asked.run).checkpoints)
+    if "step" in progress:
+        steps = f" of {progress['steps']}" if "steps" in progress else ""
+        again = "" if saved else " (no checkpoint yet, it begins again)"
+        return f"interrupted at step {progress['step']}{steps}{again}"
+    if "phase" in progress and progress["phase"] != "check":
+        return f"interrupted in its phase {progress['phase']}"
+    return "interrupted in training" if saved else ""  # of a version that noted nothing
+
+
+def _joined(*texts: str) -> str:
+    return ", ".join(filter(None, texts))
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

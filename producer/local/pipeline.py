@@ -1,0 +1,104 @@
+"""The whole pipeline on one machine without Docker: a broker, workers and a trainer as subprocesses.
+
+Workers and trainer are started by the same commands as in the containers.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from producer.local.processes import Child, Processes
+from producer.local.redis_server import embedded_server
+from shared.errors import BrokerError
+from shared.leasing.ledger import Ledger
+from shared.leasing.redis_client import connect
+
+BROKER_OPTIONS: Final = (
+    *("--port", "0"),
+    *("--appendonly", "yes", "--appendfsync", "everysec", "--save", ""),
+    *("--maxmemory-policy", "noeviction"),
+    *("--daemonize", "no"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalPipeline:
+    """What is to be started here; `workers` is the number of worker processes, no `broker_url` asks for a broker."""
+
+    store: Path
+    data_root: Path
+    workers: int
+    with_trainer: bool
+    broker_url: str | None
+
+
+@contextmanager
+def run_pipeline(local: LocalPipeline) -> Iterator[tuple[str, Processes]]:
+    """Run the processes until the block ends.
+
+    Yields:
+        The broker's URL, and the processes, which the caller has to keep running.
+
+    Raises:
+        BrokerError: No server is to be had for the broker, or it does not start.
+    """
+    # All that is temporary is in this folder and removed with it, the broker's socket and TensorFlow's generated code
+    # too. It is not below the store: the path of a unix socket may have 107 bytes at most.
+    with tempfile.TemporaryDirectory(prefix="voc-") as name:
+        folder, processes = Path(name), Processes()
+        try:
+            url = local.broker_url or _start_broker(processes, folder)
+            environment = _environment(local, url, folder)
+            processes.start(_celery(local, environment, "worker", "shards", local.workers, stop_s=8))
+            if local.with_trainer:
+                processes.start(_celery(local, environment, "trainer", "train", 1, stop_s=30))
+            yield url, processes
+        finally:
+            processes.stop()
+
+
+def _start_broker(processes: Processes, folder: Path) -> str:
+    """Start a broker on a unix socket in `folder`, with an append-only file there; its URL."""
+    socket, log = folder / "redis.sock", folder / "broker.log"
+    command = [str(embedded_server().path), *BROKER_OPTIONS, "--dir", str(folder), "--unixsocket", str(socket)]
+    child = Child(name="broker", command=command, environment=os.environ, log=log, stop_s=10, ends_last=True)
+    processes.start(child)
+    ledger = Ledger(connect(f"unix://{socket}"))
+    deadline = time.monotonic() + 20
+    while not ledger.is_reachable():
+        if not child.is_running() or time.monotonic() > deadline:
+            raise BrokerError(f"the embedded broker did not start; its log ends:\n{child.tail()}")
+        time.sleep(0.05)
+    return f"unix://{socket}"
+
+
+def _environment(local: LocalPipeline, broker_url: str, temporary: Path) -> dict[str, str]:
+    """This process's environment and the settings of the services."""
+    paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")]
+    return {
+        **{name: value for name, value in os.environ.items() if name != "VOC_NOTIFY_URL"},  # this process announces
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "TMPDIR": str(temporary),
+        "VOC_BROKER_URL": broker_url,
+        "VOC_STORE": str(local.store),
+        "VOC_DATA_ROOT": str(local.data_root),
+        "VOC_SOFT_STOP_S": "4",
+    }
+
+
+def _celery(
+    local: LocalPipeline, environment: Mapping[str, str], service: str, queue: str, concurrency: int, *, stop_s: float
+) -> Child:
+    command = [
+        *(sys.executable, "-m", "celery", "-A", f"{service}.app", "worker", "-Q", queue),
+        *("-n", f"{queue}-{os.getpid()}@%h", "--concurrency", str(concurrency)),
+        *("--without-mingle", "--without-gossip", "--loglevel", "warning"),
+    ]
+    log = local.store / f"logs/{service}.log"
+    return Child(name=service, command=command, environment=environment, log=log, stop_s=stop_s)

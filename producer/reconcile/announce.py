@@ -1,0 +1,190 @@
+"""The end of a job or of a run -> one small JSON, posted to the URL of the settings; nobody else learns that URL.
+
+A note in the job's folder is created before the post, so that of several processes one posts; where nobody took the
+post, the note is removed, and the next look at the job tries again for a day.
+"""
+
+import hashlib
+import json
+import logging
+import threading
+import time
+from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from http.client import HTTPException
+from typing import Any, Final
+from urllib.error import HTTPError
+from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from producer.jobs.runs import runs_of
+from producer.jobs.status import TERMINAL, JobStatus, is_cancelled, job_status
+from producer.settings import ProducerSettings
+from shared.errors import StorageError
+from shared.jobs.identity import make_note, read_note
+from shared.jobs.job import Job
+from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.specs import RunSpec
+from shared.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+# Seconds for one try, and before each of the tries.
+TIMEOUT_S: Final = 5.0
+WAITS_S: Final = (0.0, 1.0, 4.0)
+
+# What ended longer ago is no news: a service that was given a URL today does not tell of last month.
+NEWS_S: Final = 86_400.0
+
+# Written when a URL is first used on a store: what had ended before is not announced.
+SINCE: Final = "notify.json"
+
+
+class Announcer:
+    """Posts the ends of jobs and runs, each once; without a URL it does nothing.
+
+    `failures` are the posts that nobody took, one line each, for whoever waits for the end.
+    """
+
+    def __init__(self, storage: Storage, settings: ProducerSettings) -> None:
+        self._storage, self._settings = storage, settings
+        self._url = settings.notify_url.get_secret_value() if settings.notify_url is not None else None
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="announce")
+        self._is_stopping = threading.Event()
+        self._told: set[str] = set()
+        self.failures: list[str] = []
+
+    def see(self, job: Job) -> None:
+        """Post what of `job` has ended and was not announced yet, in a thread."""
+        if self._url is None:
+            return
+        try:
+            if not self._storage.exists(SINCE):
+                self._storage.create(SINCE, b"{}")
+            for asked in runs_of(self._storage, job) or (None,):
+                self._see_run(job, asked)
+        except StorageError as error:
+            logger.warning("store_refuses", extra={"job": job.job, "reason": str(error)})
+
+    def _see_run(self, job: Job, asked: RunSpec | None) -> None:
+        seen = job.model_copy(update={"run": asked})
+        status = job_status(self._storage, None, seen, self._settings.failed_share)
+        if status.runs:  # a run that ended before its job was cancelled
+            status = replace(status, state=status.runs[0]["state"])
+        if status.state not in TERMINAL:
+            return
+        mark, ended_at = _end_of(self._storage, seen, status)
+        unit = asked.run if asked is not None else job.job
+        key = f"{JobPaths(job.job).notified}/{unit}-{mark}-{status.state}.json"
+        if key in self._told:
+            return
+        self._told.add(key)
+        is_news = ended_at > time.time() - NEWS_S and ended_at >= self._storage.written_at(SINCE)
+        if is_news and self._storage.create(key, make_note(job.incarnation, at=time.time())):
+            self._pool.submit(self._announce, key, announcement(job, status))
+
+    def stop(self, *, wait: bool = False) -> None:
+        """End: at once, but for a post that is under way; with `wait` all posts are tried to their end first."""
+        if not wait:
+            self._is_stopping.set()
+        self._pool.shutdown(wait=True)
+
+    def _announce(self, key: str, facts: dict[str, Any]) -> None:
+        reason = "stopped"
+        for wait_s in WAITS_S:
+            if self._is_stopping.wait(wait_s):
+                break
+            try:
+                post(str(self._url), facts)
+            except (OSError, HTTPException, ValueError) as error:
+                # The text of an error may hold the URL; its type, or the server's answer, does not.
+                reason = f"HTTP {error.code}" if isinstance(error, HTTPError) else type(error).__name__
+                continue
+            logger.info("announced", extra={"job": facts["job"], "state": facts["state"]})
+            return
+        logger.warning("not_announced", extra={"job": facts["job"], "state": facts["state"], "reason": reason})
+        self._told.discard(key)
+        self.failures.append(
+            f"{facts['job']}: its end was not posted to the URL of --notify or VOC_NOTIFY_URL ({reason})"
+        )
+        try:
+            self._storage.remove(key)
+        except StorageError as error:
+            logger.warning("store_refuses", extra={"job": facts["job"], "reason": str(error)})
+
+
+def _end_of(storage: Storage, job: Job, status: JobStatus) -> tuple[str, float]:
+    """A mark of the very end that a job, seen with one run, has come to, and when that was (Unix time).
+
+    It is told by the notes of the end, not by the retries: those may have been of other runs, and found nothing to do.
+    """
+    paths, run = JobPaths(job.job), RunPaths(job.run.run) if job.run is not None else None
+    if status.state == "CANCELLED" and is_cancelled(storage, job):
+        keys = [paths.cancelled]
+    elif run is not None and (status.state != "FAILED" or storage.exists(run.run) or storage.exists(run.failed)):
+        keys = [{"DONE": run.run, "CANCELLED": run.cancelled}.get(status.state, run.failed)]
+    else:
+        failures = [f"{paths.failed}/{name}" for name in storage.list_names(paths.failed)]
+        keys = [paths.manifest] if status.state == "DONE" else failures
+    if run is not None and keys == [run.failed] and not storage.exists(run.failed):
+        keys = [run.run, paths.manifest]  # trained on other shards than those that are here
+    keys = [key for key in keys if storage.exists(key)]
+    digest, moments = hashlib.sha256(), [0.0]
+    for key in keys:
+        at = (read_note(storage, key, job.incarnation) or {}).get("at")
+        if isinstance(at, int | float):  # `export` writes `run.json` again, and the run has not ended again
+            digest.update(str(at).encode())
+            moments.append(float(at))
+        else:
+            digest.update(storage.read(key))
+            moments.append(storage.written_at(key))
+    return digest.hexdigest()[:16], max(moments)
+
+
+def announcement(job: Job, status: JobStatus) -> dict[str, Any]:
+    """What is posted: `text` for chat programs, the rest for programs; mAP as fractions, of the int8 model."""
+    run = None if status.run is None else str(status.run["run"])
+    error = str((status.run or {}).get("failed") or status.last_error or "").split("\n")[0][:300]
+    name = job.job if run in (None, job.job) else f"{job.job}, run {run}"
+    score = f", mAP50 {100 * status.map50:.1f} %" if status.state == "DONE" and status.map50 is not None else ""
+    failure = f": {error}" if status.state == "FAILED" and error else ""
+    return {
+        "text": f"{name}: {status.state}{score}{failure}",
+        "job": job.job,
+        "identity": job.incarnation,
+        "run": run,
+        "state": status.state,
+        "pictures": status.images,
+        "shards_failed": status.failed,
+        "map50": status.map50,
+        "map": status.map,
+        "seconds": status.took_s,
+        "error": error if status.state == "FAILED" else None,
+    }
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """A redirected POST would become a GET without its content, and count as taken."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """Follow none."""
+
+
+def post(url: str, facts: dict[str, Any]) -> None:
+    """Post `facts` as JSON; a user and password in the URL become a header.
+
+    Raises:
+        OSError: Nobody answers, or not in time, or not with a 2xx.
+        HTTPException: The answer is no HTTP.
+        ValueError: The URL is none.
+    """
+    parts = urlsplit(url)
+    headers = {"Content-Type": "application/json", "User-Agent": "voc2tflite"}
+    if parts.username is not None:
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["Authorization"] = f"Basic {b64encode(user.encode()).decode()}"
+    address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+    request = Request(address, json.dumps(facts).encode(), headers, method="POST")  # noqa: S310 - http(s) by the settings
+    with build_opener(_NoRedirect).open(request, timeout=TIMEOUT_S):
+        pass

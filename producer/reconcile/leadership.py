@@ -1,0 +1,72 @@
+"""Who may queue shards: one leader at a time, and after a loss of Redis nobody until the leases are known again."""
+
+import logging
+import uuid
+from contextlib import suppress
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from producer.reconcile.context import Context
+from producer.reconcile.unfinished_jobs import has_unfinished_jobs
+from shared.leasing.lease import RENEW_MOST_S
+
+logger = logging.getLogger(__name__)
+
+# A leader that died is followed after this; a round takes far less.
+LEADER_EXPIRY_S: Final = 10
+
+_WAITS: Final = "waiting; takes over when that one ends"
+
+
+class Leadership:
+    """This reconciler's claim to lead, and which Redis it led on last."""
+
+    def __init__(self, context: Context, *, is_new_redis: bool) -> None:
+        """`is_new_redis`: Redis was started just now, and there cannot be a lease that it has forgotten."""
+        self._context = context
+        self._token = uuid.uuid4().hex
+        self._run_id: str | None = None
+        self._settled_at = float("-inf")
+        self._leads: bool | None = None
+        if is_new_redis:
+            self._run_id = context.ledger.identity()[0]
+            context.ledger.set_generation(self._token)
+
+    def acquire(self) -> bool:
+        """Become or stay the leader; False while another one leads."""
+        leads = self._context.ledger.lead(self._token, LEADER_EXPIRY_S)
+        if leads != self._leads and (self._leads is not None or not leads):
+            logger.info("leads_now" if leads else "another_serve_leads", extra={} if leads else {"hint": _WAITS})
+        self._leads = leads
+        return leads
+
+    def release(self) -> None:
+        """Let another reconciler lead at once; where Redis cannot be told, the leadership expires."""
+        with suppress(RedisError):
+            self._context.ledger.stop_leading(self._token)
+
+    def notice_lost_redis(self) -> bool:
+        """Whether Redis was restarted or emptied since the last call; then `is_settling` for a while."""
+        ledger, settings = self._context.ledger, self._context.settings
+        run_id, generation = ledger.identity()
+        is_wiped = generation is None
+        is_first_start = is_wiped and self._run_id is None and not has_unfinished_jobs(self._context)
+        is_lost = not is_first_start and (is_wiped or self._run_id not in (None, run_id))
+        if is_lost:
+            if is_wiped and self._run_id is None:  # seen at the start: nobody knows whether there was ever more in it
+                logger.info("redis_is_empty", extra={"hint": "unfinished jobs are queued when old leases have run out"})
+            else:
+                logger.warning("redis_lost", extra={"wiped": is_wiped})
+            # Holders renew every third of a lease or every 5 s, whichever is sooner: then all that live are known
+            # again. After a wipe they may have to reconnect first: they get the whole lease, and at least 6 s.
+            wait_s = max(settings.lease_s, RENEW_MOST_S + 1) if is_wiped else settings.lease_s / 3 + 1
+            self._settled_at = self._context.clock() + wait_s
+        if is_lost or is_wiped:
+            ledger.set_generation(self._token)
+        self._run_id = run_id
+        return is_lost
+
+    def is_settling(self) -> bool:
+        """Whether holders may not have renewed their leases yet since Redis was lost: nothing may be queued."""
+        return self._context.clock() < self._settled_at

@@ -1,0 +1,36 @@
+"""A folder -> passwords of the broker's users, made where there are none, and the ACL file that Redis loads."""
+
+import os
+import secrets
+from pathlib import Path
+
+from shared.acl import USERS, acl_text
+
+# Hex digits of 24 random bytes: no letter that ends a word in Redis's configuration, or a part of a URL.
+PASSWORD_BYTES = 24
+
+
+def make_users(folder: Path) -> Path:
+    """Make `<user>_password` for every user that has none, and `users.acl` of all; readable by their owner only.
+
+    Args:
+        folder: Made where absent. Repeating keeps the passwords.
+
+    Returns:
+        The path of the ACL file.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file, passwords = folder / "users.acl", {user: _password(folder / f"{user}_password") for user in USERS}
+    _write_private(file, acl_text(passwords), os.O_TRUNC)
+    return file
+
+
+def _password(file: Path) -> str:
+    if not file.exists():
+        _write_private(file, secrets.token_hex(PASSWORD_BYTES), os.O_EXCL)
+    return file.read_text().strip()
+
+
+def _write_private(file: Path, text: str, how: int) -> None:
+    with open(os.open(file, os.O_WRONLY | os.O_CREAT | how, 0o600), "w") as opened:
+        opened.write(text)

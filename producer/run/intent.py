@@ -1,0 +1,88 @@
+"""What a `submit` is about to do, said before it does it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from redis.exceptions import RedisError
+from rich.console import Console
+
+from producer.dataset.lint import LintedFolder
+from producer.jobs.submit import Request
+from producer.settings import ProducerSettings
+from shared.command import hint
+from shared.jobs.job import Job
+from shared.jobs.specs import TrainingOptions
+from shared.leasing.ledger import Ledger
+from shared.leasing.redis_client import connect
+from shared.text import counted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartOptions:
+    """How a job is to be run: `local` with a broker, `workers` and a trainer of our own; `wait` for its end.
+
+    `is_asked`: somebody typed `--local`; otherwise it is a broker that is missing. `confirm` asks a person whether to
+    go on where that may be a surprise, and raises where not; None: nobody is to be asked.
+    """
+
+    settings: ProducerSettings
+    local: bool
+    wait: bool
+    workers: int
+    console: Console
+    is_asked: bool = True
+    confirm: Callable[[], None] | None = None
+
+    def data_root(self, dataset: Path) -> Path:
+        """The folder below which the workers find the pictures of `dataset`."""
+        return dataset if self.local else self.settings.data_root
+
+
+def say_intent(work: str, options: StartOptions, *, is_known: bool, with_trainer: bool) -> None:
+    """Print what is about to be done, and where; if it is new and runs here only for want of a broker, ask first."""
+    place = _place_text(options, is_known=is_known, with_trainer=with_trainer)
+    options.console.print(f"{work}\n{place}", highlight=False, soft_wrap=True)
+    if options.local and not options.is_asked and not is_known and options.confirm is not None:
+        options.confirm()
+
+
+def job_intent(request: Request, linted: LintedFolder) -> str:
+    """What is to be made of a folder: of how much, and for how long at most."""
+    photos = counted(sum(split is not None for split in linted.splits), "photo")
+    classes = counted(len(linted.labels.names), "class", "classes")
+    return f"job {request.job}: {photos} with {classes} → shards{_training_text(request.run)}"
+
+
+def run_intent(run: str, job: Job, training: TrainingOptions) -> str:
+    """What a further run makes of a job's shards."""
+    photos = counted(sum(plan.pairs for plan in job.splits.values()), "photo")
+    classes = counted(len(job.labels), "class", "classes")
+    return f"run {run}: the shards of job {job.job}, {photos} with {classes}{_training_text(training)}"
+
+
+def _training_text(run: TrainingOptions | None) -> str:
+    if run is None:
+        return ", no training"
+    epochs = "some epochs" if run.epochs is None else counted(run.epochs, "epoch")
+    bound = epochs if run.max_minutes is None else f"up to {run.max_minutes:g} min"
+    return f" → training of {run.model}, {bound}"
+
+
+def _place_text(options: StartOptions, *, is_known: bool, with_trainer: bool) -> str:
+    does = "goes on" if is_known else "runs"
+    if options.local:
+        reason = " (--local)" if options.is_asked else ", because no broker is set (VOC_BROKER_URL)"
+        return f"it {does} here, on this machine{reason}"
+    alive = _alive_text(Ledger(connect(options.settings.broker())), with_trainer=with_trainer)
+    return f"it is handed to the broker at {options.settings.broker_place()}: {alive}"
+
+
+def _alive_text(ledger: Ledger, *, with_trainer: bool) -> str:
+    try:
+        workers, trainers = (ledger.slots(kind) for kind in ("worker", "trainer"))
+        served = "" if ledger.is_led() else ", no `serve`"
+    except RedisError:
+        return f"it cannot be reached now (`{hint('doctor')}`)"
+    trainer = f", {counted(trainers, 'trainer')}" if with_trainer else ""
+    return f"{counted(workers, 'worker process', 'worker processes')}{trainer}{served} there"

@@ -1,0 +1,86 @@
+"""The producer's two loops: keep all jobs going, watch one."""
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from rich.console import Console
+
+from producer.jobs.status import TERMINAL, JobStatus, load_job
+from producer.local import interrupts
+from producer.reconcile.context import Context
+from producer.reconcile.reconciler import Reconciler
+from producer.run.metrics import serve_metrics
+from producer.run.wait_for_job import SHOW_EVERY_S, show_status
+from producer.settings import ProducerSettings
+from producer.terminal.progress import Screen
+from shared.broker import Broker
+from shared.errors import Interrupted
+from shared.leasing.ledger import Ledger
+from shared.leasing.redis_client import connect
+from shared.storage import Storage
+
+logger = logging.getLogger(__name__)
+
+# How soon an empty queue is seen, at the cost of one LLEN: with two hints per slot every 2 s, two worker processes
+# could not write more than 500 pictures/s.
+LOOK_AT_QUEUE_S: Final = 0.2
+
+
+def serve(settings: ProducerSettings) -> None:
+    """Reconcile every `settings.tick_s` seconds until interrupted.
+
+    Raises:
+        StorageError: The store cannot be written.
+        OptionError: No broker is configured.
+    """
+    storage, broker_place = Storage(settings.store), settings.broker_place()
+    storage.make_root()
+    probe = f"serve-{uuid.uuid4().hex}.txt"
+    storage.write(probe, b"")  # a store that refuses is an error now, and not a line at every round
+    storage.remove(probe)
+    logger.info("serving", extra={"store": storage.root, "broker": broker_place})
+    ledger, broker = Ledger(connect(settings.broker())), Broker(settings.broker())
+    reconciler = Reconciler(Context(storage=storage, ledger=ledger, broker=broker, settings=settings))
+    serve_metrics(settings, storage, ledger)
+    with interrupts.deferred() as pause, suppress(KeyboardInterrupt):
+        while True:
+            reconciler.tick()
+            if settings.heartbeat_file is not None and ledger.is_reachable():
+                settings.heartbeat_file.touch()
+            _await_round(reconciler, settings.tick_s, pause)
+    reconciler.stop()
+
+
+def _await_round(reconciler: Reconciler, tick_s: float, pause: Callable[[float], None]) -> None:
+    """Wait for the next round, shorter where workers have emptied the queue before it is due."""
+    due_at = time.monotonic() + tick_s
+    while time.monotonic() < due_at:
+        pause(min(LOOK_AT_QUEUE_S, tick_s))
+        if reconciler.is_queue_empty():
+            return
+
+
+@contextmanager
+def looking_only(name: str) -> Iterator[None]:
+    """Have Ctrl-C say that the job goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(f"nobody watches {name} here any more; the job goes on") from None
+
+
+def watch(name: str, settings: ProducerSettings, console: Console, run: str | None = None) -> JobStatus:
+    """Show the progress of the job `name`, seen with its run `run`, until it ends; its last status."""
+    storage = Storage(settings.store)
+    ledger = Ledger(connect(settings.broker())) if settings.broker_url is not None else None
+    job = load_job(storage, name, run)
+    with Screen(console) as screen, looking_only(name):
+        while True:
+            status = show_status(job, storage, ledger, settings, screen)
+            if status.state in TERMINAL:
+                return status
+            time.sleep(SHOW_EVERY_S * 2)

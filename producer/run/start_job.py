@@ -1,0 +1,227 @@
+"""A request -> its job, run here with processes of our own or handed over to the service."""
+
+import tempfile
+import uuid
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+from producer.dataset.findings import Findings
+from producer.dataset.lint import LintedFolder
+from producer.finalize.lint_csv import merged_findings
+from producer.finalize.near_duplicates import hashed_pictures, near_duplicates
+from producer.jobs.control import count_retry, tell_redis, verify
+from producer.jobs.local_lock import lock_for_local_run
+from producer.jobs.runs import change_release
+from producer.jobs.status import TERMINAL, JobStatus, StoredState, job_status, load_job, stored_state
+from producer.jobs.submit import Request, for_known_job, further_run, lint_request, submit
+from producer.local import interrupts
+from producer.local.pipeline import LocalPipeline, run_pipeline
+from producer.progress import no_progress
+from producer.reconcile.context import Context
+from producer.reconcile.reconciler import Reconciler
+from producer.run.intent import StartOptions, job_intent, run_intent, say_intent
+from producer.run.wait_for_job import wait_for_job
+from producer.terminal import job_text
+from producer.terminal.lint_page import lint_report
+from producer.terminal.progress import Screen
+from shared.broker import Broker
+from shared.command import hint
+from shared.errors import Interrupted, PlanError
+from shared.jobs.findings import Finding
+from shared.jobs.identity import find_job, is_name, read_receipt
+from shared.jobs.job import Job
+from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.specs import JobSpec, ReleaseOptions, TrainingOptions
+from shared.leasing.ledger import Ledger
+from shared.leasing.redis_client import connect
+from shared.storage import Storage
+
+
+def start_job(request: Request, options: StartOptions) -> JobStatus:
+    """Show what lint found and what is about to be done, then do it: submit, and run the job or hand it over.
+
+    Returns its status at its end, or as handed over.
+
+    Raises:
+        LintError: The set cannot be used as asked; nothing was written.
+        PlanError: The job cannot be accepted, or another local run works on it.
+        StorageError: The store refused, or a local run needs one in a local folder with locks.
+        BrokerError: No server is to be had for a broker of our own.
+        PipelineError: One of a local run's processes keeps dying.
+    """
+    storage, data_root = Storage(options.settings.store), options.data_root(request.dataset)
+    known = find_job(storage, request.job) if request.run_name is not None else None
+    if known is not None:
+        request = for_known_job(request, known, storage)
+    with Screen(options.console) as screen:
+        linted = lint_request(request, data_root=data_root, progress=screen.stage)
+    options.console.print(lint_report(linted).render())
+    is_known, with_trainer = find_job(storage, request.job) is not None, request.run is not None
+    say_intent(job_intent(request, linted), options, is_known=is_known, with_trainer=with_trainer)
+    with Screen(options.console) as screen:
+        admission = submit(request, linted, storage=storage, data_root=data_root, progress=screen.stage)
+    stored = stored_state(storage, admission.job, options.settings.failed_share)
+    options.console.print(job_text.admission_text(admission, stored, storage), highlight=False, soft_wrap=True)
+    return _run_or_hand_over(admission.job, data_root, options, storage)
+
+
+def start_run(
+    name: str,
+    run: str,
+    spec: JobSpec,
+    training: TrainingOptions,
+    options: StartOptions,
+    typed: frozenset[str] = frozenset(),
+) -> JobStatus:
+    """Train once more on the shards of the job `name`, without a look at its photos: `submit --job J --run NAME`.
+
+    `typed` are the fields of `spec` that a person has typed.
+
+    Raises:
+        OptionError: `run` is no name.
+        PlanError: There is no such job, it has other options than the `spec` that was typed, or the name is taken.
+    """
+    storage = Storage(options.settings.store)
+    job = load_job(storage, name)
+    for_known_job(Request(dataset=Path(job.dataset), name=name, spec=spec, run=training, typed=typed), job, storage)
+    is_known = is_name(run) and storage.exists(RunPaths(run).request)
+    say_intent(run_intent(run, job, training), options, is_known=is_known, with_trainer=True)
+    admission = further_run(job, run, training, storage)
+    stored = stored_state(storage, admission.job, options.settings.failed_share)
+    options.console.print(job_text.admission_text(admission, stored, storage), highlight=False, soft_wrap=True)
+    return _run_or_hand_over(admission.job, _data_root_of(job, options, stored), options, storage)
+
+
+def resume_job(name: str, options: StartOptions, changes: ReleaseOptions, run: str | None = None) -> JobStatus:
+    """Go on with a job that is in the store, seen with its run `run`: here, or by notifying the service.
+
+    `changes` are how that run is exported and judged from now on.
+
+    Raises:
+        PlanError: There is no such job or run, its pictures are not where they were, or there are changes to a run that
+            is done.
+        OptionError: The changes do not fit what was asked.
+    """
+    storage, settings = Storage(options.settings.store), options.settings
+    job = load_job(storage, name, run)
+    ledger = Ledger(connect(settings.broker())) if settings.broker_url is not None else None
+    stored, runs = stored_state(storage, job, settings.failed_share), [job.run] if job.run else []
+    with Screen(options.console) as screen:
+        found = change_release(storage, job, changes)
+        if found:
+            count_retry(storage, job)
+        found += verify(storage, ledger, job, stored, screen.stage, runs)
+    for text in found:
+        options.console.print(f"{name}: {text}", highlight=False, soft_wrap=True)
+    return continue_job(job, options)
+
+
+def continue_job(job: Job, options: StartOptions) -> JobStatus:
+    """Do what is missing of a job in the store, seen with a run: here, or by notifying the service.
+
+    Raises:
+        PlanError: Pictures are to be read, and are not where they were.
+    """
+    storage = Storage(options.settings.store)
+    stored = stored_state(storage, job, options.settings.failed_share)
+    return _run_or_hand_over(job, _data_root_of(job, options, stored), options, storage)
+
+
+def _data_root_of(job: Job, options: StartOptions, stored: StoredState) -> Path:
+    """The folder below which the pictures of a job were, for workers that run here.
+
+    Raises:
+        PlanError: They are not there any more, and needed for what is missing.
+    """
+    data_root = Path(job.dataset)
+    if options.local and not stored.is_finalized and not data_root.is_dir():
+        raise PlanError(f"{job.dataset}: the pictures of job {job.job!r} are not there any more")
+    return data_root if job.folder == "." else data_root.parents[len(Path(job.folder).parts) - 1]
+
+
+def lint_pixels(linted: LintedFolder, options: StartOptions) -> list[Finding]:
+    """Let workers open every picture that lint found, by a dry job that leaves nothing behind.
+
+    The spec of `linted` is dry; where the workers run here, a store of its own is used.
+
+    Returns:
+        All findings, of names and XML too, each once, sorted by file.
+
+    Raises:
+        PlanError: The folder is not below the data root of the workers.
+    """
+    name = f"lint-{uuid.uuid4().hex[:12]}"
+    request = Request(dataset=linted.folder, name=name, spec=linted.spec, run=None)
+    data_root = options.data_root(linted.folder)
+    with tempfile.TemporaryDirectory(prefix="voc-lint-") as folder:
+        store = folder if options.local else options.settings.store
+        settings, storage = options.settings.model_copy(update={"store": store}), Storage(store)
+        try:
+            job = submit(request, linted, storage=storage, data_root=data_root, progress=no_progress).job
+            status = _run_or_hand_over(job, data_root, replace(options, settings=settings, wait=True), storage)
+            receipts = [receipt for shard in job.shards if (receipt := read_receipt(storage, job, shard))]
+            received = [finding for receipt in receipts for finding in receipt.findings]
+            received += near_duplicates(hashed_pictures(job, receipts, storage))
+        finally:
+            storage.remove_tree(JobPaths(name).root)
+    failures = [
+        Finding(file=shard, rank="quarantined", kind="shard_failed", found=reason, done="not looked at")
+        for shard, reason in status.failures.items()
+    ]
+    merged = Findings([*merged_findings(linted.findings, received), *failures])
+    merged.sort()
+    return list(merged)
+
+
+def _run_or_hand_over(job: Job, data_root: Path, options: StartOptions, storage: Storage) -> JobStatus:
+    """Run `job` with processes of our own until it is in a terminal state, or hand it over to the service.
+
+    Only what is missing is done. `data_root` is what the job's paths are relative to here.
+    """
+    if not options.local:
+        return _hand_over(job, options, storage)
+    settings = options.settings
+    status = job_status(storage, None, job, settings.failed_share)
+    if status.state in TERMINAL:
+        return status
+    local = LocalPipeline(
+        store=storage.local_path("").absolute(),
+        data_root=data_root.resolve(),
+        workers=options.workers,
+        with_trainer=job.run is not None,
+        broker_url=settings.broker() if settings.broker_url is not None else None,
+    )
+    quick = settings.model_copy(update={"tick_s": min(settings.tick_s, 0.5)})
+    only = job.job if local.broker_url is None else None
+    lock = lock_for_local_run(storage, only) if only else nullcontext()
+    pipeline, screen = run_pipeline(local), Screen(options.console)
+    try:
+        with lock, interrupts.deferred() as pause, pipeline as (url, processes), screen:
+            context = Context(storage=storage, ledger=Ledger(connect(url)), broker=Broker(url), settings=quick)
+            reconciler = Reconciler(context, only=only, only_run=job.run.run if only and job.run else None)
+            status = wait_for_job(job, reconciler, screen, each_round=processes.restart_dead, pause=pause)
+            if only and status.state == "DONE":
+                processes.kill()  # nobody is at work, and the broker is ours and ends too
+            return status
+    except KeyboardInterrupt:
+        left = job_status(storage, None, job, settings.failed_share)  # after the processes have ended
+        place = str(left.why or left.state).removesuffix("nobody works on it").rstrip(", ") or "before the training"
+        raise Interrupted(f"{job.job}, {place}; the same command goes on from there") from None
+
+
+def _hand_over(job: Job, options: StartOptions, storage: Storage) -> JobStatus:
+    """Notify the reconciler of the job; with `wait` do its part too until the job has ended."""
+    settings = options.settings
+    ledger = Ledger(connect(settings.broker()))
+    if tell_redis(ledger, job):
+        options.console.print("Redis cannot be reached: the job is stored and starts once the service sees it.")
+    if not options.wait:
+        return job_status(storage, None, job, settings.failed_share)
+    context = Context(storage=storage, ledger=ledger, broker=Broker(settings.broker()), settings=settings)
+    with interrupts.deferred() as pause, Screen(options.console) as screen:
+        try:
+            return wait_for_job(job, Reconciler(context), screen, pause=pause)
+        except KeyboardInterrupt:
+            looked = hint("watch", job.job, store=storage)
+            raise Interrupted(f"nobody waits here for {job.job} any more, it goes on: `{looked}`") from None

@@ -1,0 +1,75 @@
+"""Wait for a job while doing the reconciler's part, and show its progress: `submit --wait` and local runs."""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from producer.jobs.status import TERMINAL, JobStatus, job_status, require_same
+from producer.reconcile.reconciler import Reconciler
+from producer.run.shards_note import ShardsNote
+from producer.settings import ProducerSettings
+from producer.terminal.progress import Screen
+from shared.jobs.job import Job
+from shared.leasing.ledger import Ledger
+from shared.storage import Storage
+
+# How often the screen is brought up to date.
+SHOW_EVERY_S: Final = 0.5
+
+
+def wait_for_job(
+    job: Job,
+    reconciler: Reconciler,
+    screen: Screen,
+    *,
+    pause: Callable[[float], None],
+    each_round: Callable[[], None] = lambda: None,
+) -> JobStatus:
+    """Reconcile until `job` is in a terminal state; its last status.
+
+    Other jobs of the store go on too, unless the reconciler keeps to this one. It is harmless beside the one of `serve`
+    and is stopped at the end. `pause` waits for so many seconds and may raise KeyboardInterrupt
+    (`interrupts.deferred`); `each_round` starts again the processes that have died.
+
+    Raises:
+        PlanError: The job was removed meanwhile.
+    """
+    context, ticked_at, has_ended = reconciler.context, float("-inf"), False
+    note = ShardsNote(context.storage, job)
+    try:
+        while True:
+            each_round()
+            if time.monotonic() - ticked_at >= context.settings.tick_s:
+                reconciler.tick()
+                ticked_at = time.monotonic()
+            status = show_status(job, context.storage, context.ledger, context.settings, screen)
+            note.write(status)
+            if status.state in TERMINAL:
+                has_ended = True
+                reconciler.announce(job)
+                return status
+            pause(SHOW_EVERY_S)
+    finally:
+        for failure in reconciler.stop(wait=has_ended):
+            if has_ended:
+                screen.console.print(f"warning: {failure}", style="yellow", highlight=False, soft_wrap=True)
+
+
+def show_status(
+    job: Job, storage: Storage, ledger: Ledger | None, settings: ProducerSettings, screen: Screen
+) -> JobStatus:
+    """Show on `screen` where `job` stands, by storage alone while Redis is away; its status.
+
+    Raises:
+        PlanError: The job was removed.
+    """
+    require_same(storage, job)
+    try:
+        status = job_status(storage, ledger, job, settings.failed_share)
+        screen.job(status, ledger.slots("worker") if ledger else 0)
+    except RedisError:
+        status = job_status(storage, None, job, settings.failed_share, is_unreachable=True)
+        screen.job(status, 0)
+    return status

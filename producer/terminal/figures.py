@@ -1,0 +1,29 @@
+"""Figures as a person reads them: percent, durations, ages. Files hold fractions and seconds."""
+
+from collections.abc import Sequence
+
+
+def percent(fraction: float) -> str:
+    """`91.4 %`."""
+    return f"{100 * fraction:.1f} %"
+
+
+def map_text(value: float, interval: Sequence[float] | None, objects: int | None = None) -> str:
+    """`91.4 % (88.0 to 94.1, 26 objects)`: a mAP, where it may lie (95 %), and how many objects it is of."""
+    facts = [] if interval is None else [f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"]
+    facts += [] if objects is None else [f"{objects} object{'' if objects == 1 else 's'}"]
+    return percent(value) + (f" ({', '.join(facts)})" if facts else "")
+
+
+def duration(seconds: float) -> str:
+    """`0:09`, `12:05`, `1:02:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"
+
+
+def age(seconds: float) -> str:
+    """`40 s`, `12 min`, `3 h`, `5 d`: how long ago something was, in its largest unit."""
+    for size_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size_s:
+            return f"{seconds // size_s:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,297 @@
+"""What the command line prints of jobs, for a person."""
+
+import csv
+import io
+import json
+import shlex
+import textwrap
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.filesize import decimal
+from rich.table import Column, Table
+from rich.text import Text
+
+from producer.jobs.runs import retry_hint, ways_on
+from producer.jobs.status import TERMINAL, JobStatus, StoredState, load_job
+from producer.terminal.console import Terminal
+from producer.terminal.figures import age, duration, map_text
+from producer.terminal.progress import pace, phase_text, results_table, run_facts, why_text
+from shared.command import hint, shown
+from shared.jobs.job import Job
+from shared.jobs.paths import JobPaths, RunPaths
+from shared.storage import Storage
+from shared.text import counted
+
+if TYPE_CHECKING:  # `status` starts without what reads photos and XML
+    from producer.doctor.disk import Kind, Prunable
+    from producer.doctor.setup import CheckResult
+    from producer.jobs.submit import Admission
+
+# What `why` of a failed job shows in one line of 80 columns; the whole error stands below.
+_WHY_LETTERS: Final = 70
+
+
+def admission_text(admission: "Admission", stored: StoredState, storage: Storage) -> str:
+    """What became of a submit whose job is `stored` so, for a person."""
+    job = admission.job
+    if admission.outcome == "known":
+        return _known_text(job, stored, storage)
+    if admission.outcome == "run" and job.run is not None:
+        done = f"{len(stored.done)} of {counted(len(job.shards), 'shard')} are there already"
+        return f"job {job.job}: run {job.run.run}, {done} → {storage.url(RunPaths(job.run.run).root)}"
+    shards = counted(len(job.shards), "shard")
+    splits = ", ".join(f"{split} {plan.pairs}" for split, plan in job.splits.items())
+    read, kept = (job.counts.get(name, 0) for name in ("objects_read", "objects_kept"))
+    text = f"{splits} images, {counted(read, 'object')} read, {kept} kept, {shards}"
+    return "\n".join([text, f"→ {_place(storage.url(JobPaths(job.job).root))}", *_reuse_lines(admission)])
+
+
+def _known_text(job: Job, stored: StoredState, storage: Storage) -> str:
+    shards = counted(len(job.shards), "shard")
+    if stored.state == "DONE" and not stored.failed:
+        return f"job {job.job}: already done, {shards}{' and the model' if job.run else ''}, nothing to do"
+    done = f"{len(stored.done)} of {shards} done"
+    if stored.state in TERMINAL:
+        failed = f", {len(stored.failed)} failed" if stored.failed else ""
+        return f"job {job.job}: known already, {stored.state}, {done}{failed}: `{retry_hint(storage, job)}` goes on"
+    return f"job {job.job}: known already, {stored.state}, {done}; only what is missing is done"
+
+
+def _run_words(job: str, run: object) -> list[str]:
+    """The option that names a run, where a command would otherwise mean another one."""
+    return [] if run is None or run == job else ["--run", str(run)]
+
+
+def _reuse_lines(admission: "Admission") -> Iterator[str]:
+    """What other jobs lent, and why they did not lend the rest."""
+    reuse = admission.reuse
+    if reuse is None:
+        return
+    count = f"{reuse.shards} of {counted(len(admission.job.shards), 'shard')} reused"
+    lenders = f" from {', '.join(reuse.lenders)}" if reuse.lenders else ""
+    because = "; ".join(reuse.reasons)
+    if reuse.shards and because:
+        yield f"{count}{lenders}; the others not, because {because}"
+    else:
+        yield f"{count}{lenders}, because {because or 'their photos are unchanged'}"
+
+
+def status_text(status: JobStatus) -> str:
+    """One job's status in a few lines."""
+    reused = f" ({status.reused} reused)" if status.reused else ""
+    took = "" if status.took_s is None else f", took {duration(status.took_s)}"
+    size = "" if status.size_bytes is None else f", {decimal(status.size_bytes)} on disk"
+    aside = f", {status.quarantined} of them set aside" if status.quarantined else ""
+    lines = [
+        f"{status.job}: {status.state}",
+        f"  why     {_cut(status.why, _WHY_LETTERS) if status.state == 'FAILED' else status.why}" if status.why else "",
+        f"  next    {status.next}" if status.next else "",
+        f"  age     {age(status.age_s)}{took}{size}" if status.age_s is not None else "",
+        f"  photos  {status.images_done}/{status.images}{aside}",
+        f"  shards  {status.done}/{status.shards} done{reused}{_counts_text(status)}",
+        f"  pace    {pace(status)}" if pace(status) else "",
+    ]
+    lines += [
+        f"  held    {holder['shard']} by {holder['worker']} (process {holder['pid']}) since "
+        f"{_clock(holder['since'])}, {holder.get('images', 0)} images"
+        for holder in status.holders
+    ]
+    lines += [f"  failed  {shard}: {reason}" for shard, reason in status.failures.items()]
+    if status.last_error:
+        lines.append(f"  error   {status.last_error} (the last one)")
+    lines += _run_lines(status.run) if status.run else ()
+    lines += _model_lines(status)
+    for run in status.runs if len(status.runs) > 1 else ():
+        lines.append(f"  --run   {run['run']}: {run['state']}{_figures_text(run)}")
+    return "\n".join(filter(None, lines))
+
+
+def _counts_text(status: JobStatus) -> str:
+    """Where the shards are that are not done, and how often shards were claimed."""
+    counts = {name: getattr(status, name) for name in ("leased", "queued", "pending", "failed")}
+    attempts = "" if status.attempts is None else f"; {counted(status.attempts, 'attempt')}"
+    return "".join(f", {count} {name}" for name, count in counts.items() if count) + attempts
+
+
+def _figures_text(run: Mapping[str, Any]) -> str:
+    return "" if run.get("map50") is None else f", mAP50 {map_text(run['map50'], run.get('map50_interval'))}"
+
+
+def _model_lines(status: JobStatus) -> Iterator[str]:
+    """What a finished run has made, and what to beware of."""
+    if status.map50 is not None:
+        yield f"  mAP50   {map_text(status.map50, status.map50_interval, status.objects)}, int8"
+    if status.map is not None:
+        yield f"  mAP     {map_text(status.map, status.map_interval)}"
+    if status.model:
+        yield f"  model   {_place(status.model)}"
+    yield from (f"  warning {warning}" for warning in status.warnings)
+
+
+def _run_lines(run: Mapping[str, Any]) -> Iterator[str]:
+    """A run's name, and while somebody works on it how far it is, and who."""
+    phase = "failed" if "failed" in run else phase_text(run)
+    yield f"  run     {run['run']}{f': {phase}' if phase else ''}"
+    if run_facts(run):
+        yield f"          {run_facts(run)}"
+    if "changed" in run:
+        yield f"          changed to {shlex.join(run['changed'])}"
+    for line in str(run.get("failed", "")).splitlines():
+        # Words stay whole, and paths and commands too.
+        yield textwrap.indent(
+            textwrap.fill(line, _WHY_LETTERS, break_long_words=False, break_on_hyphens=False), 10 * " "
+        )
+    if "worker" in run:
+        heard = f", last heard {age(run['heard_s'])} ago" if "heard_s" in run else ""
+        yield f"          held by {run['worker']} (process {run['pid']}) since {_clock(run['since'])}{heard}"
+
+
+def _place(url: str) -> str:
+    """A place in the store, shorter where it is below the working folder."""
+    return url if "://" in url else shown(Path(url))
+
+
+def _clock(unix_s: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(unix_s))
+
+
+def jobs_table(statuses: Sequence[JobStatus]) -> Table:
+    """All jobs, one a row; a `!` marks those with warnings."""
+    columns = [Column("job", overflow="fold", min_width=12), Column("state", no_wrap=True)]
+    columns += [Column(title, justify="right", no_wrap=True) for title in ("age", "took", "photos", "mAP50", "size")]
+    table = Table(*columns, box=None, padding=(0, 1, 0, 0))
+    for status in statuses:
+        table.add_row(
+            status.job,
+            f"{status.state}{' !' if status.warnings else ''}",
+            "" if status.age_s is None else age(status.age_s),
+            "" if status.took_s is None else duration(status.took_s),
+            str(status.images),
+            "" if status.map50 is None else map_text(status.map50, status.map50_interval),
+            "" if status.size_bytes is None else decimal(status.size_bytes),
+        )
+        for run in _open_runs(status):
+            table.add_row(f"  --run {run['run']}", str(run["state"]))
+    return table
+
+
+def _open_runs(status: JobStatus) -> list[Mapping[str, Any]]:
+    """The added runs of a job that are not done: its row says nothing of them."""
+    return [run for run in status.runs[1 if status.run else 0 :] if run["state"] != "DONE"]
+
+
+def remarks(statuses: Sequence[JobStatus], width: int) -> str:
+    """A line for each job, below the table: where its model is, what goes on, or why nothing does and what to type."""
+    lines = []
+    for status in statuses:
+        lines.append((status.job, _remark(status, width)))
+        lines += [
+            (f"{status.job} --run {run['run']}", " · ".join(filter(None, (phase_text(run), run_facts(run)))))
+            for run in _open_runs(status)
+        ]
+    return "\n".join(f"{name}: {text}" for name, text in lines if text)
+
+
+def _remark(status: JobStatus, width: int) -> str:
+    if status.model and status.state == "DONE":
+        marks = f" · {counted(len(status.warnings), 'warning')}" if status.warnings else ""
+        return f"{_place(status.model)}{marks}"
+    room = width - len(status.job) - 2
+    if status.state == "FAILED":
+        return _cut(str(status.why), room)
+    if status.why:
+        text = why_text(status)
+        return text if len(text) <= room or not status.next else f"{_cut(status.why, room)}\n  {status.next}"
+    facts = [pace(status), phase_text(status.run or {}), run_facts(status.run or {})]
+    return _cut(" · ".join(filter(None, facts)), room)
+
+
+def _cut(text: str, width: int) -> str:
+    """As much of `text` as `width` columns hold; `status JOB` has the whole."""
+    width = max(width, 20)
+    return text if len(text) <= width else f"{text[: width - 1].rstrip()}…"
+
+
+def print_result(status: JobStatus, storage: Storage, console: Terminal, *, is_local: bool = False) -> None:
+    """What a finished job has made, where it is, and what to do next: here as well, if it `is_local`."""
+    paths = JobPaths(status.job)
+    console.print(f"{status.job}: {counted(status.done, 'shard')}, {storage.url(paths.manifest)}", soft_wrap=True)
+    console.print(f"lint report: {storage.url(paths.lint)}", soft_wrap=True)
+    for text in _set_aside(storage, paths):
+        console.print(text, style="yellow", soft_wrap=True)
+    if status.run is None:
+        return
+    run = RunPaths(str(status.run["run"]))
+    console.print(results_table(json.loads(storage.read(run.metrics))))
+    for warning in status.warnings:
+        console.print(f"warning: {warning}", style="yellow", soft_wrap=True)
+    for title, key in (
+        ("metrics", run.metrics),
+        ("model", f"{run.root}/model_int8.tflite"),
+        ("detections on test pictures", f"{run.root}/plots/detections.jpg"),
+        ("report", f"{run.root}/report.html"),
+    ):
+        console.print(f"{title}: {storage.url(key)}", soft_wrap=True)
+    advice = json.loads(storage.read(run.run)).get("advice", [])
+    if advice:
+        console.print("what to do next:")
+    for each in advice:
+        said, *commands = each.splitlines()
+        console.print(f"  {said}", soft_wrap=True)
+        for command in commands:
+            console.print(f"    {_command_here(command, storage, is_local=is_local)}", soft_wrap=True)
+
+
+def _set_aside(storage: Storage, paths: JobPaths) -> Iterator[str]:
+    """What a person should know of the photos at the end: those set aside, and those alike in two splits."""
+    rows = list(csv.DictReader(io.StringIO((storage.read_or_none(paths.lint) or b"").decode())))
+    aside = len({row["file"] for row in rows if row["rank"] == "quarantined"})
+    if aside:
+        yield f"{counted(aside, 'photo')} set aside: lint.csv names {'it' if aside == 1 else 'them'}"
+    alike = sum(row["kind"] == "near_duplicate_across_splits" for row in rows)
+    if alike:
+        yield f"{counted(alike, 'photo')} nearly the same as one of another split: figures are too good; see lint.csv"
+
+
+def _command_here(command: str, storage: Storage, *, is_local: bool) -> str:
+    """A command of a report, which may be read anywhere, as it works here."""
+    store = _place(storage.root)
+    words = [
+        store + word.removeprefix("STORE") if word.split("/")[0] == "STORE" else word for word in shlex.split(command)
+    ]
+    return hint(*words[1:], *(["--local"] if is_local and words[1] == "submit" else []))
+
+
+def failure_text(status: JobStatus, storage: Storage) -> str:
+    """Why a job failed and what to do, for a person."""
+    failed = f", {status.failed} of {counted(status.shards, 'shard')} failed" if status.failed else ""
+    lines = [f"{status.job}: {status.state}{failed}"]
+    lines += [f"  {shard}: {reason}" for shard, reason in sorted(status.failures.items())[:10]]
+    if status.run is not None and "failed" in status.run:
+        lines.append(f"  the run failed: {status.run['failed']}")
+    run = status.run and str(status.run["run"])
+    ways = ways_on(storage, load_job(storage, status.job, run)) if run else []
+    retry = hint("retry", status.job, *_run_words(status.job, run), store=storage)
+    again = f"mend the cause, then `{retry}` does only what is missing"
+    lines.append(f"to go on: {' or '.join(f'`{way}`' for way in ways)}" if ways else again)
+    return "\n".join(lines)
+
+
+def prunable_table(found: Sequence["Prunable"], reasons: Mapping["Kind", str]) -> Table:
+    """What may be pruned, one a row, with its disk and the reason."""
+    table = Table("what", Column("disk", justify="right"), Column("why", overflow="fold"))
+    for each in found:
+        table.add_row(each.key, decimal(each.size_bytes), reasons[each.kind])
+    return table
+
+
+def checks_table(checks: Iterable["CheckResult"]) -> Table:
+    """The doctor's findings, one a row."""
+    table = Table(show_header=False)
+    for check in checks:
+        mark = Text("ok", "green") if check.is_well else Text("problem", "red")
+        table.add_row(mark, check.name, check.found if check.is_well else f"{check.found}\n-> {check.advice}")
+    return table

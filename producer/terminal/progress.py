@@ -1,0 +1,202 @@
+"""Progress on the terminal: bars where there is one, otherwise a line now and then; and the table of results."""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from rich.console import Console, RenderableType
+from rich.padding import Padding
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
+from rich.table import Column, Table
+from rich.text import Text
+
+from producer.jobs.status import TERMINAL, JobStatus
+from producer.terminal.figures import duration, map_text, percent
+
+# Without a terminal, a line this often: enough to see that it goes on, few enough for a log.
+LINE_EVERY_S: Final = 10.0
+# Columns of a terminal from which bars have room.
+WIDE: Final = 120
+# The order of the table's rows: as trained first, as shipped last.
+FORMS: Final = ("float32", "float16", "dynamic", "int8")
+
+
+class _Took(ProgressColumn):
+    """The seconds that a stage says it took, over all its attempts; otherwise those that were watched."""
+
+    def render(self, task: Task) -> Text:
+        said = task.fields.get("seconds")
+        return Text(duration(task.elapsed or 0.0 if said is None else said), "progress.elapsed")
+
+
+class _Bars(Progress):
+    """A line for each stage, in columns that fit 80, and below them the facts of the one that goes on."""
+
+    facts = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        if self.facts:
+            yield Padding(Text(self.facts, overflow="fold"), (0, 0, 0, 2))
+
+
+class Screen:
+    """Shows scanning, shards and training as they go on; one at a time, on standard error."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._bars: _Bars | None = None
+        self._tasks: dict[str, TaskID] = {}
+        self._lines: dict[str, tuple[float, str]] = {}
+        self._current: str | None = None
+        self._is_sharded = False
+        self._validated: object = None
+        self._has_run = False
+
+    def __enter__(self) -> "Screen":
+        if self.console.is_terminal:
+            self._bars = _Bars(
+                TextColumn("{task.description:<10}", markup=False, table_column=Column(no_wrap=True)),
+                BarColumn(bar_width=30 if self.console.width >= WIDE else 20),
+                TextColumn("{task.fields[count]:>11}", markup=False, table_column=Column(no_wrap=True)),
+                _Took(table_column=Column(no_wrap=True, min_width=7)),
+                TextColumn("{task.fields[left]}", markup=False, table_column=Column(no_wrap=True)),
+                console=self.console,
+            )
+            self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def stage(
+        self,
+        name: str,
+        done: int,
+        total: int,
+        facts: str = "",
+        *,
+        eta_s: float | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        """Show that `done` of `total` (0: not known) are done in the stage `name`.
+
+        `eta_s` is how many seconds are left, `seconds` how many it took if that is more than was watched here.
+        """
+        count = (f"{done}/{total}" if total else str(done)) if done or total else ""
+        left = "" if eta_s is None or (total and done >= total) else f"ETA {duration(eta_s)}"
+        if self._bars is None:
+            told = " ".join(filter(None, (count, " · ".join(filter(None, (facts, left))))))
+            self._line(name, f"{name}: {told}" if told else name, is_last=done == total)
+            return
+        if name != self._current:
+            self._begin(self._bars, name)
+        self._bars.facts = facts
+        task = self._tasks[name]
+        self._bars.update(task, completed=done, total=total or None, count=count, left=left, seconds=seconds)
+
+    def _begin(self, bars: Progress, name: str) -> None:
+        """Begin the stage `name`, perhaps once more, and end the one before.
+
+        A clock stops where its stage ends. A stage without a count goes: its bar would never stop moving.
+        """
+        for task in bars.tasks:
+            if task.total is None or task.description == name:
+                bars.remove_task(task.id)
+            elif task.description == self._current:
+                bars.stop_task(task.id)
+                bars.update(task.id, left="")
+        self._current = name
+        self._tasks[name] = bars.add_task(name, total=None, count="", left="", seconds=None)
+
+    def job(self, status: JobStatus, slots: int) -> None:
+        """Show where a job stands, beside how many live worker processes there are."""
+        if status.state in ("SUBMITTED", "RUNNING") and not status.why:
+            self.stage("shards", status.images_done, status.images, shard_facts(status, slots), eta_s=status.eta_s)
+        elif status.images_done == status.images and not self._is_sharded:
+            self._is_sharded = True
+            self.stage("shards", status.images_done, status.images, f"{status.done}/{status.shards} shards")
+        elif status.run and "phase" in status.run:
+            self._training(status.run)
+        elif status.why and status.state not in TERMINAL:
+            self.stage("waiting", 0, 0, why_text(status))
+
+    def _training(self, run: Mapping[str, Any]) -> None:
+        phase = str(run["phase"])
+        step, steps = int(run.get("step", 0)), int(run.get("steps", 0))
+        trained_s = run.get("seconds") if phase == "train" else None
+        self.stage(phase, step, steps, run_facts(run), eta_s=run.get("eta_s"), seconds=trained_s)
+        validated = run.get("val_epoch")
+        if self._bars is not None and self._has_run and validated not in (None, self._validated):
+            self.console.print(f"  epoch {validated}: {validation_facts(run)}", highlight=False)
+        self._validated, self._has_run = validated or self._validated, True
+
+    def _line(self, name: str, text: str, *, is_last: bool) -> None:
+        shown_at, shown = self._lines.get(name, (float("-inf"), ""))
+        if text == shown or (time.monotonic() - shown_at < LINE_EVERY_S and not is_last):
+            return
+        self._lines[name] = (time.monotonic(), text)
+        self.console.print(text, highlight=False, soft_wrap=True)
+
+
+def pace(status: JobStatus) -> str:
+    """Pictures a second and remaining time of a job that writes shards; empty where not known."""
+    return " · ".join(filter(None, (_speed(status), eta_text(status.eta_s))))
+
+
+def eta_text(eta_s: float | None) -> str:
+    """Remaining time; empty where not known."""
+    return "" if eta_s is None else f"ETA {duration(eta_s)}"
+
+
+def _speed(status: JobStatus) -> str:
+    return f"{status.images_per_s:.0f} images/s" if status.images_per_s else ""
+
+
+def shard_facts(status: JobStatus, slots: int) -> str:
+    """Pace, live worker processes and trouble of a job that writes shards, as one line."""
+    facts = [_speed(status), f"{slots} worker processes" if slots else "", f"{status.done}/{status.shards} shards"]
+    facts.append(f"{status.failed} failed" if status.failed else "")
+    facts.append(f"last error: {status.last_error[:80]}" if status.last_error else "")
+    return " · ".join(filter(None, facts))
+
+
+def why_text(status: JobStatus) -> str:
+    """Why nobody is at work, and what to type."""
+    return f"{status.why}: `{status.next}`" if status.next else str(status.why)
+
+
+def phase_text(run: Mapping[str, Any]) -> str:
+    """The phase of a run, its step and the time left; empty where nobody works on it."""
+    step = f"step {run['step']}{f'/{steps}' if (steps := run.get('steps')) else ''}" if "step" in run else ""
+    return ", ".join(filter(None, (str(run.get("phase", "")), step, eta_text(run.get("eta_s")))))
+
+
+def run_facts(run: Mapping[str, Any]) -> str:
+    """What a phase of a run tells of itself: form, epoch, loss, validation mAP, as one line without the time left."""
+    facts = [str(run.get("form", "")), f"epoch {run['epoch']}" if "epoch" in run else ""]
+    facts[1] += f"/{run['epochs']}" if facts[1] and "epochs" in run else ""
+    facts += [f"loss {float(run['loss']):.3f}" if "loss" in run else "", validation_facts(run)]
+    facts += [f"busy {float(run['busy']):.0%}" if "busy" in run else "", str(run.get("note", ""))]
+    return " · ".join(filter(None, facts))
+
+
+def validation_facts(run: Mapping[str, Any]) -> str:
+    """What the last validation found; empty before the first."""
+    names = {"val mAP50": "val_map50", "mAP": "val_map"}
+    return " · ".join(f"{title} {percent(float(run[name]))}" for title, name in names.items() if name in run)
+
+
+def results_table(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
+    """The table of the exported forms: accuracy on the measured split in percent, size, latency."""
+    int8 = metrics["int8"]
+    objects = f", {int8['objects']} objects" if "objects" in int8 else ""
+    figures = [Column(title, justify="right", no_wrap=True) for title in ("mAP50 %", "mAP %", "bytes", "ms")]
+    title = f"{str(int8.get('split', 'test')).capitalize()} split{objects}, by LiteRT"
+    table = Table(Column("form", no_wrap=True), *figures, title=title, pad_edge=False)  # 80 columns hold the widest
+    for form in FORMS:
+        row = metrics[form]
+        scores = (map_text(row[name], row.get(f"{name}_interval")).replace(" %", "") for name in ("map50", "map"))
+        table.add_row(form, *scores, f"{row['bytes']:,}", f"{row['median_ms']:.2f}")
+    return table

@@ -1,0 +1,203 @@
+"""`voc2tflite`: one command for what every installed package of this project can do, and hints that work when copied.
+
+Packages bring their commands by entry points of the group `voc2tflite.commands`, so that none imports another; what is
+not installed is left out. The modules of commands are light: each command imports what it needs when it is called.
+"""
+
+import os
+import shlex
+import shutil
+import signal
+import sys
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from shared import __version__, logs
+from shared.errors import Interrupted, OptionError, PipelineError
+from shared.text import printable_lines
+
+if TYPE_CHECKING:
+    from shared.storage import Storage
+
+PROGRAM: Final = "voc2tflite"
+GROUP: Final = "voc2tflite.commands"
+# Set by the producer's image: how a person outside of the container gets a command into it.
+CALLED_AS: Final = "VOC_CALLED_AS"
+
+EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+
+
+def hint(*arguments: object, store: "Storage | None" = None) -> str:
+    """A command of this program that works in the terminal it is shown in, quoted for a shell.
+
+    Args:
+        arguments: The command and its arguments.
+        store: What it is about; its option is added where the settings name another store.
+    """
+    words = [*program(), *map(str, arguments)]
+    if store is not None:
+        from shared.settings import CommonSettings  # its library belongs to the services: `predict` does without
+
+        usual = CommonSettings().store
+        if store.root not in (usual, str(Path(usual).expanduser().absolute())):
+            words += ["--store", shown(Path(store.root)) if store.is_local else store.root]
+    return shlex.join(words)
+
+
+def program() -> list[str]:
+    """How this program is called: by its name if a shell finds it, otherwise by its path.
+
+    Below the working folder the path is relative; where the script is missing it is Python's.
+    """
+    if CALLED_AS in os.environ:
+        return shlex.split(os.environ[CALLED_AS])
+    script = Path(sys.executable).with_name(PROGRAM)
+    found = shutil.which(PROGRAM)
+    if found is not None and Path(found).resolve() == script.resolve():
+        return [PROGRAM]
+    return [shown(script)] if script.exists() else [shown(Path(sys.executable)), "-m", "shared.command"]
+
+
+def shown(path: Path) -> str:
+    """`path` for a person: relative where it is below the working folder."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def start_hint(service: str, queue: str | None = None) -> str:
+    """The command that starts a service where this program runs: by Compose or by hand.
+
+    Args:
+        service: producer, worker or trainer.
+        queue: That Celery reads for it; None for the producer.
+    """
+    if CALLED_AS in os.environ:
+        return f"docker compose up --detach {service}"
+    if queue is None:
+        return hint("serve")
+    # Celery finds packages in the working folder only.
+    root = Path(__file__).resolve().parents[1]
+    words = [shown(Path(sys.executable)), "-m", "celery", "-A", f"{service}.app", "worker", "-Q", queue]
+    if service == "trainer":
+        words += ["--concurrency", "1"]  # Celery's default would train as many runs at once as there are cores
+    words += ["--without-mingle", "--without-gossip"]
+    return shlex.join([*([] if root == Path.cwd() else ["env", f"PYTHONPATH={root}"]), *words])
+
+
+def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it so
+    if asked:
+        typer.echo(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+
+
+def whole() -> typer.Typer:
+    """The commands of all packages that are there, each package in a panel named by its entry point."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode="rich",
+        help="From a folder of Pascal-VOC photos to an int8 TFLite detector.",
+    )
+
+    @app.callback()
+    def root(
+        *,
+        version: Annotated[
+            bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it and stop.")
+        ] = False,
+    ) -> None:
+        """Only here for `--version`."""
+
+    for point in sorted(entry_points(group=GROUP)):
+        if find_spec(point.module.split(".")[0]) is None:
+            continue
+        module = import_module(point.module)
+        if all(find_spec(name) is not None for name in module.NEEDS):
+            for part in (module.app, *(group.typer_instance for group in module.app.registered_groups)):
+                for command in part.registered_commands:
+                    command.rich_help_panel = point.name.capitalize()
+            app.add_typer(module.app)
+    return app
+
+
+def run(app: typer.Typer, prog_name: str | None = None) -> None:
+    """Run a command line; an expected error is one line on standard error, without a traceback."""
+    # Both explicitly: a shell script starts its background jobs with SIGINT ignored, and Python would leave it so.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    logs.set_up("text", "ERROR")
+    app.pretty_exceptions_enable = False
+    try:
+        code = app(prog_name=prog_name, standalone_mode=False)
+    except typer.Abort:
+        unasked = "" if sys.stdin.isatty() else "; --yes goes on without asking"
+        typer.echo(f"nothing was done{unasked}", err=True)
+        code = EXIT_ERROR
+    except Interrupted as stop:
+        typer.echo(f"stopped: {stop}", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    except Exception as error:  # what nobody can explain is raised again
+        known = _explained(error)
+        if known is None:
+            raise
+        for text in known[1]:
+            complain(text)
+        code = known[0]
+    if code == EXIT_INTERRUPTED:  # typer makes this of a KeyboardInterrupt
+        typer.echo("stopped; the same command begins again", err=True)
+    sys.exit(code)
+
+
+def _explained(error: Exception) -> tuple[int, list[str]] | None:
+    """The exit code and the lines for an error that a person can cause; None for any other one."""
+    if isinstance(error, PipelineError):
+        return EXIT_USAGE if isinstance(error, OptionError) else EXIT_ERROR, [str(error)]
+    if isinstance(error, ModuleNotFoundError):
+        return EXIT_ERROR, [f"{error}; this command needs more than is installed: pip install '.[trainer]'"]
+    if isinstance(error, OSError) and error.filename is not None:
+        return EXIT_ERROR, [f"{error.filename}: {error.strerror}"]  # a path that a person gave, or a disk
+    if hasattr(error, "format_message"):  # typer's own; it does not export their class
+        return EXIT_USAGE, [_usage_text(error)]
+    if isinstance(error, ValueError):
+        from pydantic import ValidationError  # only now: `--help` starts without it
+
+        if isinstance(error, ValidationError):
+            is_settings = error.title.endswith("Settings")
+            return EXIT_USAGE, [_fault_text(fault, is_settings=is_settings) for fault in error.errors()]
+    return None
+
+
+def _usage_text(error: Any) -> str:
+    """What typer says of a wrong command line, and where the right ones are."""
+    context, text = error.ctx, " ".join(error.format_message().replace("Value error, ", "").split())
+    if not text:
+        sys.exit(EXIT_USAGE)  # no command was typed, and typer has printed the help
+    return f"{text.rstrip('.')}; see `{context.command_path} --help`" if context is not None else text
+
+
+def _fault_text(fault: Any, *, is_settings: bool) -> str:
+    """What is wrong with the value of a setting of the environment, or of a field; a secret one is not shown."""
+    name = ".".join(map(str, fault["loc"])) or "options"
+    expected = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    is_secret = name.endswith(("_url", "password"))
+    found = "" if is_secret else f" (found {str(fault['input'])[:80]!r})"
+    return f"{f'VOC_{name.upper()}' if is_settings else name}: {expected}{found}"
+
+
+def complain(text: str) -> None:
+    """Say on standard error what is wrong."""
+    typer.secho("error: ", fg="red", nl=False, err=True)
+    typer.echo(printable_lines(text), err=True)
+
+
+def main() -> None:
+    """Run `voc2tflite`."""
+    run(whole(), prog_name=None if Path(sys.argv[0]).name == PROGRAM else Path(sys.argv[0]).name)
+
+
+if __name__ == "__main__":
+    run(whole(), prog_name=" ".join(program()))

@@ -1,0 +1,170 @@
+"""Pictures and marks -> pictures with boxes and names, with OpenCV alone: the look of `inspect`, `predict`, the report.
+
+The report's page draws the same marks as HTML. Whoever imports this module has OpenCV, which the producer has not.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+Pixels = NDArray[np.uint8]
+Colour = tuple[int, int, int]
+Dash = Literal["solid", "dashed", "dotted", "double"]
+# (xmin, ymin, xmax, ymax), in pixels of the picture.
+Box = tuple[float, float, float, float]
+
+# Okabe and Ito's palette (told apart by the colour-blind), BGR; classes take its colours in turn. Its black and its
+# vermilion are left out: mistakes are red.
+PALETTE: Final[tuple[Colour, ...]] = (
+    (233, 180, 86),
+    (115, 158, 0),
+    (0, 159, 230),
+    (167, 121, 204),
+    (178, 114, 0),
+    (66, 228, 240),
+)
+MISTAKE: Final[Colour] = (30, 24, 205)
+CAPTION_PX: Final = 20
+
+_BLACK: Final[Colour] = (0, 0, 0)
+_WHITE: Final[Colour] = (255, 255, 255)
+# Letters of 12 px and lines of 2 px on a tile of 320 px, and as large a share of a photo of 4000 px.
+_LEAST_SCALE, _SCALE_SIDE_PX = 0.45, 1000
+_LEAST_LINE_PX, _LINE_SIDE_PX = 2, 240
+# Lengths of a stroke and of the gap behind it, in line widths.
+_STROKES: Final[dict[Dash, tuple[int, int]]] = {"dashed": (5, 4), "dotted": (1, 2)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A box with a name, `colour` BGR; how its line is dashed says what it is where colours cannot be told apart."""
+
+    box: Box
+    text: str
+    colour: Colour
+    dash: Dash = "solid"
+
+
+def colour_of(class_id: int) -> Colour:
+    """The colour of a class (from 1), BGR."""
+    return PALETTE[(class_id - 1) % len(PALETTE)]
+
+
+def ink_on(colour: Colour) -> Colour:
+    """Black or white, whichever is read better on `colour`, BGR."""
+    blue, green, red = colour
+    return _BLACK if 0.11 * blue + 0.59 * green + 0.3 * red > 110 else _WHITE
+
+
+def draw_marks(picture: Pixels, marks: Sequence[Mark], *, scale: float = _LEAST_SCALE) -> Pixels:
+    """A copy of `picture` (uint8 [H, W, 3], BGR) with `marks`, the most important first: it lies on top.
+
+    A name that would hide another one is left out; its box is not. `scale` is the least of the letters, OpenCV's: 0.45
+    is 12 px.
+    """
+    drawn = picture.copy()
+    height, width = picture.shape[:2]
+    line = max(_LEAST_LINE_PX, round(max(height, width) / _LINE_SIDE_PX))
+    scale = max(scale, max(height, width) / _SCALE_SIDE_PX)
+    for mark in reversed(marks):
+        _draw_box(drawn, mark, line)
+    measured = [cv2.getTextSize(mark.text, cv2.FONT_HERSHEY_SIMPLEX, scale, 1) for mark in marks]
+    sizes = [(text_width + 4.0, text_height + base + 2.0) for (text_width, text_height), base in measured]
+    places = place_names([mark.box for mark in marks], sizes, (width, height))
+    for mark, place, size, (_, base) in zip(marks, places, sizes, measured, strict=True):
+        if place is not None:
+            _write(drawn, mark, (round(place[0]), round(place[1])), size, base, scale)
+    return drawn
+
+
+def place_names(
+    boxes: Sequence[Box], sizes: Sequence[tuple[float, float]], frame: tuple[float, float]
+) -> list[tuple[float, float] | None]:
+    """Where the names of `boxes` go, so that none hides another one: the first has the first choice.
+
+    Args:
+        boxes: In pixels of the frame.
+        sizes: Width and height of each name, in the same pixels.
+        frame: Width and height of the picture.
+
+    Returns:
+        The upper left corner of each name, inside the frame: over its box, else inside it, else below it; None where
+        every one of these places is taken.
+    """
+    taken = np.zeros((0, 4))
+    places: list[tuple[float, float] | None] = []
+    for (xmin, ymin, xmax, ymax), (width, height) in zip(boxes, sizes, strict=True):
+        # Against the upper edge the name goes inside: a place above would be clamped onto it anyhow.
+        corners = [(xmin, ymin - height), (xmin, ymin), (xmax - width, ymin - height), (xmin, ymax)]
+        inside = ((_clamp(x, frame[0] - width), _clamp(y, frame[1] - height)) for x, y in corners)
+        free = (at for at in inside if not _is_covered(taken, (*at, at[0] + width, at[1] + height)))
+        place = next(free, None)
+        places.append(place)
+        if place is not None:
+            taken = np.vstack([taken, [*place, place[0] + width, place[1] + height]])
+    return places
+
+
+def grid(pictures: Sequence[Pixels], columns: int, gap: int = 6) -> Pixels:
+    """Pictures of one size side by side, row by row, on white; at least one picture."""
+    height, width = pictures[0].shape[:2]
+    columns = min(columns, len(pictures))
+    rows = -(-len(pictures) // columns)
+    sheet = np.full((rows * (height + gap) + gap, columns * (width + gap) + gap, 3), 255, np.uint8)
+    for index, picture in enumerate(pictures):
+        top, left = gap + (index // columns) * (height + gap), gap + (index % columns) * (width + gap)
+        sheet[top : top + height, left : left + width] = picture
+    return sheet
+
+
+def caption(picture: Pixels, text: str, *, scale: float = _LEAST_SCALE) -> Pixels:
+    """`picture` over a white strip with `text`, its letters as in `draw_marks`."""
+    height = round(CAPTION_PX * scale / _LEAST_SCALE)
+    strip = np.full((height, picture.shape[1], 3), 255, np.uint8)
+    cv2.putText(strip, text, (4, round(0.72 * height)), cv2.FONT_HERSHEY_SIMPLEX, scale, _BLACK, 1, cv2.LINE_AA)
+    return np.concatenate([picture, strip])
+
+
+def _clamp(value: float, most: float) -> float:
+    return max(0.0, min(value, most))
+
+
+def _is_covered(taken: NDArray[np.float64], place: Box) -> bool:
+    left, top, right, bottom = place
+    covered = (taken[:, 0] < right) & (taken[:, 2] > left) & (taken[:, 1] < bottom) & (taken[:, 3] > top)
+    return bool(covered.any())
+
+
+def _draw_box(picture: NDArray[Any], mark: Mark, line: int) -> None:
+    height, width = picture.shape[:2]
+    # Corners beyond the picture come to its edge, where their lines are still seen.
+    limits = (width - 1, height - 1, width - 1, height - 1)
+    left, top, right, bottom = (round(_clamp(value, most)) for value, most in zip(mark.box, limits, strict=True))
+    if mark.dash in ("solid", "double"):
+        cv2.rectangle(picture, (left, top), (right, bottom), mark.colour, line, cv2.LINE_AA)
+        if mark.dash == "double":
+            inset = 2 * line + 1
+            corners = (left + inset, top + inset), (right - inset, bottom - inset)
+            cv2.rectangle(picture, *corners, mark.colour, line, cv2.LINE_AA)
+        return
+    stroke, pause = (lines * line for lines in _STROKES[mark.dash])
+    for x in range(left, right + 1, stroke + pause):
+        for y in (top, bottom):
+            cv2.line(picture, (x, y), (min(x + stroke, right), y), mark.colour, line)
+    for y in range(top, bottom + 1, stroke + pause):
+        for x in (left, right):
+            cv2.line(picture, (x, y), (x, min(y + stroke, bottom)), mark.colour, line)
+
+
+def _write(
+    picture: NDArray[Any], mark: Mark, at: tuple[int, int], size: tuple[float, float], base: int, scale: float
+) -> None:
+    """The name of a mark on its colour, the upper left corner at `at`."""
+    x, y, width, height = *at, round(size[0]), round(size[1])
+    cv2.rectangle(picture, (x, y), (x + width - 1, y + height - 1), mark.colour, cv2.FILLED)
+    start = (x + 2, y + height - base - 1)
+    cv2.putText(picture, mark.text, start, cv2.FONT_HERSHEY_SIMPLEX, scale, ink_on(mark.colour), 1, cv2.LINE_AA)

@@ -1,0 +1,1 @@
+"""The files of jobs and runs: their models, names, versions and identity."""

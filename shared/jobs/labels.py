@@ -1,0 +1,37 @@
+"""`LabelMap`: class name <-> class id, frozen for a job when it is submitted.
+
+Ids start at 1 (0 is background and never written), in the order of the sorted names.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """The class names of a job in the order of their ids (`names[0]` has id 1)."""
+
+    names: tuple[str, ...]
+
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Class name -> class id, from 1."""
+        return {name: index for index, name in enumerate(self.names, start=1)}
+
+    def to_pbtxt(self) -> str:
+        """`label_map.pbtxt` as the TF Object Detection API reads it (StringIntLabelMap, text format)."""
+        return "".join(f"item {{\n  id: {index}\n  name: '{_quote(name)}'\n}}\n" for name, index in self.ids.items())
+
+    def to_labels_txt(self) -> str:
+        """`labels.txt` as TFLite clients read it: one name a line, line 0 is id 1, no background line."""
+        return "".join(f"{name}\n" for name in self.names)
+
+
+def label_map(names: Iterable[str]) -> LabelMap:
+    """A `LabelMap` of the distinct `names`, sorted."""
+    return LabelMap(tuple(sorted(set(names))))
+
+
+def _quote(name: str) -> str:
+    return name.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")

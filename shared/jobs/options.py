@@ -1,0 +1,189 @@
+"""Models whose fields carry their option of the command line -> options to type, to show and to type again.
+
+A field is an option when its annotation carries an `Option`. The model stays the only place that knows the option's
+help, default and bounds; the command line, `reproduce` and the table in the documents are made from it here.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ValidationError
+
+from shared.errors import OptionError
+from shared.text import collapsed
+
+Group = Literal["Data", "Splits", "Training", "Changes to training pictures", "Output"]
+Model = TypeVar("Model", bound=BaseModel)
+
+# What a switch sets where the field's default is 0: a change is made to every other picture.
+SWITCHED_ON: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """How a person asks for a field.
+
+    `flags` is its name where it is not the field's. A switch, `--on` or `--on/--off`, is typed without a value and
+    moves a number between 0 and its usual strength; fields may share one. A common option is one that people use first.
+    """
+
+    help: str
+    group: Group
+    flags: str = ""
+    is_switch: bool = False
+    is_common: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOption:
+    """An option of a model: the field's path in the model, and what the field says."""
+
+    option: Option
+    path: tuple[str, ...]
+    annotation: Any
+    default: Any
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether it is typed without a value."""
+        return self.option.is_switch or self.annotation is bool
+
+    @property
+    def flags(self) -> str:
+        """The option as it is declared: `--zoom`, `--flips/--no-flips`, `--vertical-flips`."""
+        return self.option.flags or f"--{self.path[-1].replace('_', '-')}"
+
+    @property
+    def name(self) -> str:
+        """The option as a name of Python: `vertical_flips`."""
+        return self.flags.split("/")[0].removeprefix("--").replace("-", "_")
+
+    def typed(self, value: Any) -> list[str]:
+        """The words that set the field to `value`; none where a switch has no word for it."""
+        if self.is_switch:
+            on, _, off = self.flags.partition("/")
+            return [on] if value else [off] if off else []
+        return [word for text in spell(value) for word in (self.flags, text)]
+
+
+def spell(value: Any) -> list[str]:
+    """A field's value as texts, one for each time that its option is typed."""
+    match value:
+        case dict():
+            return [f"{old}={new}" for old, new in value.items()]
+        case (int(), int(), int()):
+            return ["/".join(map(str, value))]
+        case tuple():
+            return [",".join(value)]
+        case None:  # only a bound is ever set to None by a person
+            return ["0"]
+        case _:
+            return [str(value).removesuffix(".0")]
+
+
+def options_of(model: type[BaseModel]) -> Iterator[ModelOption]:
+    """The options of `model` and of the models in it, in their order."""
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from (replace(inner, path=(name, *inner.path)) for inner in options_of(field.annotation))
+        for option in (metadata for metadata in field.metadata if isinstance(metadata, Option)):
+            default = field.get_default(call_default_factory=True)
+            yield ModelOption(option=option, path=(name,), annotation=field.annotation, default=default)
+
+
+def words(asked: BaseModel, model: type[BaseModel], always: Collection[str] = ()) -> list[str]:
+    """What a person types to ask for `asked`: the options of `model` that are not at their defaults.
+
+    Args:
+        asked: What was asked for; of `model`.
+        model: Whose options are looked at.
+        always: Names of options that are typed also where they are at their defaults.
+    """
+    typed: dict[str, list[str]] = {}  # by option: fields may share a switch
+    for option in options_of(model):
+        value: Any = asked
+        for step in option.path:
+            value = getattr(value, step)
+        is_usual = bool(value) == bool(option.default) if option.is_switch else value == option.default
+        if option.name in always or not is_usual:
+            typed[option.name] = option.typed(value)
+    return [word for texts in typed.values() for word in texts]
+
+
+def parse_options(model: type[Model], typed: Mapping[str, Any]) -> Model:
+    """What was typed as a `model`.
+
+    Args:
+        model: Its fields say what is allowed.
+        typed: By name of option; None where nothing was typed. Switches are booleans.
+
+    Raises:
+        OptionError: A value is not allowed; the text names the option.
+    """
+    options, fields = list(options_of(model)), dict[str, Any]()
+    for option in options:
+        value = typed[option.name]
+        if value is None:
+            continue
+        if option.is_switch and option.annotation is not bool:
+            value = (option.default or SWITCHED_ON) if value else 0.0
+        target = fields
+        for step in option.path[:-1]:
+            target = target.setdefault(step, {})
+        target[option.path[-1]] = value
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise OptionError("\n".join(_fault_texts(error, options, typed))) from error
+
+
+def _fault_texts(error: ValidationError, options: list[ModelOption], typed: Mapping[str, Any]) -> Iterator[str]:
+    """One line for each fault: the option as it was typed, and what is expected."""
+    for fault in error.errors():
+        expected = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
+        found = [option for option in options if fault["loc"][: len(option.path)] == option.path]
+        value = typed[found[0].name] if found else ""
+        text = " ".join(value) if isinstance(value, list) else str(value).removesuffix(".0")
+        yield f"{found[0].flags} {text}: {expected}" if found else expected
+
+
+def plain_type(annotation: Any) -> Any:
+    """The type of what a person types for a field: texts for tuples and mappings, otherwise the field's own."""
+    if get_origin(annotation) in (Union, UnionType):
+        return plain_type(next(part for part in get_args(annotation) if part is not NoneType)) | None
+    if get_origin(annotation) is Annotated:
+        return plain_type(get_args(annotation)[0])
+    return {tuple: str, dict: list[str] | None}.get(get_origin(annotation), annotation)
+
+
+def _shares(typed: str) -> tuple[int, ...]:
+    parts = typed.split("/")
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+        raise ValueError("expected three shares in percent, such as 80/10/10")
+    return tuple(map(int, parts))
+
+
+def _renames(typed: list[str]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in typed]
+    if not all(separator and collapsed(old) and collapsed(new) for old, separator, new in pairs):
+        raise ValueError("expected old=new")
+    if any(re.search(r",[^,=]+=", new) for _, _, new in pairs):
+        raise ValueError("one old=new each; give --rename several times")
+    renamed: dict[str, str] = {}
+    for old, _, new in pairs:
+        if renamed.setdefault(old, new) != new:
+            raise ValueError(f"{old} cannot become both {renamed[old]} and {new}")
+    return renamed
+
+
+# How the texts of three kinds of options are read: `80/10/10`, `a,b`, and `old=new` (several times).
+SharesText: Final = BeforeValidator(lambda typed: _shares(typed) if isinstance(typed, str) else typed)
+NamesText: Final = BeforeValidator(
+    lambda typed: tuple(filter(None, map(collapsed, typed.split(",")))) if isinstance(typed, str) else typed
+)
+RenamesText: Final = BeforeValidator(lambda typed: _renames(typed) if isinstance(typed, list) else typed)
+# An option's 0 that means "no bound".
+ZeroIsNone: Final = BeforeValidator(lambda typed: typed or None)

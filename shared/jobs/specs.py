@@ -1,0 +1,245 @@
+"""What is asked of the workers and of the trainer: `JobSpec`, `RunSpec`, and the options that a person types for them.
+
+A field that carries an `Option` is one of the command line (`shared.jobs.options`).
+"""
+
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from shared.errors import OptionError
+from shared.jobs.frozen import SCHEMA_VERSION, ClassName, Frozen, Incarnation, Name
+from shared.jobs.options import NamesText, Option, RenamesText, SharesText, ZeroIsNone, words
+
+Seed = Annotated[int, Option("Seed of the split and of training.", "Splits"), Field(ge=0, lt=2**31)]
+_SHARE: Final = Field(ge=0, le=1)
+
+
+def _change(text: str, flags: str = "", *, is_switch: bool = False) -> Option:
+    return Option(text, "Changes to training pictures", flags, is_switch=is_switch)
+
+
+def _shares_of_all(split: tuple[int, int, int]) -> tuple[int, int, int]:
+    if sum(split) != 100 or min(split) < 0 or split[0] == 0:
+        raise ValueError("expected three shares that sum to 100, with some for train")
+    return split
+
+
+ClassNames = Annotated[tuple[ClassName, ...], NamesText]
+
+
+class DataOptions(Frozen):
+    """What a person may ask of the data: what `lint` and `submit` read it by. docs/reading-rules.md says more.
+
+    `image_size` is the side of the stored square picture in pixels, `split` the shares of train, val and test.
+    """
+
+    image_size: Annotated[
+        int,
+        Option("Side of the model's input in pixels, a multiple of 32.", "Data", is_common=True),
+        Field(ge=32, le=4096, multiple_of=32),
+    ] = 320
+    split: Annotated[
+        tuple[int, int, int],
+        Option("Shares of train/val/test where the folder has no lists.", "Splits"),
+        SharesText,
+        AfterValidator(_shares_of_all),
+    ] = (80, 10, 10)
+    classes: Annotated[ClassNames | None, Option("Only these classes, comma separated.", "Data", is_common=True)] = None
+    resize: Annotated[Literal["stretch", "letterbox"], Option("stretch (as MediaPipe does) or letterbox.", "Data")] = (
+        "stretch"
+    )
+    ignore_classes: Annotated[ClassNames, Option("Leave these classes out, comma separated.", "Data")] = ()
+    rename: Annotated[
+        dict[ClassName, ClassName], Option("old=new; may be given several times.", "Data"), RenamesText
+    ] = Field(default_factory=dict)
+    unknown: Annotated[Literal["error", "skip"], Option("A class outside --classes: error or skip.", "Data")] = "error"
+    difficult: Annotated[
+        Literal["keep", "ignore", "drop"], Option("Objects marked difficult: keep, ignore or drop.", "Data")
+    ] = "keep"
+    voc_coords: Annotated[
+        Literal["corner", "voc1"], Option("corner (LabelImg and most) or voc1 (devkit, 1-based).", "Data")
+    ] = "corner"
+    exif: Annotated[
+        Literal["upright", "raw"], Option("Where EXIF cannot be decided: boxes are upright or raw.", "Data")
+    ] = "upright"
+    damaged: Annotated[
+        Literal["keep", "drop"],
+        Option("A picture that ends too early: keep it if 99 % of its rows are there, or drop.", "Data"),
+        Field(exclude_if=lambda damaged: damaged == "keep"),  # digests of older versions are without it
+    ] = "keep"
+    background: Annotated[
+        Literal["none", "orphans"], Option("Images without XML: none or orphans (kept as background).", "Data")
+    ] = "none"
+    seed: Seed = 0
+
+
+class JobSpec(DataOptions):
+    """What a job asks of the workers. Every field changes the bytes of the shards, or which shards there are."""
+
+    shard_images: Annotated[int, Option("At most this many pictures per shard.", "Output"), Field(ge=1, le=4096)] = 256
+    jpeg_quality: int = Field(default=95, ge=50, le=100)
+    max_pixels: int = Field(default=200_000_000, ge=1)
+    dry: bool = False
+
+
+_COLOURS: Final = _change("Change brightness, contrast, colours.", "--colours/--no-colours", is_switch=True)
+_MIRROR: Final = _change("Mirror left and right; not for text.", "--flips/--no-flips", is_switch=True)
+_UPSIDE_DOWN: Final = _change("Mirror up and down: where nothing has an up.", "--vertical-flips", is_switch=True)
+_TURN: Final = _change("Turn by 90 degrees: where nothing has an up.", "--quarter-turns", is_switch=True)
+
+
+class Augmentation(Frozen):
+    """How strongly training pictures are changed; the defaults are the measured ones (docs/decisions/0028).
+
+    Probabilities in [0, 1]; `zoom`, `aspect`, `contrast`, `saturation` are the largest factor up or down, minus 1;
+    `translate` a share of the side; `rotate_deg` and `hue_deg` degrees either way; `brightness` a share of white.
+    `mosaic` is the share of pictures put together from four, `mosaic_until` the share of the steps that have such.
+    """
+
+    flip_horizontal: Annotated[float, _MIRROR, _SHARE] = 0.5
+    flip_vertical: Annotated[float, _UPSIDE_DOWN, _SHARE] = 0.0
+    quarter_turn: Annotated[float, _TURN, _SHARE] = 0.0
+    rotate_deg: Annotated[float, _change("Turn by up to so many degrees.", "--rotate"), Field(ge=0, le=180)] = 0.0
+    zoom: Annotated[float, _change("Enlarge or shrink by up to 1 + this; 0: not."), Field(ge=0, le=4)] = 0.25
+    aspect: float = Field(default=0.15, ge=0, le=4)
+    translate: Annotated[float, _change("Shift by up to this share of the side."), _SHARE] = 0.1
+    mosaic: Annotated[float, _change("Share of pictures put together from four."), _SHARE] = 0.5
+    mosaic_until: Annotated[float, _SHARE] = 0.75
+    brightness: Annotated[float, _COLOURS, _SHARE] = 0.15
+    contrast: Annotated[float, _COLOURS, Field(ge=0, le=4)] = 0.3
+    saturation: Annotated[float, _COLOURS, Field(ge=0, le=4)] = 0.4
+    hue_deg: Annotated[float, _COLOURS, Field(ge=0, le=180)] = 6.0
+
+
+class TrainingOptions(Frozen):
+    """What a person may ask of training.
+
+    `epochs` None lets the trainer choose by the size of the set; `max_minutes` bounds the training loop (None: not).
+    `batch` is per replica. `final` trains on train + val (no selection by val). `max_drop` is in points of mAP50.
+    `weights` of a published backbone: none, imagenet (EfficientNet-Lite0 always), or the store's
+    key of a file. `stop_at_map` (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better one) end
+    training early by the validation split.
+    """
+
+    model: Annotated[
+        Literal["nano", "small", "medium"],
+        Option("Size of the detector; the command sizes compares them.", "Training", is_common=True),
+    ] = "small"
+    max_minutes: Annotated[
+        Annotated[float, Field(ge=0)] | None,
+        Option("Bound of the training loop; 0: none.", "Training", is_common=True),
+        ZeroIsNone,
+    ] = 30.0
+    epochs: Annotated[
+        int | None,
+        Option("Default: chosen by the size of the set.", "Training", is_common=True),
+        Field(ge=1, le=100_000),
+    ] = None
+    backbone: Annotated[
+        Literal["conv", "efficientnet_lite0", "mobilenet_v2", "mobilenet_v3_small"],
+        Option("Ours (conv), or a published one for transfer learning.", "Training"),
+    ] = "conv"
+    weights: Annotated[
+        str,
+        Option(
+            "Of a published backbone: none, imagenet (MobileNet's are downloaded) or a FILE without top.", "Training"
+        ),
+    ] = "none"
+    batch: Annotated[int, Option("Pictures per step and replica.", "Training"), Field(ge=1, le=1024)] = 8
+    learning_rate: Annotated[
+        float | None, Option("Peak rate; default: by the batch over all replicas.", "Training"), Field(gt=0, le=1)
+    ] = None
+    precision: Annotated[
+        Literal["float32", "mixed_float16", "mixed_bfloat16"],
+        Option("Mixed ones gain on GPUs and on CPUs with bfloat16 units.", "Training"),
+    ] = "float32"
+    seed: Seed = 0
+    final: Annotated[bool, Option("Train on train + val.", "Training")] = False
+    stop_at_map: Annotated[
+        float | None, Option("Stop at this mAP (0.5 to 0.95) on val, in (0, 1].", "Training"), Field(gt=0, le=1)
+    ] = None
+    patience: Annotated[
+        int | None, Option("Stop after so many epochs without a better mAP on val.", "Training"), Field(ge=1)
+    ] = None
+    augmentation: Augmentation = Augmentation()
+    quantize: Annotated[
+        Literal["ptq", "qat"], Option("How int8 is made: ptq calibrates, qat fine-tunes for it first.", "Output")
+    ] = "ptq"
+    max_drop: Annotated[
+        float, Option("Points of mAP50 that int8 may lose against float.", "Output"), Field(ge=0, le=100)
+    ] = 1.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lite0_is_pretrained(cls, fields: Any) -> Any:
+        """EfficientNet-Lite0's weights come with the trainer: nobody has to ask for them."""
+        if isinstance(fields, dict) and fields.get("backbone") == "efficientnet_lite0":
+            return fields | {"weights": "imagenet" if fields.get("weights", "none") == "none" else fields["weights"]}
+        return fields
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if self.weights != "none" and self.backbone == "conv":
+            raise ValueError(f"--weights {self.weights} needs a published --backbone, such as efficientnet_lite0")
+        if self.backbone == "efficientnet_lite0" and self.weights != "imagenet":
+            raise ValueError(f"--weights {self.weights}: --backbone efficientnet_lite0 brings its own, imagenet's")
+        if self.quantize == "qat" and self.backbone != "conv":
+            raise ValueError("--quantize qat is for --backbone conv; a published backbone is quantized by ptq")
+        if self.final and (self.stop_at_map, self.patience) != (None, None):
+            raise ValueError(
+                "--final trains on the validation split too: nothing is left for --stop-at-map, --patience"
+            )
+        return self
+
+
+class RunSpec(TrainingOptions):
+    """A training run: what is asked, and of which job; saved as `runs/<run>/request.json` before the trainer is hinted.
+
+    `incarnation` is that of the job. `kind` says nothing any more; version 0.1.0 wrote it, and digests are made of it.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    run: Name
+    job: Name
+    incarnation: Incarnation = ""
+    kind: Literal["train"] = "train"
+
+    def trains_as(self, other: "RunSpec") -> bool:
+        """Whether both ask for the same training, however its weights are exported and judged."""
+        exported = set(ReleaseOptions.model_fields)
+        return self.model_dump(exclude=exported) == other.model_dump(exclude=exported)
+
+
+class ReleaseOptions(Frozen):
+    """What a person may change of a run: how its weights are exported and judged; None leaves that as it was."""
+
+    quantize: Annotated[
+        Literal["ptq", "qat"] | None,
+        Option("How int8 is made from now on: ptq calibrates, qat fine-tunes for it first.", "Output"),
+    ] = None
+    max_drop: Annotated[
+        float | None, Option("Points of mAP50 that int8 may lose from now on.", "Output"), Field(ge=0, le=100)
+    ] = None
+
+    def applied_to(self, asked: RunSpec) -> RunSpec:
+        """What is asked of a run from now on.
+
+        Raises:
+            OptionError: It does not fit the rest of what was asked.
+        """
+        try:
+            return RunSpec.model_validate(asked.model_dump() | self.model_dump(exclude_none=True))
+        except ValidationError as error:
+            raise OptionError(error.errors()[0]["msg"].removeprefix("Value error, ")) from error
+
+    @classmethod
+    def between(cls, before: RunSpec, now: RunSpec) -> Self:
+        """What leads from what was asked `before` to what is asked `now`, of a run that trains the same."""
+        asked = {name: getattr(now, name) for name in cls.model_fields if getattr(now, name) != getattr(before, name)}
+        return cls(**asked)
+
+    @property
+    def typed(self) -> list[str]:
+        """The words of the command line that ask for it; none where all is as it was."""
+        return words(self, type(self))

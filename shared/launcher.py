@@ -1,0 +1,19 @@
+"""The scripts of an installation: put the application's folder on the path, then run `shared.command`.
+
+An application must not claim `shared` or `worker` in somebody's site-packages, so a wheel has all packages below
+`voc2tflite`, and this module is `voc2tflite.shared.launcher` there. Its own process and those that it starts look for
+packages in that folder first. In a checkout the folder is the repository's.
+"""
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+
+
+def main() -> None:
+    """Run the command line."""
+    root = str(Path(__file__).resolve().parents[1])
+    sys.path.insert(0, root)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    import_module("shared.command").main()

@@ -1,0 +1,1 @@
+"""What is under way, in Redis: the ledger, its scripts, leases and heartbeats."""

@@ -1,0 +1,71 @@
+"""Where a picture lies in the square that shards store and models take; alike in the worker and in `predict`.
+
+Standard library only: each service moves its pixels and boxes itself.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Resize = Literal["stretch", "letterbox"]
+
+# The gray of letterbox bars, as the YOLO family pads: near the mean of photographs, so the edge is no object.
+PADDING_GRAY: Final = 114
+
+_Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """Where an upright picture comes to lie in the square of `size` pixels.
+
+    There it is `width` x `height` pixels, `left` and `top` pixels from the edges; a pixel of the picture becomes
+    `scale_x` x `scale_y` pixels of the square.
+    """
+
+    size: int
+    width: int
+    height: int
+    left: int
+    top: int
+    scale_x: float
+    scale_y: float
+
+    def into(self, box: _Box) -> _Box:
+        """Move (xmin, ymin, xmax, ymax) from pixels of the upright picture into pixels of the square."""
+        xmin, ymin, xmax, ymax = box
+        return (
+            xmin * self.scale_x + self.left,
+            ymin * self.scale_y + self.top,
+            xmax * self.scale_x + self.left,
+            ymax * self.scale_y + self.top,
+        )
+
+    def back(self, box: _Box) -> _Box:
+        """The inverse of `into`."""
+        xmin, ymin, xmax, ymax = box
+        return (
+            (xmin - self.left) / self.scale_x,
+            (ymin - self.top) / self.scale_y,
+            (xmax - self.left) / self.scale_x,
+            (ymax - self.top) / self.scale_y,
+        )
+
+
+def place(width: int, height: int, size: int, resize: Resize) -> Placement:
+    """Choose where an upright picture of `width` x `height` pixels lies in the square of `size` pixels.
+
+    `stretch` fills the square; `letterbox` keeps the aspect and centres, the odd pixel of padding right or below.
+    """
+    inner_width = inner_height = size
+    if resize == "letterbox":
+        scale = size / max(width, height)
+        inner_width, inner_height = max(1, round(width * scale)), max(1, round(height * scale))
+    return Placement(
+        size=size,
+        width=inner_width,
+        height=inner_height,
+        left=(size - inner_width) // 2,
+        top=(size - inner_height) // 2,
+        scale_x=inner_width / width,
+        scale_y=inner_height / height,
+    )

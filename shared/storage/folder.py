@@ -1,0 +1,218 @@
+"""The store in a local folder: a file is written beside its target, fsynced and renamed, and its folder fsynced."""
+
+import os
+import shutil
+import socket
+import stat
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Final
+
+from shared.errors import StorageError
+
+# Between the target's name and the writer's own; the reconciler removes such files once nobody can be writing them.
+TEMPORARY_MARK = ".tmp-"
+
+# A folder with these bits is written into by a whole group: what is made in it belongs to the group, which may write.
+_GROUPS_OWN: Final = stat.S_ISGID | stat.S_IWGRP
+
+# Gives a staged file its name.
+Publish = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stamp:
+    """What a listing tells of a file without reading it; a file that replaces it has another stamp.
+
+    `mark` is the inode and the time of the last write in ns; in an object store it is what the store tells of the
+    object.
+    """
+
+    size_bytes: int
+    mark: tuple[int | str, ...]
+
+
+class FolderStorage:
+    """The files of a local folder; raises the system's `OSError`, and `StorageError` where the folder is not there."""
+
+    def __init__(self, root: str) -> None:
+        self.root = str(Path(root.removeprefix("file://")).expanduser().absolute())
+
+    def path(self, key: str) -> Path:
+        """The path of `key`."""
+        return Path(self.root, key)
+
+    def make_root(self) -> None:
+        """Make the folder."""
+        root = Path(self.root)
+        if root.exists() and not root.is_dir():
+            raise StorageError(f"{root}: expected a folder for the store, found a file")
+        root.mkdir(parents=True, exist_ok=True)
+
+    def make_shared_folder(self, key: str) -> None:
+        """Make a folder that the group may write into where the first folder of `key` has the setgid bit."""
+        folder = self.path(key)
+        self._make_folder(folder)
+        is_shared = self.path(key.split("/")[0]).stat().st_mode & stat.S_ISGID
+        mode = stat.S_IMODE(folder.stat().st_mode)
+        if is_shared and mode & _GROUPS_OWN != _GROUPS_OWN:
+            folder.chmod(mode | stat.S_ISGID | stat.S_IRWXG)
+
+    def remove_temporaries(self, folder: str) -> None:
+        """Remove temporary files and folders directly in `folder`."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            for name in os.listdir(self.path(folder)):
+                if TEMPORARY_MARK in name:
+                    _remove(self.path(f"{folder}/{name}"))
+
+    def write(self, key: str, chunks: Iterable[bytes]) -> None:
+        """Write a file from a stream, whole or not at all."""
+        with self._written(key, chunks) as temporary:
+            self._publish(temporary, key)
+
+    @contextmanager
+    def staged(self, key: str, content: bytes) -> Iterator[Publish]:
+        """Write `content` under a temporary name for the length of the block, which may publish it."""
+        with self._written(key, [content]) as temporary:
+            yield lambda: self._publish(temporary, key)
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Write a file unless it exists, atomically."""
+        with self._written(key, [content]) as temporary:
+            try:
+                os.link(temporary, self.path(key))
+            except FileExistsError:
+                return False
+            _sync_folder(self.path(key).parent)
+        return True
+
+    def link(self, source: str, key: str) -> None:
+        """Give a file a further name; copy it where the file system or its owner allows no links."""
+        with self._temporary(key) as temporary:
+            try:
+                os.link(self.path(source), temporary)
+            except OSError:
+                self.write(key, [self.read(source)])
+                return
+            # rename(2) leaves both names where they are one file already; `_temporary` then removes the one.
+            self._publish(temporary, key)
+
+    @contextmanager
+    def _written(self, key: str, chunks: Iterable[bytes]) -> Iterator[Path]:
+        """A temporary file beside `key` that holds `chunks` and is flushed to disk."""
+        with self._temporary(key) as temporary:
+            with _new_file(temporary) as file:
+                file.writelines(chunks)
+                file.flush()
+                os.fsync(file.fileno())
+            yield temporary
+
+    @contextmanager
+    def _temporary(self, key: str) -> Iterator[Path]:
+        """A name beside `key` that nobody else uses; at the end of the block nothing has it any more."""
+        target = self.path(key)
+        self._make_folder(target.parent)
+        owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        temporary = target.with_name(f"{target.name}{TEMPORARY_MARK}{owner}")
+        try:
+            yield temporary
+        finally:
+            with suppress(OSError):
+                temporary.unlink()
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make `folder` of a store that is there: a vanished mount must not be written below its mount point."""
+        if not Path(self.root).is_dir():
+            raise StorageError(f"cannot write {folder}: the store {self.root} is not there (mounted?)")
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def _publish(self, temporary: Path, key: str) -> None:
+        """Give a temporary file its final name, and make the name durable."""
+        os.replace(temporary, self.path(key))
+        _sync_folder(self.path(key).parent)
+
+    def written_at(self, key: str) -> float:
+        """When a file was written, in seconds of Unix time."""
+        return self.path(key).stat().st_mtime
+
+    def read(self, key: str, start: int = 0, end: int | None = None) -> bytes:
+        """The bytes of a file from `start` up to `end`."""
+        with self.open(key) as file:
+            if start:
+                file.seek(start)
+            return file.read(-1 if end is None else end - start)
+
+    def open(self, key: str) -> IO[bytes]:
+        """The file, to read."""
+        return open(self.path(key), "rb")
+
+    def stamp(self, key: str) -> Stamp | None:
+        """The stamp of a regular file; None where it is no regular file."""
+        status = self.path(key).stat()
+        return _stamp(status) if stat.S_ISREG(status.st_mode) else None
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, without temporary ones."""
+        return [name for name in os.listdir(self.path(folder)) if TEMPORARY_MARK not in name]
+
+    def stamps(self, folder: str) -> dict[str, Stamp]:
+        """The regular files in a folder, without temporary ones, by name."""
+        found = {}
+        with os.scandir(self.path(folder)) as entries:
+            for entry in entries:
+                # A file that goes away between the two looks was not there.
+                with suppress(FileNotFoundError):
+                    # We make no symbolic links; one may lead in a circle.
+                    if TEMPORARY_MARK not in entry.name and entry.is_file(follow_symlinks=False):
+                        found[entry.name] = _stamp(entry.stat(follow_symlinks=False))
+        return found
+
+    def remove(self, key: str) -> None:
+        """Remove a file."""
+        self.path(key).unlink()
+
+    def remove_tree(self, folder: str) -> None:
+        """Remove a folder and all in it, at once: it is renamed first."""
+        path = self.path(folder)
+        aside = path.with_name(f"{path.name}{TEMPORARY_MARK}{uuid.uuid4().hex}")
+        path.rename(aside)
+        _remove(aside)
+
+
+def _new_file(path: Path) -> IO[bytes]:
+    """The new file `path`, which the group may write if it may write into the folder.
+
+    Linux lets nobody link another user's file without the right to write it (`fs.protected_hardlinks`): without this
+    a shard that one job lends to another would be copied.
+    """
+    file = open(path, "xb")  # noqa: SIM115  # the caller's to close
+    if path.parent.stat().st_mode & _GROUPS_OWN == _GROUPS_OWN:
+        os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode) | stat.S_IRGRP | stat.S_IWGRP)
+    return file
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    return Stamp(size_bytes=status.st_size, mark=(status.st_ino, status.st_mtime_ns))
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a folder; another process may be removing it too."""
+    if not path.is_dir() or path.is_symlink():
+        path.unlink(missing_ok=True)
+        return
+    # What another process removed makes the first pass stop; the second removes the rest.
+    with suppress(FileNotFoundError):
+        shutil.rmtree(path)
+    if path.exists():
+        shutil.rmtree(path)

@@ -1,0 +1,210 @@
+"""`Storage`: atomic write, read and list in the one place that holds the truth of every job.
+
+A file appears whole or not at all. `FolderStorage` and `ObjectStorage` do the work; here are the names of what is done
+and the errors.
+"""
+
+import errno
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from shared.errors import StorageError
+from shared.storage.folder import FolderStorage, Publish, Stamp
+from shared.storage.objects import ObjectStorage
+
+# There is nothing, or a file where a folder should be.
+_ABSENT: Final = (FileNotFoundError, NotADirectoryError)
+# What else the system says where there is no file of this name: it is a folder, or a link that leads in a circle.
+_NO_FILE: Final = frozenset({errno.EISDIR, errno.ELOOP})
+
+
+class Storage:
+    """The store at one root, a folder path or an fsspec URL. Keys are relative, with `/` as separator.
+
+    Raises (every method): `StorageError` with the key and the system's reason, unless the name of the method ends in
+    `_or_none` and the file is just absent.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.is_local = "://" not in root or root.startswith("file://")
+        try:
+            self._files = FolderStorage(root) if self.is_local else ObjectStorage(root)
+        except (ImportError, ValueError) as error:  # fsspec has no such file system, or lacks its library
+            raise StorageError(f"{root}: expected a folder or an fsspec URL for the store: {error}") from error
+        self.root = self._files.root
+
+    def url(self, key: str) -> str:
+        """Where `key` lies, for a person, and for `tf.io.gfile`."""
+        return f"{self.root}/{key}"
+
+    @contextmanager
+    def _doing(self, what: str, key: str) -> Iterator[None]:
+        """Turn what the system raises into a `StorageError` that names the file and what was being done."""
+        try:
+            yield
+        except OSError as error:
+            raise StorageError(f"cannot {what} {self.url(key)}: {error.strerror or error}") from error
+
+    def local_path(self, key: str) -> Path:
+        """The path of `key` in a local store.
+
+        Raises:
+            StorageError: The store is not a local folder.
+        """
+        if not isinstance(self._files, FolderStorage):
+            raise StorageError(f"{self.url(key)}: this needs a store in a local folder")
+        return self._files.path(key)
+
+    def make_root(self) -> None:
+        """Make the store's folder. Only a person's own command does so: elsewhere it would hide a vanished mount."""
+        with self._doing("make the store", ""):
+            self._files.make_root()
+
+    def make_shared_folder(self, key: str) -> None:
+        """Make the folder `key`; its group may write into it if the first folder of `key` has the setgid bit.
+
+        In Compose a worker is another user than who submits, of the same group, and may write into this folder and no
+        other: `prepare` gives `jobs` the bit, and files made in here belong to the group too. Elsewhere the group gets
+        no right: a person's own group may be everybody on that machine. An object store has no folders.
+        """
+        with self._doing("share", key):
+            self._files.make_shared_folder(key)
+
+    def write(self, key: str, content: bytes) -> None:
+        """Write `key` whole or not at all, replacing what is there."""
+        with self.staged({key: content}) as publish:
+            publish()
+
+    def write_lines(self, key: str, lines: Iterable[str]) -> None:
+        """Write `key` from a stream of lines, whole or not at all; memory does not grow with their number."""
+        with self._doing("write", key):
+            self._files.write(key, (line.encode() + b"\n" for line in lines))
+
+    @contextmanager
+    def staged(self, contents: Mapping[str, bytes]) -> Iterator[Publish]:
+        """Write several files now and give them their names later, one right after the other.
+
+        The block gets a function that gives the names. What the block does not publish is removed at its end.
+        """
+        publish: dict[str, Publish] = {}
+
+        def publish_all() -> None:
+            for key in contents:
+                with self._doing("write", key):
+                    publish[key]()
+
+        with ExitStack() as stack:
+            for key, content in contents.items():
+                with self._doing("write", key):
+                    publish[key] = stack.enter_context(self._files.staged(key, content))
+            yield publish_all
+
+    def create(self, key: str, content: bytes) -> bool:
+        """Write `key` unless it exists; False if it does. Atomic in a folder, best effort in an object store."""
+        with self._doing("create", key):
+            return self._files.create(key, content)
+
+    def remove_temporaries(self, folder: str) -> None:
+        """Remove what is half written or half removed directly in `folder`, once nobody can be writing it."""
+        with self._doing("clear", folder):
+            self._files.remove_temporaries(folder)
+
+    def link(self, source: str, key: str) -> None:
+        """Give the file `source` the further name `key`, replacing what is there; copy it where links are impossible.
+
+        Files are replaced by renaming and never written into, so two names of one file never see each other change.
+        """
+        with self._doing(f"copy {source} to", key):
+            self._files.link(source, key)
+
+    def written_at(self, key: str) -> float:
+        """When `key` was last written, in seconds of Unix time."""
+        with self._doing("stat", key):
+            return self._files.written_at(key)
+
+    def read(self, key: str) -> bytes:
+        """The whole of `key`."""
+        with self._doing("read", key):
+            return self._files.read(key)
+
+    def read_or_none(self, key: str) -> bytes | None:
+        """The whole of `key`, or None where there is no such file."""
+        with self._doing("read", key), _absent_is_none():
+            return self._files.read(key)
+        return None
+
+    def read_range(self, key: str, start: int, size: int) -> bytes:
+        """`size` bytes of `key` from byte `start`."""
+        with self._doing("read", key):
+            return self._files.read(key, start, start + size)
+
+    def lines(self, key: str) -> Iterator[bytes]:
+        """The lines of `key`, streamed, without their line ends."""
+        with self._doing("read", key), self._files.open(key) as file:
+            for line in file:
+                yield line.rstrip(b"\n")
+
+    def stamp_or_none(self, key: str) -> Stamp | None:
+        """The stamp of the file `key`, or None where there is no such file."""
+        with self._doing("stat", key), _absent_is_none():
+            return self._files.stamp(key)
+        return None
+
+    def size_or_none(self, key: str) -> int | None:
+        """Size of `key` in bytes, or None where there is no such file."""
+        stamp = self.stamp_or_none(key)
+        return None if stamp is None else stamp.size_bytes
+
+    def exists(self, key: str) -> bool:
+        """Whether there is a file at `key`."""
+        return self.stamp_or_none(key) is not None
+
+    def list_names(self, folder: str) -> list[str]:
+        """Sorted names of what is directly in `folder`, without temporary files; empty where it is absent."""
+        with self._doing("list", folder), suppress(*_ABSENT):
+            return sorted(self._files.names(folder))
+        return []
+
+    def list_stamps(self, folder: str) -> dict[str, Stamp]:
+        """The files directly in `folder` by name, sorted, without temporary ones; empty where it is absent."""
+        with self._doing("list", folder), suppress(*_ABSENT):
+            return dict(sorted(self._files.stamps(folder).items()))
+        return {}
+
+    def walk(self, folder: str) -> dict[str, Stamp]:
+        """The files in `folder` and below by key, temporary ones too; empty where it is absent. Local stores only."""
+        found = {}
+        for root, _, names in os.walk(self.local_path(folder)):
+            for path in (Path(root, name) for name in names):
+                key = path.relative_to(self.root).as_posix()
+                stamp = None if path.is_symlink() else self.stamp_or_none(key)
+                if stamp is not None:
+                    found[key] = stamp
+        return found
+
+    def remove(self, key: str) -> None:
+        """Remove the file `key` if it is there."""
+        with self._doing("remove", key), suppress(FileNotFoundError):
+            self._files.remove(key)
+
+    def remove_tree(self, folder: str) -> None:
+        """Remove `folder` and all in it if it is there.
+
+        A local folder is gone at once, by a rename; a process killed in the middle leaves a temporary folder beside it
+        for `remove_temporaries`.
+        """
+        with self._doing("remove", folder), suppress(*_ABSENT):
+            self._files.remove_tree(folder)
+
+
+@contextmanager
+def _absent_is_none() -> Iterator[None]:
+    """Leave the block where the system says that there is no file of this name."""
+    try:
+        yield
+    except OSError as error:
+        if not isinstance(error, _ABSENT) and error.errno not in _NO_FILE:
+            raise

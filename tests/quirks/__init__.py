@@ -1,0 +1,1 @@
+"""Made-up pairs with the quirks of real VOC folders, for the tests."""

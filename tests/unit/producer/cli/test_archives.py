@@ -1,0 +1,156 @@
+"""A zip or tar given to `lint` and `submit`: unpacked once, and never anywhere else."""
+
+import io
+import json
+import os
+import stat
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from producer.dataset import archive
+from producer.progress import no_progress
+from shared.errors import LintError
+from tests.unit.producer.folders import CAT, write_objects
+
+
+def run(command: str, target: Path, store: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "producer", command, str(target), "--store", str(store), *options]
+    environment = {**os.environ, **variables}
+    return subprocess.run(words, capture_output=True, text=True, env=environment, check=False, timeout=120)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for index in range(30):
+        write_objects(tmp_path / "cards", f"photos/{index:02d}", CAT)
+    return tmp_path / "cards"
+
+
+def packed(folder: Path, name: str) -> Path:
+    target = folder.parent / name
+    if name.endswith("zip"):
+        with zipfile.ZipFile(target, "w") as opened:
+            for path in sorted(folder.rglob("*")):
+                opened.write(path, path.relative_to(folder.parent))
+    else:
+        with tarfile.open(target, "w:gz" if name.endswith(("gz", "tgz")) else "w") as opened_tar:
+            opened_tar.add(folder, folder.name)
+    return target
+
+
+@pytest.mark.parametrize("name", ["cards.zip", "cards.tar", "cards.tar.gz", "cards.tgz"])
+def test_an_archive_is_linted_as_its_folder_would_be(folder: Path, name: str) -> None:
+    store = folder.parent / "out"
+    direct, ended = run("lint", folder, store, "--json"), run("lint", packed(folder, name), store, "--json")
+    assert ended.returncode == 0, ended.stderr
+    assert json.loads(ended.stdout)["counts"]["pairs"] == json.loads(direct.stdout)["counts"]["pairs"] == 30
+    again = run("lint", folder.parent / name, store)
+    assert "unpacking" not in again.stderr
+    assert f"submit {folder.parent / name}" in again.stdout
+
+
+def test_submit_takes_what_lint_unpacked_and_names_the_job_by_the_archive(folder: Path) -> None:
+    target, data_root = packed(folder, "Cards.zip"), folder.parent / "data"
+    data_root.mkdir()
+    variables = {"VOC_BROKER_URL": "redis://127.0.0.1:1/0", "VOC_DATA_ROOT": str(data_root)}
+    assert "unpacking" in run("lint", target, folder.parent / "out", **variables).stderr
+    ended = run("submit", target, folder.parent / "out", "--no-train", **variables)
+    assert ended.returncode == 0, ended.stderr
+    assert "unpacking" not in ended.stderr
+    job = json.loads((folder.parent / "out/jobs/cards/job.json").read_text())
+    assert job["folder"].startswith(".unpacked/")
+    assert (data_root / job["folder"] / "cards/photos/00.jpg").is_file()
+
+
+def test_what_is_not_whole_any_more_is_unpacked_again(folder: Path) -> None:
+    target, place = packed(folder, "cards.zip"), folder.parent / "unpacked"
+    inside = archive.unpacked(target, place, no_progress)
+    assert archive.unpacked(target, place, no_progress) == inside
+    (inside / "cards/photos/00.jpg").unlink()
+    assert (archive.unpacked(target, place, no_progress) / "cards/photos/00.jpg").is_file()
+    assert len(list(place.iterdir())) == 1
+
+
+def zip_of(path: Path, *entries: tuple[zipfile.ZipInfo | str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as opened:
+        for name, content in entries:
+            opened.writestr(name, content)
+    return path
+
+
+def tar_of(path: Path, **fields: object) -> Path:
+    entry = tarfile.TarInfo("a.jpg")
+    for name, value in fields.items():
+        setattr(entry, name, value)
+    with tarfile.open(path, "w") as opened:
+        opened.addfile(entry, io.BytesIO(bytes(entry.size)))
+    return path
+
+
+def link_in_zip() -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo("a.jpg")
+    entry.create_system, entry.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+    return entry
+
+
+@pytest.mark.parametrize("name", ["../a.jpg", "/etc/a.jpg", "photos/../../a.jpg", "..\\a.jpg", "C:\\a.jpg"])
+def test_no_path_leads_out_of_the_folder(tmp_path: Path, name: str) -> None:
+    for path in (zip_of(tmp_path / "a.zip", (name, b"x")), tar_of(tmp_path / "a.tar", name=name)):
+        with pytest.raises(LintError, match="leads out of the archive; nothing was unpacked"):
+            archive.unpacked(path, tmp_path / "unpacked", no_progress)
+    assert not list((tmp_path / "unpacked").iterdir())
+
+
+def test_links_and_devices_are_refused(tmp_path: Path) -> None:
+    paths = [zip_of(tmp_path / "a.zip", (link_in_zip(), b"/etc/passwd"))]
+    kinds = (tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE)
+    paths += [tar_of(tmp_path / f"{at}.tar", type=kind, linkname="/etc/passwd") for at, kind in enumerate(kinds)]
+    for path in paths:
+        with pytest.raises(LintError, match="a link or a device; expected files and folders only"):
+            archive.unpacked(path, tmp_path / "unpacked", no_progress)
+
+
+def test_a_bomb_is_refused_by_what_it_unpacks_to(tmp_path: Path) -> None:
+    path = zip_of(tmp_path / "bomb.zip", *((f"{at}.bmp", bytes(2**24)) for at in range(8)))
+    ended = run("lint", path, tmp_path / "out")
+    assert ended.returncode == 1
+    assert "it unpacks to more than 100 times its size" in ended.stderr.splitlines()[-1]
+    assert not list((tmp_path / "out/unpacked").iterdir())
+
+
+def test_too_many_files_and_bytes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = zip_of(tmp_path / "a.zip", *((f"{at}.jpg", os.urandom(100)) for at in range(5)))
+    monkeypatch.setattr(archive, "MOST_FILES", 4)
+    with pytest.raises(LintError, match="more than 4 files"):
+        archive.unpacked(path, tmp_path / "unpacked", no_progress)
+    monkeypatch.setattr(archive, "MOST_BYTES", 300)
+    with pytest.raises(LintError, match="unpacks to more than"):
+        archive.unpacked(path, tmp_path / "unpacked", no_progress)
+
+
+def test_what_is_no_whole_archive_is_one_line(folder: Path) -> None:
+    photo = folder / "photos/00.jpg"
+    for name in ("cards.zip", "cards.tar.gz"):
+        target = packed(folder, name)
+        content = target.read_bytes()
+        target.write_bytes(content[: len(content) // 2])
+        for path in (target, photo):
+            ended = run("lint", path, folder.parent / "out")
+            assert ended.returncode == 1
+            [line] = [line for line in ended.stderr.splitlines() if not line.startswith("unpacking")]
+            assert line.startswith(f"error: {path}: ")
+            assert ("it ends too early: download or copy it again" in line) == (path == target)
+    assert not any((folder.parent / "out/unpacked").iterdir() if (folder.parent / "out/unpacked").exists() else [])
+
+
+def test_a_folder_that_cannot_be_written_is_named(folder: Path) -> None:
+    (folder.parent / "out").write_text("a file where the store should be")
+    ended = run("lint", packed(folder, "cards.zip"), folder.parent / "out")
+    assert ended.returncode == 1
+    assert "it cannot be unpacked" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1

@@ -1,0 +1,146 @@
+"""What `lint` tells a person at the command line of the mistakes that people make."""
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.unit.producer.folders import Object, voc_xml, write, write_objects, write_pair
+
+
+def lint(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "producer", "lint", str(folder), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def found(folder: Path, *options: str) -> dict[str, list[dict[str, str]]]:
+    """Kind -> the rows of `--csv`."""
+    ended = lint(folder, "--csv", str(folder.parent / "lint.csv"), *options)
+    assert ended.returncode == 0, ended.stderr
+    rows: dict[str, list[dict[str, str]]] = {}
+    with (folder.parent / "lint.csv").open(newline="") as file:
+        for row in csv.DictReader(file):
+            rows.setdefault(row["kind"], []).append(row)
+    return rows
+
+
+def box(name: str, side: int = 20) -> Object:
+    return (name, 10, 10, 10 + side, 10 + side)
+
+
+@pytest.fixture
+def cards(tmp_path: Path) -> Path:
+    """41 queens and 40 kings, a photo each, and one `quen`."""
+    folder = tmp_path / "cards"
+    for index in range(41):
+        write_objects(folder, f"queen{index}", box("queen", 20 + index % 5))
+    for index in range(40):
+        write_objects(folder, f"king{index}", box("king", 30 + index % 5))
+    write_objects(folder, "other", box("quen"))
+    return folder
+
+
+def test_a_class_name_a_typo_apart_comes_with_its_rename(cards: Path) -> None:
+    [row] = found(cards)["class_typo"]
+    assert row["found"] == "quen (1), did you mean queen (41)?"
+    assert "--rename quen=queen" in row["done"]
+    assert "class_typo" not in found(cards, "--rename", "quen=queen")
+    assert "--rename quen=queen" in " ".join(lint(cards).stdout.split())
+
+
+def test_names_that_are_no_typo_are_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    for index in range(30):
+        write_objects(folder, f"a{index}", box("class1"), box("cat"), box("left hand"), box("king"))
+    write_objects(folder, "b", box("class2"), box("car"), box("right hand"))
+    for index in range(20):
+        write_objects(folder, f"c{index}", box("ring"))  # as usual as king: a class of its own
+    assert "class_typo" not in found(folder)
+
+
+def test_too_few_photos_and_objects_are_said(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    for index in range(12):
+        write_objects(folder, f"{index}", box("many"), *([box("few")] if index < 3 else []))
+    rows = found(folder)
+    assert [row["found"] for row in rows["set_small"]] == ["12 photos"]
+    assert [row["found"] for row in rows["class_small"]] == ["few (3)"]
+    assert "--ignore-classes few" in rows["class_small"][0]["done"]
+
+
+def test_equal_photos_are_named_and_those_with_other_labels_apart(cards: Path) -> None:
+    for name, objects in {"same": [box("queen", 20)], "other_labels": [box("king", 20)]}.items():
+        write(cards, f"x_{name}.jpg", (cards / "queen0.jpg").read_bytes())
+        write(cards, f"x_{name}.xml", voc_xml(objects))
+    rows = found(cards)
+    assert [(row["file"], row["found"]) for row in rows["duplicate"]] == [
+        ("x_same.jpg", "the same bytes as queen0.jpg")
+    ]
+    assert [(row["file"], row["found"]) for row in rows["duplicate_conflicting"]] == [
+        ("x_other_labels.jpg", "the same bytes as queen0.jpg, but other labels")
+    ]
+
+
+def test_a_box_far_larger_than_the_others_of_its_class_is_named(cards: Path) -> None:
+    write_pair(cards, "z.jpg", "z.xml", voc_xml([("queen", 0, 0, 100, 80)]))
+    [row] = found(cards)["box_far_larger"]
+    assert (row["file"], row["object"]) == ("z.xml", "1")
+    assert row["found"].startswith("queen: ")
+
+
+def test_a_class_that_has_all_sizes_has_none_that_is_far_larger(tmp_path: Path) -> None:
+    folder = tmp_path / "set"
+    for index in range(30):
+        write_objects(folder, f"{index}", box("face", 2 + index * 2), box("dot", 3))
+    assert "box_far_larger" not in found(folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--rename", "qeen=queen"], "--rename qeen=queen: no object is called 'qeen'; did you mean 'queen' (41)?"),
+        (["--classes", "queen,kng"], "--classes kng: no object is called 'kng'; did you mean 'king' (40)?"),
+        (["--ignore-classes", "QUEN"], "--ignore-classes QUEN: no object is called 'QUEN'; did you mean 'quen' (1)?"),
+        (["--ignore-classes", "zebra"], "there are 'queen' (41), 'king' (40), 'quen' (1)"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("command", ["lint", "submit"])
+def test_an_option_that_names_no_class_is_refused_with_the_nearest_name(
+    cards: Path, command: str, options: list[str], told: str
+) -> None:
+    words = [sys.executable, "-m", "producer", command, str(cards), *options, "--store", str(cards.parent / "out")]
+    ended = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 2
+    assert told in ended.stderr.splitlines()[-1]
+    assert not (cards.parent / "out").exists()
+
+
+def test_a_class_may_be_named_as_it_is_written_or_renamed(cards: Path) -> None:
+    rows = found(cards, "--rename", "quen=queen", "--classes", "queen", "--unknown", "skip")
+    assert len(rows["class_skipped"]) == 40
+    assert len(found(cards, "--rename", "quen=lady", "--ignore-classes", "quen,lady")["class_ignored"]) == 1
+
+
+_WITHOUT_HEIF = (
+    "import sys; sys.modules['pillow_heif'] = None; sys.argv[0] = 'producer'\n"
+    "from producer.__main__ import app; from shared import command; command.run(app)"
+)
+
+
+def test_a_heic_beside_an_xml_says_what_to_do_where_it_cannot_be_read(cards: Path) -> None:
+    write_pair(cards, "phone.HEIC", "phone.xml", voc_xml([box("queen")]))
+    command = [sys.executable, "-c", _WITHOUT_HEIF, "lint", str(cards)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert "heic (info)" in ended.stdout, ended.stderr
+    assert "HEIC: convert it to JPEG, or install pillow-heif" in " ".join(ended.stdout.split()).replace("… ", "")
+    assert "heic" not in found(cards)
+
+
+def test_a_heic_beside_the_jpeg_made_of_it_is_left_out(cards: Path) -> None:
+    write(cards, "queen0.heic", b"any")
+    rows = found(cards)
+    assert [(row["file"], row["done"]) for row in rows["heic_left_out"]] == [("queen0.heic", "left out")]
+    assert "ambiguous_stem" not in rows

@@ -1,0 +1,138 @@
+"""What speaks of a folder as a whole: orphans, class names, formats of others, splits without a picture."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from shared.errors import LintError
+from tests.unit.producer.folders import CAT, findings, kinds, lint, voc_xml, write, write_objects, write_pair
+
+
+def test_orphans_are_named_and_left_out(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", CAT)
+    write(tmp_path, "b.jpg")
+    write(tmp_path, "c.xml", voc_xml())
+    linted = lint(tmp_path)
+    assert kinds(linted) == {"image_without_annotation": ["b.jpg"], "annotation_without_image": ["c.xml"]}
+    assert linted.pairs == [("a.jpg", "a.xml")]
+    assert (linted.counts["images"], linted.counts["annotations"], linted.counts["pairs"]) == (2, 2, 1)
+
+
+def test_background_orphans_become_pairs_without_xml(tmp_path: Path) -> None:
+    write_objects(tmp_path, "b", CAT)
+    write(tmp_path, "a.jpg", "a")
+    linted = lint(tmp_path, background="orphans")
+    assert linted.pairs == [("a.jpg", None), ("b.jpg", "b.xml")]
+    assert linted.counts["background"] == 1
+    assert [f.done for f in linted.findings if f.kind == "image_without_annotation"] == ["kept as a background example"]
+
+
+def test_an_orphan_that_cannot_be_read_says_why(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", CAT)
+    write(tmp_path, "b.jpg")
+    write(tmp_path, "annotations.xml", "<annotations/>")
+    [found] = [finding.found for finding in lint(tmp_path).findings if finding.file == "annotations.xml"]
+    assert found == "no picture belongs to it; the root element is <annotations>, expected <annotation>"
+
+
+def test_names_that_differ_only_in_case_are_warned_about(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", CAT, ("Cat", 1, 1, 9, 9), ("ÜBER", 1, 1, 9, 8), ("über", 1, 1, 8, 8))
+    found = [finding.found for finding in lint(tmp_path).findings if finding.kind == "class_case"]
+    assert found == ["class names differ only in case: 'Cat', 'cat'", "class names differ only in case: 'ÜBER', 'über'"]
+
+
+def test_classes_are_renamed_ignored_and_chosen(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", CAT, ("Katze", 1, 1, 9, 9), ("dog", 1, 1, 9, 8), ("sky", 0, 0, 9, 8))
+    linted = lint(tmp_path, rename={"Katze": "cat"}, ignore_classes=["sky"], classes=["cat", "dog"])
+    assert linted.labels.names == ("cat", "dog")
+    assert linted.class_counts == {"cat": 2, "dog": 1}
+    assert set(kinds(linted)) == {"class_ignored"}
+
+
+def test_an_asked_class_without_a_usable_box_stays_in_the_label_map(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", CAT, ("bird", 1, 1, 1, 9))
+    linted = lint(tmp_path, classes=["cat", "bird"])
+    assert linted.class_counts == {"bird": 0, "cat": 1}
+    assert "class_unseen" in kinds(linted)
+
+
+@pytest.mark.parametrize("files", [[], ["a.jpg"], ["a.xml"], ["a.jpg", "b.xml", "c.txt"]])
+def test_a_folder_without_a_usable_pair_stops_the_submit(tmp_path: Path, files: list[str]) -> None:
+    for file in files:
+        write(tmp_path, file, voc_xml())
+    with pytest.raises(LintError, match="no picture with a readable XML"):
+        lint(tmp_path).require_usable()
+
+
+@pytest.mark.parametrize(
+    ("other", "wanted"),
+    [
+        ("labels/a.txt", "found 1 images, 0 XML files, 1 .txt (YOLO?), only Pascal-VOC XML is read"),
+        ("a.json", "1 .json (COCO, labelme or Vott?)"),
+        ("notes.md", "found 1 images, 0 XML files; label them"),
+    ],
+)
+def test_a_folder_of_another_format_is_told_so(tmp_path: Path, other: str, wanted: str) -> None:
+    write(tmp_path, "images/a.jpg")
+    write(tmp_path, other)
+    [reason] = [finding.found for finding in lint(tmp_path).findings if finding.rank == "error"]
+    assert re.search(wanted.replace("(", r"\(").replace(")", r"\)").replace("?", r"\?"), reason)
+
+
+def test_splits_without_a_picture_are_one_finding(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", CAT)
+    [finding] = findings(lint(tmp_path, split=(80, 10, 10)))
+    assert (finding.kind, finding.found) == ("split_empty", "no picture in val and test (dealt by --split and --seed)")
+
+
+def test_a_set_without_objects_stops_the_submit(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a")
+    with pytest.raises(LintError, match="no object of any class"):
+        lint(tmp_path).require_usable()
+
+
+def test_lists_that_leave_train_empty_stop_the_submit(tmp_path: Path) -> None:
+    write_pair(tmp_path, "JPEGImages/a.jpg", "Annotations/a.xml")
+    write(tmp_path, "ImageSets/Main/test.txt", "a\n")
+    with pytest.raises(LintError, match="no picture in train"):
+        lint(tmp_path).require_usable()
+
+
+def test_a_class_of_left_out_photos_only_is_no_class(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", CAT)
+    write_objects(tmp_path, "b", ("dog", 10, 10, 50, 50))
+    write(tmp_path, "ImageSets/Main/train.txt", "a\n")
+    linted = lint(tmp_path)
+    assert (linted.labels.names, linted.class_counts) == (("cat",), {"cat": 1})
+    assert sum(count for _, count in linted.boxes.rows()) == 1
+
+
+def test_a_split_that_the_folder_decides_is_said_not_to_be_used(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", CAT)
+    write(tmp_path, "ImageSets/Main/train.txt", "a\n")
+    told = {finding.kind: finding.found for finding in lint(tmp_path, split=(50, 25, 25)).findings}
+    assert told["split_not_used"] == "--split is not used: the lists in ImageSets/Main decide"
+    assert "split_not_used" not in {finding.kind for finding in lint(tmp_path, split=(80, 10, 10)).findings}
+
+
+def test_two_typos_of_a_third_name_have_one_remedy_and_ignoring_all_classes_is_none(tmp_path: Path) -> None:
+    names = ["racoon", "Racoon", *["raccoon"] * 5]
+    for index, name in enumerate(names):
+        write_objects(tmp_path, f"p{index}", (name, 10, 10, 50, 50))
+    told = {finding.kind: finding.done for finding in lint(tmp_path).findings}
+    assert "class_case" not in told
+    assert told["class_typo"].count("=raccoon") == 2
+    assert "--ignore-classes" not in told["class_small"]
+
+
+def test_a_photo_whose_only_box_is_dropped_is_said_to_be_a_picture_of_nothing(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", ("cat", 5, 5, 5, 9))
+    write_objects(tmp_path, "b", CAT, ("cat", 5, 5, 5, 9))
+    done = [finding.done for finding in lint(tmp_path).findings if finding.kind == "box_zero_area"]
+    assert done == ["object dropped, the photo stays as a picture of nothing", "object dropped"]
+
+
+def test_a_rounded_corner_is_not_beyond_the_picture(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", ("cat", 10, 10, 100.00024, 50))
+    assert "box_beyond_size" not in kinds(lint(tmp_path))

@@ -1,0 +1,195 @@
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from producer.dataset.imagesets import SplitLists
+from producer.dataset.split import SplitAssignment, assign_splits, seeded_fraction, source_stem
+from shared.jobs.job import Split
+
+SHARES = (80, 10, 10)
+
+
+def assign(
+    images: Sequence[str],
+    lists: Sequence[SplitLists] = (),
+    duplicates: Sequence[Sequence[int]] = (),
+    seed: int = 0,
+    shares: tuple[int, int, int] = SHARES,
+) -> SplitAssignment:
+    return assign_splits(images, lists=lists, duplicates=duplicates, shares=shares, seed=seed)
+
+
+def listed(root: str = "", /, **lines: list[str]) -> SplitLists:
+    return SplitLists(root=root, lines=lines)
+
+
+def by_stem(assignment: SplitAssignment, images: Sequence[str]) -> dict[str, Split | None]:
+    return {image.rpartition("/")[2][:-4]: split for image, split in zip(images, assignment.splits, strict=True)}
+
+
+DEVKIT = [f"JPEGImages/{stem}.jpg" for stem in "abcdef"]
+
+
+def test_lists_are_obeyed_as_they_are() -> None:
+    result = assign(DEVKIT, [listed(train=["a", "b"], val=["c"], test=["d"], trainval=["a", "b", "c", "f"])])
+    assert by_stem(result, DEVKIT) == {"a": "train", "b": "train", "c": "val", "d": "test", "e": None, "f": None}
+    assert result.rule == "lists"
+    assert [(finding.file, finding.kind) for finding in result.findings] == [
+        ("JPEGImages/e.jpg", "not_listed"),
+        ("JPEGImages/f.jpg", "not_listed"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lists", "wanted"),
+    [
+        ({"train": ["a"], "trainval": ["a", "b"]}, {"a": "train", "b": "val"}),
+        ({"val": ["a"], "trainval": ["a", "b"]}, {"a": "val", "b": "train"}),
+        ({"trainval": ["a", "b"], "test": ["c"]}, {"a": "train", "b": "train", "c": "test"}),
+    ],
+)
+def test_trainval_is_read_only_where_train_or_val_is_missing(lists: dict[str, Any], wanted: dict[str, str]) -> None:
+    splits = by_stem(assign(DEVKIT, [listed(**lists)]), DEVKIT)
+    assert {stem: split for stem, split in splits.items() if split} == wanted
+
+
+@pytest.mark.parametrize(
+    ("lists", "kind"),
+    [
+        ({"train": ["a", "b"], "test": ["b"]}, "listed_in_two"),
+        ({"train": ["a"], "trainval": ["a", "b"], "test": ["b"]}, "listed_in_two"),
+        ({"train": ["a", "b", "b"]}, "listed_twice"),
+    ],
+)
+def test_a_picture_listed_twice_is_an_error(lists: dict[str, Any], kind: str) -> None:
+    errors = [finding for finding in assign(DEVKIT, [listed(**lists)]).findings if finding.rank == "error"]
+    assert [(finding.file, finding.kind) for finding in errors] == [("JPEGImages/b.jpg", kind)]
+
+
+@pytest.mark.parametrize("line", ["a", "a  1", "a -1", "a.jpg", "a.JPG", "JPEGImages/a.jpg", "D:\\VOC\\a.jpg"])
+def test_a_list_line_may_be_a_stem_a_name_a_path_or_carry_a_flag(line: str) -> None:
+    assert assign(["JPEGImages/a.jpg"], [listed(train=[line])]).splits == ["train"]
+
+
+def test_a_stem_with_a_space_and_a_digit_is_not_taken_for_a_flag() -> None:
+    images = ["scan 1.jpg", "scan.jpg"]
+    assert assign(images, [listed(train=["scan 1"], test=["scan"])]).splits == ["train", "test"]
+
+
+def test_a_line_without_a_pair_is_named_with_its_list() -> None:
+    findings = assign(DEVKIT, [listed("", train=["a", "nobody"])]).findings
+    assert [(f.file, f.found) for f in findings if f.kind == "listed_without_pair"] == [
+        ("ImageSets/Main/train.txt", "nobody: no such pair")
+    ]
+
+
+def test_a_line_that_could_mean_two_pictures_is_not_used() -> None:
+    result = assign(["one/a.jpg", "two/a.jpg", "two/b.jpg"], [listed(train=["a", "b"])])
+    assert result.splits == [None, None, "train"]
+    assert [f.found for f in result.findings if f.kind == "list_ambiguous"] == ["a: could mean one/a.jpg, two/a.jpg"]
+
+
+@pytest.mark.parametrize("line", ["two/a", "two/a.jpg", "JPEGImages/two/a.jpg", "D:\\VOC\\JPEGImages\\two\\a.jpg"])
+def test_folders_in_a_line_tell_pictures_of_one_stem_apart(line: str) -> None:
+    images = ["JPEGImages/one/a.jpg", "JPEGImages/two/a.jpg"]
+    result = assign(images, [listed(train=[line], val=["one/a"])])
+    assert result.splits == ["val", "train"]
+
+
+def test_jpegimages_goes_before_other_folders_of_the_same_stem() -> None:
+    assert assign(["JPEGImages/a.jpg", "old/a.jpg"], [listed(train=["a"])]).splits == ["train", None]
+
+
+def test_each_devkit_folder_has_its_own_lists() -> None:
+    images = ["VOC2007/JPEGImages/a.jpg", "VOC2012/JPEGImages/a.jpg", "extra/b.jpg"]
+    result = assign(images, [listed("VOC2007", train=["a"]), listed("VOC2012", test=["a"])])
+    assert result.splits == ["train", "test", None]
+
+
+def test_split_folders_decide_where_there_are_no_lists() -> None:
+    images = ["data/images/train/a.jpg", "test/b.jpg", "valid/images/c.jpg", "x/d.jpg", "validation/e.jpg"]
+    result = assign(images)
+    assert result.splits == ["train", "test", "val", None, "val"]
+    assert [(finding.file, finding.kind) for finding in result.findings] == [("x/d.jpg", "outside_split_folders")]
+
+
+def test_one_split_folder_alone_decides_nothing() -> None:
+    images = [f"train/{index}.jpg" for index in range(100)]
+    assert assign(images).rule == "seeded"
+    assert set(assign(images).splits) == {"train", "val", "test"}
+
+
+def test_equal_bytes_across_lists_are_named() -> None:
+    result = assign(DEVKIT, [listed(train=["a", "b"], test=["c", "d"])], duplicates=[[0, 1, 3]])
+    found = [(f.file, f.found) for f in result.findings if f.kind == "duplicate_across_splits"]
+    assert found == [("JPEGImages/d.jpg", "in test, the same bytes as JPEGImages/a.jpg in train")]
+
+
+@pytest.mark.parametrize(
+    ("image", "stem"),
+    [
+        ("a/photo.jpg", "photo"),
+        ("photo.rf.0f3c1d.jpg", "photo"),
+        ("photo_jpg.rf.0f3c1d.jpg", "photo"),
+        ("photo_PNG.rf.0f3c1d.png", "photo"),
+        ("photo_jpg.jpg", "photo_jpg"),
+        ("my.rf.photo.1.jpg", "my.rf.photo.1"),
+    ],
+)
+def test_source_stem_strips_what_roboflow_adds(image: str, stem: str) -> None:
+    assert source_stem(image) == stem
+
+
+def test_copies_of_one_photo_go_to_one_split() -> None:
+    images = [f"p{photo:03d}_jpg.rf.{copy:032x}.jpg" for photo in range(60) for copy in range(5)]
+    splits = assign(images).splits
+    assert all(len(set(splits[start : start + 5])) == 1 for start in range(0, 300, 5))
+    assert len(set(splits)) == 3
+
+
+def test_seeded_shares_are_kept() -> None:
+    images = [f"{index}.jpg" for index in range(5000)]
+    counts = Counter(assign(images, shares=(70, 20, 10)).splits)
+    assert counts["train"] == pytest.approx(3500, abs=130)
+    assert counts["val"] == pytest.approx(1000, abs=115)
+    assert assign(images, shares=(100, 0, 0)).splits == ["train"] * 5000
+
+
+def test_another_seed_is_another_split() -> None:
+    images = [f"{index}.jpg" for index in range(200)]
+    assert assign(images, seed=1).splits != assign(images, seed=2).splits
+    assert assign(images, seed=1).splits == assign(images, seed=1).splits
+
+
+def test_fractions_never_change() -> None:
+    assert seeded_fraction(0, "a") == 0.7245166689781861
+    assert seeded_fraction(7, "é") == 0.9187165580278004
+
+
+stems = st.lists(st.text("abcd", min_size=1, max_size=4), unique=True, min_size=1, max_size=40)
+
+
+@settings(deadline=None)
+@given(stems, stems, st.integers(0, 2**31 - 1))
+def test_added_pictures_move_no_other(before: list[str], added: list[str], seed: int) -> None:
+    old = sorted(f"{stem}.jpg" for stem in before)
+    new = sorted({*old, *(f"{stem}.jpg" for stem in added)})
+    after = by_stem(assign(new, seed=seed), new)
+    assert by_stem(assign(old, seed=seed), old).items() <= after.items()
+
+
+@settings(deadline=None)
+@given(stems, st.data(), st.integers(0, 100))
+def test_equal_bytes_never_straddle_and_who_moves_is_named(names: list[str], data: st.DataObject, seed: int) -> None:
+    images = sorted(f"{stem}.jpg" for stem in names)
+    groups = data.draw(st.lists(st.sets(st.integers(0, len(images) - 1)).map(sorted), max_size=4))
+    alone, together = assign(images, seed=seed), assign(images, duplicates=groups, seed=seed)
+    assert all(len({together.splits[index] for index in group}) <= 1 for group in groups)
+    moved = {
+        image[:-4] for image, one, other in zip(images, alone.splits, together.splits, strict=True) if one != other
+    }
+    assert moved == {finding.file[:-4] for finding in together.findings if finding.kind == "group_joined"}

@@ -1,0 +1,180 @@
+"""Further runs of a job: asked for on the shards that are there, known by name, cancelled and removed by themselves."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from producer.doctor.job_chain import check_chain
+from producer.finalize.dataset_files import dataset_files
+from producer.jobs.control import cancel, note_of, retry
+from producer.jobs.removal import remove
+from producer.jobs.runs import runs_of
+from producer.jobs.status import job_status, load_job, run_state, stored_state
+from producer.jobs.submit import Request, for_known_job, further_run
+from producer.progress import no_progress
+from shared.errors import OptionError, PlanError
+from shared.jobs.identity import read_receipt
+from shared.jobs.job import ShardTask
+from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.specs import JobSpec, RunSpec, TrainingOptions
+from shared.leasing.guard import Unguarded
+from shared.storage import Storage
+from tests.tiny import make_tiny_voc
+from tests.unit.producer.folders import lint_and_submit
+from worker.shard import write_shard
+
+SPEC = JobSpec(shard_images=32, image_size=32)
+MEDIUM = TrainingOptions(model="medium")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_tiny_voc(tmp_path / "voc", 24)
+
+
+@pytest.fixture
+def storage(tmp_path: Path, folder: Path) -> Storage:
+    return finished_job(tmp_path, folder)
+
+
+def finished_job(root: Path, folder: Path) -> Storage:
+    """A store with a job whose data set is finished, and whose run is not."""
+    made = Storage(str(root / "store"))
+    job = lint_and_submit(request(folder), storage=made, data_root=folder).job
+    for line in made.lines(JobPaths("job").plan(job.incarnation)):
+        task = ShardTask.model_validate_json(line)
+        write_shard(task, job, storage=made, data_root=folder, guard=Unguarded(), attempt=1)
+    dataset_files(job, [receipt for shard in job.shards if (receipt := read_receipt(made, job, shard))], made)
+    return made
+
+
+def request(folder: Path, run_name: str | None = None, options: TrainingOptions | None = None) -> Request:
+    run = options or TrainingOptions()
+    return Request(dataset=folder, name="job", spec=SPEC, run=run, run_name=run_name)
+
+
+def add(storage: Storage, name: str = "two", options: TrainingOptions = MEDIUM) -> str:
+    return further_run(load_job(storage, "job"), name, options, storage).outcome
+
+
+def state_of(storage: Storage, run: str | None) -> str:
+    return stored_state(storage, load_job(storage, "job", run), 0.1).state
+
+
+def test_a_further_run_leaves_the_job_as_it_is_and_is_known_the_next_time(storage: Storage, folder: Path) -> None:
+    before = storage.read(JobPaths("job").job)
+    asked = lint_and_submit(request(folder, "two", MEDIUM), storage=storage, data_root=folder)
+    assert asked.outcome == "run"
+    assert asked.job.run is not None
+    assert (asked.job.run.run, asked.job.run.model) == ("two", "medium")
+    assert storage.read(JobPaths("job").job) == before
+    assert [run.run for run in runs_of(storage, load_job(storage, "job"))] == ["job", "two"]
+    assert add(storage) == "known"
+    with pytest.raises(PlanError, match=r"run 'two' exists with other options \(model\): choose another --run"):
+        add(storage, options=TrainingOptions(model="nano"))
+
+
+def test_other_training_options_for_a_known_job_name_the_way(storage: Storage, folder: Path) -> None:
+    with pytest.raises(PlanError, match=r"other training options \(model\): --run NAME trains on its shards"):
+        lint_and_submit(request(folder, options=MEDIUM), storage=storage, data_root=folder)
+
+
+def test_a_job_may_begin_with_a_named_run(tmp_path: Path, folder: Path) -> None:
+    storage = Storage(str(tmp_path / "other"))
+    job = lint_and_submit(request(folder, "first"), storage=storage, data_root=folder).job
+    assert job.run is not None
+    assert (job.job, job.run.run) == ("job", "first")
+    assert lint_and_submit(request(folder, "first"), storage=storage, data_root=folder).outcome == "known"
+
+
+def test_data_options_are_the_jobs_and_another_one_is_refused(storage: Storage, folder: Path) -> None:
+    job = load_job(storage, "job")
+    usual = Request(dataset=folder, name="job", spec=JobSpec(seed=7), run=MEDIUM, run_name="two")
+    assert for_known_job(usual, job, storage).spec == job.spec
+    typed = Request(dataset=folder, name="job", spec=JobSpec(image_size=64), run=MEDIUM, run_name="two")
+    with pytest.raises(PlanError, match="image_size"):
+        for_known_job(typed, job, storage)
+    spelled = replace(typed, spec=JobSpec(), typed=frozenset({"image_size"}))  # typed, and what it is without
+    with pytest.raises(PlanError, match="image_size"):
+        for_known_job(spelled, job, storage)
+
+
+def test_a_name_is_one_runs_only(storage: Storage, folder: Path) -> None:
+    add(storage)
+    other = Request(dataset=folder, name="other", spec=SPEC, run=TrainingOptions())
+    lint_and_submit(other, storage=storage, data_root=folder)
+    with pytest.raises(PlanError, match="run 'two' of job 'job' has this name already"):
+        further_run(load_job(storage, "other"), "two", MEDIUM, storage)
+    taken = Request(dataset=folder, name="two", spec=SPEC, run=TrainingOptions())
+    with pytest.raises(PlanError, match="run 'two' of job 'job' has this name already"):
+        lint_and_submit(taken, storage=storage, data_root=folder)
+    with pytest.raises(PlanError, match="a job has this name"):
+        add(storage, "other")
+    with pytest.raises(OptionError, match="'Two!' is no run name"):
+        add(storage, "Two!")
+
+
+def test_a_run_is_cancelled_and_taken_back_by_its_name_alone(storage: Storage) -> None:
+    add(storage)
+    assert cancel(storage, None, "job", "two") == "run two of job is cancelled"
+    assert (state_of(storage, "two"), state_of(storage, None)) == ("CANCELLED", "FINALIZED")
+    assert "nothing failed" in retry(storage, None, "job")
+    assert state_of(storage, "two") == "CANCELLED"  # it was cancelled by itself
+    for run in ("two", None):
+        told = job_status(storage, None, load_job(storage, "job", run), 0.1).next
+        assert (" retry job --run two" if run else " resume job") in str(told)
+    assert retry(storage, None, "job", run="two") == "run two of job: the cancel is taken back"
+    assert state_of(storage, "two") == "TRAINING"
+
+
+def test_a_cancelled_job_takes_its_runs_with_it_and_back(storage: Storage) -> None:
+    add(storage)
+    cancel(storage, None, "job")
+    assert run_state(storage, runs_of(storage, load_job(storage, "job"))[1]) == "CANCELLED"
+    with pytest.raises(PlanError, match="job is cancelled as a whole"):
+        retry(storage, None, "job", run="two")
+    assert retry(storage, None, "job") == "job: the cancel is taken back"
+    assert state_of(storage, "two") == "TRAINING"
+
+
+def test_a_failed_run_is_queued_again_by_its_name(storage: Storage) -> None:
+    add(storage)
+    storage.write(RunPaths("two").failed, note_of(load_job(storage, "job"), reason="gate"))
+    assert state_of(storage, "two") == "FAILED"
+    assert retry(storage, None, "job", run="two").endswith("queued again")
+    assert state_of(storage, "two") == "TRAINING"
+
+
+def test_status_and_doctor_tell_of_every_run(storage: Storage) -> None:
+    add(storage)
+    status = job_status(storage, None, load_job(storage, "job"), 0.1)
+    assert [(run["run"], run["state"]) for run in status.runs] == [("job", "FINALIZED"), ("two", "FINALIZED")]
+    assert (status.run or {})["run"] == "job"
+    assert (job_status(storage, None, load_job(storage, "job", "two"), 0.1).run or {})["run"] == "two"
+    checks = check_chain(storage, load_job(storage, "job"), 0.1, no_progress)
+    assert checks[-1].name == "trained two"
+    assert all(check.is_well for check in checks)
+    with pytest.raises(PlanError, match=r"no run 'three' \(there are: job, two\)"):
+        load_job(storage, "job", "three")
+
+
+def test_a_run_is_removed_alone_and_a_job_with_all_of_its_runs(storage: Storage) -> None:
+    add(storage)
+    with pytest.raises(PlanError, match="cancel job --run two"):
+        remove(storage, None, "job", "two")
+    cancel(storage, None, "job", "two")
+    assert remove(storage, None, "job", "two") == "run two of job is removed"
+    assert storage.list_names("runs") == []
+    assert add(storage, options=TrainingOptions(model="nano")) == "run"
+    cancel(storage, None, "job")
+    with pytest.raises(PlanError, match="submitted with"):
+        remove(storage, None, "job", "job")
+    remove(storage, None, "job")
+    assert (storage.list_names("runs"), storage.list_names("jobs")) == ([], [])
+
+
+def test_a_request_that_a_removed_job_left_does_not_keep_the_name(storage: Storage, folder: Path) -> None:
+    left = RunSpec(**dict(MEDIUM), run="two", job="job", incarnation="f" * 32)
+    storage.write(RunPaths("two").request, left.to_json().encode())
+    assert add(storage) == "run"

@@ -1,0 +1,66 @@
+"""What is posted of a job that failed and of an added run, and that an end which is no news is not."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from producer.jobs.control import note_of
+from producer.jobs.status import load_job
+from producer.reconcile.announce import SINCE, Announcer
+from producer.settings import ProducerSettings
+from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.specs import JobSpec
+from shared.storage import Storage
+from tests.queue.test_announce import Receiver
+from tests.tiny import make_tiny_voc
+from tests.unit.producer.jobs.test_reuse import ask
+from tests.unit.producer.jobs.test_runs import add, finished_job
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def announce(storage: Storage, receiver: Receiver, job: str = "job") -> None:
+    announcer = Announcer(storage, ProducerSettings(notify_url=SecretStr(receiver.url)))
+    announcer.see(load_job(storage, job))
+    announcer.stop(wait=True)
+
+
+def test_a_failed_job_says_why(tmp_path: Path, receiver: Receiver) -> None:
+    storage = Storage(str(tmp_path / "store"))
+    job = ask(make_tiny_voc(tmp_path / "voc", 12), "job", storage, JobSpec(image_size=32)).job
+    announce(storage, receiver)
+    assert receiver.posts == []
+    for shard in job.shards:
+        storage.write(JobPaths("job").failure(shard), note_of(job, reason="disk full\nand more"))
+    announce(storage, receiver)
+    announce(storage, receiver)  # another process
+    [told] = receiver.posts
+    assert (told["state"], told["run"], told["error"]) == ("FAILED", None, "disk full")
+    assert (told["text"], told["shards_failed"]) == ("job: FAILED: disk full", len(job.shards))
+
+
+def test_an_added_run_is_told_by_its_name(tmp_path: Path, receiver: Receiver) -> None:
+    storage = finished_job(tmp_path, make_tiny_voc(tmp_path / "voc", 24))
+    announce(storage, receiver)
+    add(storage)
+    storage.write(RunPaths("two").failed, note_of(load_job(storage, "job"), reason="gate"))
+    announce(storage, receiver)
+    assert [(told["run"], told["text"]) for told in receiver.posts] == [("two", "job, run two: FAILED: gate")]
+
+
+def test_what_had_ended_before_anybody_wanted_to_know_is_not_told(tmp_path: Path, receiver: Receiver) -> None:
+    storage = finished_job(tmp_path, make_tiny_voc(tmp_path / "voc", 24))
+    storage.write(RunPaths("job").failed, note_of(load_job(storage, "job"), reason="gate"))
+    time.sleep(0.05)
+    announce(storage, receiver)
+    assert storage.exists(SINCE)
+    assert receiver.posts == []

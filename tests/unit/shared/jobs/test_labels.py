@@ -1,0 +1,17 @@
+"""Class names and ids."""
+
+from shared.jobs.labels import LabelMap, label_map
+
+
+def test_ids_start_at_1_in_the_order_of_the_sorted_names() -> None:
+    labels = label_map(["b", "a", "b"])
+    assert labels.ids == {"a": 1, "b": 2}
+    assert labels.names == ("a", "b")
+
+
+def test_label_map_is_written_as_the_object_detection_api_reads_it() -> None:
+    assert LabelMap(("it's",)).to_pbtxt() == "item {\n  id: 1\n  name: 'it\\'s'\n}\n"
+
+
+def test_labels_txt_has_one_name_a_line_and_no_background() -> None:
+    assert LabelMap(("a", "b")).to_labels_txt() == "a\nb\n"

@@ -1,0 +1,158 @@
+"""Intervals by resampling: equal to pycocotools on the same pictures, and as wide as the pictures are few."""
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from pycocotools.cocoeval import Params
+
+from trainer.detections import Detections, DetectionsById
+from trainer.evaluation.bootstrap import RECALLS, interval, precisions, resampled, share_interval
+from trainer.evaluation.coco_map import AveragePrecision, average_precision, judge
+from trainer.evaluation.measure import drop_interval, measure
+
+
+def seen_and_truth(pictures: int, seed: int, classes: int = 3) -> tuple[DetectionsById, dict[str, Any]]:
+    """Pictures of a few objects each, some difficult; most found, some badly, with mistakes and scores that tie."""
+    rng = np.random.default_rng(seed)
+    seen: DetectionsById = {}
+    annotations: list[dict[str, Any]] = []
+    for image_id in range(1, pictures + 1):
+        boxes, class_ids = [], []
+        for _ in range(int(rng.integers(0, 6))):
+            x, y, w, h = rng.uniform(0, 80), rng.uniform(0, 80), rng.uniform(8, 20), rng.uniform(8, 20)
+            own = int(rng.integers(1, classes + 1))
+            annotations.append(
+                {
+                    "id": len(annotations) + 1,
+                    "image_id": image_id,
+                    "category_id": own,
+                    "bbox": [x, y, w, h],
+                    "area": w * h,
+                    "iscrowd": 0,
+                    "ignore": int(rng.random() < 0.15),
+                }
+            )
+            for _ in range(int(rng.integers(0, 3))):
+                x0, y0 = x + rng.normal(0, 1.5), y + rng.normal(0, 1.5)
+                boxes.append([x0, y0, x0 + w, y0 + h])
+                class_ids.append(own if rng.random() < 0.9 else int(rng.integers(1, classes + 1)))
+        for _ in range(int(rng.integers(0, 5))):
+            x, y = rng.uniform(0, 80, 2)
+            boxes.append([x, y, x + 10, y + 10])
+            class_ids.append(int(rng.integers(1, classes + 1)))
+        scores = np.sort(np.round(rng.random(len(boxes)), 2))[::-1].astype(np.float32)
+        seen[image_id] = Detections(
+            boxes=np.asarray(boxes, np.float32).reshape(-1, 4), class_ids=np.asarray(class_ids, np.int64), scores=scores
+        )
+    images = [{"id": image_id, "width": 100, "height": 100} for image_id in seen]
+    categories = [{"id": class_id, "name": f"class {class_id}"} for class_id in range(1, classes + 1)]
+    return seen, {"images": images, "annotations": annotations, "categories": categories}
+
+
+def copied(seen: DetectionsById, truth: dict[str, Any], drawn: list[int]) -> tuple[DetectionsById, dict[str, Any]]:
+    """The split in which picture `drawn[n]` is the n-th: what a resample stands for."""
+    annotations = [
+        {**row, "image_id": number, "id": 1000 * number + row["id"]}
+        for number, image_id in enumerate(drawn, start=1)
+        for row in truth["annotations"]
+        if row["image_id"] == image_id
+    ]
+    images = [{"id": number, "width": 100, "height": 100} for number in range(1, len(drawn) + 1)]
+    again = {number: seen[image_id] for number, image_id in enumerate(drawn, start=1)}
+    return again, {**truth, "images": images, "annotations": annotations}
+
+
+def figures_of(found: AveragePrecision) -> list[float]:
+    """mAP50, mAP, and the AP50 of each class; nan where it has no object."""
+    ap50 = [row["ap50"] for row in found.per_class.values()]
+    return [found.map50, found.map, *(float("nan") if one is None else one for one in ap50)]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_picture_once_is_what_pycocotools_says(seed: int) -> None:
+    seen, truth = seen_and_truth(25, seed)
+    found, matches = judge(truth, seen)
+    once = precisions(matches, np.ones((25, 1), np.float32))
+    assert once[:, 0] == pytest.approx(figures_of(found), abs=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_resample_is_what_pycocotools_says_of_its_copies(seed: int) -> None:
+    seen, truth = seen_and_truth(12, seed)
+    drawn = np.random.default_rng(seed).multinomial(12, np.full(12, 1 / 12), 2).T.astype(np.float32)
+    found = precisions(judge(truth, seen)[1], drawn)
+    for column in range(2):
+        ids = [image_id for image_id in seen for _ in range(int(drawn[image_id - 1, column]))]
+        again, its_truth = copied(seen, truth, ids)
+        expected = average_precision(its_truth, again)
+        assert found[:, column] == pytest.approx(figures_of(expected), abs=1e-12, nan_ok=True)
+
+
+def test_pycocotools_recalls_are_ours() -> None:
+    assert np.array_equal(Params("bbox").recThrs, RECALLS)
+
+
+def test_the_same_split_has_the_same_interval() -> None:
+    seen, truth = seen_and_truth(20, 1)
+    assert measure(truth, seen).figures == measure(truth, seen).figures
+
+
+def test_more_pictures_make_it_narrower() -> None:
+    few, many = (measure(*reversed(seen_and_truth(count, 3))).figures for count in (15, 240))
+    assert few["map50_interval"][0] < few["map50"] < few["map50_interval"][1]
+    widths = [row["map50_interval"][1] - row["map50_interval"][0] for row in (few, many)]
+    assert widths[1] < widths[0] / 2
+
+
+def test_two_forms_that_see_the_same_differ_by_nothing() -> None:
+    seen, truth = seen_and_truth(20, 2)
+    exact = measure(truth, seen)
+    assert drop_interval(exact, exact) == (0, 0)
+    assert exact.figures["map50_interval"][0] < exact.figures["map50_interval"][1]
+
+
+def test_one_picture_says_nothing_about_others() -> None:
+    seen, truth = seen_and_truth(1, 5)
+    only = measure(truth, seen)
+    assert only.figures["map50_interval"] == only.figures["map_interval"] == [0, 1]
+    assert drop_interval(only, only) == (-100, 100)
+
+
+def test_without_objects_nothing_is_known() -> None:
+    seen, truth = seen_and_truth(8, 6)
+    found = measure({**truth, "annotations": []}, seen).figures
+    assert (found["map50"], found["objects"], found["map50_interval"]) == (0, 0, [0, 1])
+
+
+def test_figures_count_pictures_and_objects_that_are_to_be_found() -> None:
+    seen, truth = seen_and_truth(30, 7)
+    found = measure(truth, seen).figures
+    counted = [row for row in truth["annotations"] if not row["ignore"]]
+    assert (found["pictures"], found["objects"]) == (30, len(counted))
+    of_first = [row for row in counted if row["category_id"] == 1]
+    assert found["per_class"]["class 1"]["objects"] == len(of_first)
+
+
+def test_a_figure_is_within_its_interval() -> None:
+    assert interval(0.9, np.full(10, 0.8)) == (0.8, 0.9)
+    assert interval(0.5, np.array([np.nan, 0.4, 0.6])) == pytest.approx((0.405, 0.595))
+
+
+@pytest.mark.parametrize(
+    ("figure", "objects", "expected"),
+    [(1.0, 4, (0.25, 1)), (1.0, 2, (0, 1)), (1.0, 300, (0.99, 1)), (0.0, 4, (0, 0.75)), (0.5, 4, (0.5, 0.5))],
+)
+def test_without_a_mistake_the_rule_of_three_bounds_it(
+    figure: float, objects: int, expected: tuple[float, float]
+) -> None:
+    assert share_interval(figure, np.full(1000, figure), objects) == pytest.approx(expected)
+
+
+def test_a_thousand_pictures_take_seconds() -> None:
+    seen, truth = seen_and_truth(1000, 8)
+    matches = judge(truth, seen)[1]
+    start = time.process_time()
+    resampled(matches)
+    assert time.process_time() - start < 10

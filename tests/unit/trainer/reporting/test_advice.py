@@ -1,0 +1,223 @@
+"""Each rule of the advice: the fact that makes it speak, what it says to do, and that it is silent otherwise."""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import typer.main
+
+from tests.unit.trainer.reporting.looked import Objects, Seen, facts_of, look, manifest_of
+from trainer.reporting.advice import MOST_LINES, advise
+
+GOOD: tuple[Objects, Seen] = ([(0, 1), (3, 2)], [(0, 1, 0.9), (3, 2, 0.9)])
+# 40 photos without a mistake: as sure as can be.
+CLEAN = [GOOD] * 40
+
+
+def history(*val_map50: float | None, seconds: float = 10.0) -> list[dict[str, float | None]]:
+    return [
+        {"epoch": at, "seconds": seconds, "val_map50": figure, "val_map": figure}
+        for at, figure in enumerate(val_map50, start=1)
+    ]
+
+
+def said(text: str, lines: list[str]) -> str:
+    """The one line with `text` in it."""
+    found = [line for line in lines if text in line]
+    assert len(found) == 1, lines
+    return found[0]
+
+
+def test_with_nothing_to_say_it_says_what_to_try() -> None:
+    assert advise(facts_of(look(CLEAN))) == [
+        "Nothing stands out. Try the model on photos that it has not seen:\n"
+        "voc2tflite predict STORE/runs/mine/model_int8.tflite PHOTOS --out seen"
+    ]
+
+
+def test_shards_given_up_are_made_again() -> None:
+    manifest = manifest_of(("nine", "ten"), failed=("train-00001-of-00002",))
+    assert "voc2tflite retry mine --store STORE" in said(
+        "1 shard was given up", advise(facts_of(look(CLEAN), manifest=manifest))
+    )
+
+
+def test_figures_of_the_training_photos_promise_nothing() -> None:
+    assert "--split 80/10/10" in said("Measured on the very photos", advise(facts_of(look(CLEAN, split="train"))))
+
+
+def test_a_model_that_finds_nothing_sends_to_the_boxes() -> None:
+    blind: tuple[Objects, Seen] = ([(0, 1), (3, 2)], [])
+    line = said("It finds next to nothing (mAP50 0.0 %)", advise(facts_of(look([blind] * 40))))
+    assert line.splitlines()[1] == "voc2tflite inspect mine --store STORE --png boxes.png"
+
+
+@pytest.mark.parametrize(
+    ("spec", "run", "remedy"),
+    [
+        ({"max_minutes": 3, "model": "nano"}, "mine-6min", "--model nano --max-minutes 6"),
+        ({"max_minutes": 12, "run": "mine-6min"}, "mine-20epochs", "--max-minutes 12 --epochs 20"),
+        ({"max_minutes": None}, "mine-20epochs", "--max-minutes 0 --epochs 20"),
+        ({"epochs": 10}, "mine-20epochs", "--epochs 20"),
+        ({"epochs": 10, "max_minutes": 3}, "mine-8min", "--max-minutes 8 --epochs 20"),
+    ],
+)
+def test_a_rise_until_the_end_asks_for_a_longer_training(spec: dict[str, Any], run: str, remedy: str) -> None:
+    rose = history(0.1, 0.2, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, seconds=12)
+    line = said("still rose at the end", advise(facts_of(look(CLEAN, history=rose), spec=spec)))
+    assert line.startswith(
+        "val mAP50-95 still rose at the end, from 65.0 % on average in the fourth fifth of the epochs to 77.5 % in the "
+        "last: train longer:\n"
+    )
+    assert line.endswith(f"\nvoc2tflite submit --job mine --run {run} --store STORE {remedy}")
+
+
+def test_a_rise_on_few_objects_or_since_a_lucky_early_validation_is_none() -> None:
+    rose, lucky = history(*[0.2] * 8, 0.8, 0.8), history(0.1, 0.85, *[0.2] * 6, 0.8, 0.8)
+    assert not any("still rose" in line for line in advise(facts_of(look([GOOD] * 4, history=rose))))
+    assert not any("still rose" in line for line in advise(facts_of(look(CLEAN, history=lucky))))
+
+
+def test_an_epoch_chosen_by_few_objects_is_told() -> None:
+    exported = "epoch 3 of 10 was exported: the best of 10 validations on 8 objects"
+    few, many = (replace(facts_of(look([GOOD] * count)), exported=exported) for count in (4, 60))
+    line = said("was exported", advise(few))
+    assert line.startswith("Epoch 3 of 10 was exported: the best of 10 validations on 8 objects, so few that luck")
+    assert not any("was exported" in line for line in advise(many))
+
+
+@pytest.mark.parametrize("figures", [(0.1, 0.6, 0.8, 0.8, 0.8, 0.8, 0.8, 0.8, 0.81, 0.81), (None,) * 10, (0.2,), ()])
+def test_a_level_end_asks_for_nothing(figures: tuple[float | None, ...]) -> None:
+    assert advise(facts_of(look(CLEAN, history=history(*figures))))[0].startswith("Nothing stands out")
+
+
+def test_a_fall_after_the_best_is_learning_by_heart() -> None:
+    fell = history(0.5, 0.8, 0.9, 0.9, 0.85, 0.8, 0.8, 0.8, 0.8, 0.8)
+    line = said("fell from 90.0 % in epoch 3 to 80.0 %", advise(facts_of(look(CLEAN, history=fell))))
+    assert "Add photos, or change them more (--zoom 0.5, --rotate 10)" in line
+
+
+def test_a_class_taken_for_another_is_named_with_its_count() -> None:
+    mixed: tuple[Objects, Seen] = ([(0, 1)], [(0, 2, 0.9)])
+    line = said("taken for", advise(facts_of(look([*CLEAN, *[mixed] * 20]))))
+    assert line.startswith("nine is taken for ten in 20 of 60: look whether they are labelled alike")
+    assert "(--rename 'nine=ten')" in line
+
+
+def test_a_single_confusion_is_not_worth_a_line() -> None:
+    mixed: tuple[Objects, Seen] = ([(0, 1)], [(0, 2, 0.9)])
+    assert not any("taken for" in line for line in advise(facts_of(look([*CLEAN, mixed]))))
+
+
+def test_a_class_of_one_object_names_the_class_that_may_be_meant() -> None:
+    labels = ("quen", "queen")
+    manifest = manifest_of(labels, learnt={"quen": 1})
+    line = said("quen has 1 object", advise(facts_of(look(CLEAN, labels), manifest=manifest)))
+    assert line == (
+        "quen has 1 object to learn from: if queen is meant, --rename 'quen=queen'; if not, annotate more of it"
+    )
+
+
+def test_classes_of_few_objects_are_at_most_two_lines() -> None:
+    labels = ("dog", "horse", "table", "zebra")
+    manifest = manifest_of(labels, learnt={"dog": 2, "horse": 3, "table": 4})
+    lines = [line for line in advise(facts_of(look(CLEAN, labels), manifest=manifest)) if "to learn from" in line]
+    assert lines == [
+        "dog has 2 objects to learn from: annotate some 20 more, or leave it out (--ignore-classes 'dog')",
+        "horse has 3 objects to learn from (and 1 more class fewer than 10): annotate some 20 more, or leave it out "
+        "(--ignore-classes 'horse')",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "remedy"),
+    [
+        ({}, ":\nvoc2tflite export mine --store STORE --quantize qat"),
+        ({"quantize": "qat"}, "use model_float16.tflite"),
+        ({"backbone": "mobilenet_v2"}, "use model_float16.tflite"),
+    ],
+)
+def test_a_sure_loss_of_int8_has_its_remedy(spec: dict[str, Any], remedy: str) -> None:
+    lost = {"map50": 0.96, "drop_interval": [1.5, 6.5]}
+    line = said("int8 loses 4.0 points (1.5 to 6.5)", advise(facts_of(look(CLEAN), spec=spec, gate=lost)))
+    assert line.endswith(remedy)
+
+
+@pytest.mark.parametrize("gate", [{"map50": 0.96, "drop_interval": [-1.0, 9.0]}, {"map50": 0.995}, {"map50": 0.96}])
+def test_a_loss_that_may_be_chance_is_not_told(gate: dict[str, Any]) -> None:
+    assert advise(facts_of(look(CLEAN), gate=gate))[0].startswith("Nothing stands out")
+
+
+def test_what_is_clearly_seen_without_an_annotation_may_lack_one() -> None:
+    unlabelled: tuple[Objects, Seen] = ([(0, 1)], [(0, 1, 0.9), (8, 1, 0.8), (9, 1, 0.8), (10, 1, 0.75)])
+    line = said("without an annotation", advise(facts_of(look([*CLEAN, unlabelled]))))
+    assert line.startswith(
+        "3 objects without an annotation are seen with a score of at least 0.7, 3 of them in photos/41"
+    )
+
+
+def test_missed_small_objects_ask_for_larger_pictures() -> None:
+    small: tuple[Objects, Seen] = ([(0, 1), (2, 2)], [])
+    found: tuple[Objects, Seen] = ([(0, 1), (2, 2)], [(0, 1, 0.9), (2, 2, 0.9)])
+    line = said("below 16 px are missed", advise(facts_of(look([small] * 30 + [found] * 20, side=12))))
+    assert line.startswith("60 of 100 objects below 16 px are missed: submit again")
+    assert "--image-size 480" in line
+
+
+def test_few_test_photos_are_told_in_points() -> None:
+    half: tuple[Objects, Seen] = ([(0, 1), (3, 2)], [(0, 1, 0.9)])
+    line = said("is known to ±", advise(facts_of(look([GOOD] * 9 + [half] * 8))))
+    assert re.match(r"17 test photos: mAP50 is known to ± \d+ points\. Compare models only beyond that", line)
+    assert "--split 60/15/25" in line
+
+
+def test_four_photos_without_a_mistake_are_as_unsure_as_four_objects() -> None:
+    one: tuple[Objects, Seen] = ([(0, 1)], [(0, 1, 0.9)])
+    line = said("is known to ±", advise(facts_of(look([one] * 4, labels=("nine",)))))
+    assert line.startswith("4 test photos: mAP50 is known to ± 75 points.")
+
+
+def test_old_figures_without_an_interval_are_no_stumbling_block() -> None:
+    facts = facts_of(look([GOOD] * 5), map50_interval=None)
+    assert advise(facts)[0].startswith("Nothing stands out")
+
+
+def test_a_low_threshold_is_named_with_what_the_usual_one_costs() -> None:
+    weak: tuple[Objects, Seen] = ([(0, 1), (3, 2)], [(0, 1, 0.3), (3, 2, 0.9)])
+    line = said("The best threshold is 0.25", advise(facts_of(look([weak] * 40, score=0.25))))
+    assert "at the usual 0.5 it would find 40 of 80 objects instead of 80" in line
+    assert "(--threshold 0.25)" in line
+
+
+def test_a_class_that_no_test_photo_has_is_named() -> None:
+    line = said("No test photo has king", advise(facts_of(look(CLEAN, ("nine", "ten", "king")))))
+    assert "another --seed" in line
+
+
+def test_five_lines_at_most() -> None:
+    labels = ("dog", "horse")
+    bad: tuple[Objects, Seen] = ([(0, 1), (5, 2)], [(0, 2, 0.9), (8, 1, 0.9), (9, 1, 0.9), (10, 1, 0.9)])
+    rose = history(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9)
+    manifest = manifest_of(labels, learnt={"dog": 1, "horse": 2}, failed=("train-00001-of-00002",))
+    facts = facts_of(look([bad] * 5 + [GOOD], labels, split="train", history=rose), manifest=manifest)
+    assert len(advise(facts)) == MOST_LINES
+
+
+def test_options_and_commands_that_are_named_exist() -> None:
+    """Every `--option` of the module is one of the commands that a person types."""
+    from pathlib import Path
+
+    import producer.__main__
+    import trainer.__main__
+    import trainer.reporting.advice as module
+    import worker.__main__
+
+    text = Path(str(module.__file__)).read_text(encoding="utf-8")
+    apps = (producer.__main__.app, worker.__main__.app, trainer.__main__.app)
+    commands = {name: one for app in apps for name, one in vars(typer.main.get_command(app))["commands"].items()}
+    known = {flag for one in commands.values() for option in one.params for flag in option.opts}
+    named = set(re.findall(r"--[a-z][a-z0-9-]+", text))
+    assert len(named) >= 10
+    assert named <= known
+    assert set(re.findall(r"\{PROGRAM\} ([a-z]+)", text)) <= set(commands)

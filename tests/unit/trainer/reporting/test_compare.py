@@ -1,0 +1,63 @@
+"""Finished runs side by side."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from shared.errors import ExportError
+from shared.storage import Storage
+from trainer.reporting.compare import compare_runs, comparison_table
+
+
+def finished(store: Path, run: str, float_map50: float, int8_map50: float) -> None:
+    rows = {
+        "float32": {"split": "test", "map50": float_map50, "map": 0.5, "bytes": 1000, "median_ms": 10.0},
+        "int8": {"split": "test", "map50": int8_map50, "map": 0.49, "bytes": 270, "median_ms": 4.0},
+    }
+    folder = store / "runs" / run
+    folder.mkdir(parents=True)
+    (folder / "metrics.json").write_text(json.dumps(rows))
+
+
+def test_seeds_are_summed_up(tmp_path: Path) -> None:
+    finished(tmp_path, "seed-0", 0.90, 0.899)
+    finished(tmp_path, "seed-1", 0.91, 0.905)
+    rows = compare_runs(["seed-0", "seed-1"], Storage(str(tmp_path)))
+    assert [row.drop for row in rows] == [pytest.approx(0.1), pytest.approx(0.5)]
+    table = comparison_table(rows)
+    assert "int8 loses 0.30 points of mAP50 on average (2 runs, spread 0.28), 0.50 at worst" in table
+    assert "size ratio at most 0.27, time ratio at most 0.40 (int8 / float32)" in table
+
+
+def test_what_is_known_of_the_figures_is_beside_them(tmp_path: Path) -> None:
+    finished(tmp_path, "old", 0.90, 0.899)
+    finished(tmp_path, "new", 0.90, 0.899)
+    file = tmp_path / "runs/new/metrics.json"
+    rows = json.loads(file.read_text())
+    rows["int8"] |= {"map50_interval": [0.8, 0.951], "objects": 26}
+    file.write_text(json.dumps(rows))
+    table = comparison_table(compare_runs(["old", "new"], Storage(str(tmp_path)))).splitlines()
+    head, units, old, new = table[:4]
+    assert max(map(len, table)) <= 80
+    assert (old.split()[2], new.split()[2]) == ("-", "26")
+    assert "89.9 (80 to 95)" in new
+    assert len(head) == len(units) == len(old) == len(new)
+
+
+def test_a_gain_is_called_so(tmp_path: Path) -> None:
+    finished(tmp_path, "seed-0", 0.90, 0.907)
+    assert "int8 gains 0.70 points" in comparison_table(compare_runs(["seed-0"], Storage(str(tmp_path))))
+
+
+def test_a_run_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    finished(tmp_path, "seed-0", 0.90, 0.89)
+    with pytest.raises(ExportError, match=r"holds no run 'nope' \(there are: seed-0\)"):
+        compare_runs(["seed-0", "nope"], Storage(str(tmp_path)))
+
+
+def test_unfinished_run_is_named(tmp_path: Path) -> None:
+    (tmp_path / "runs/seed-2").mkdir(parents=True)
+    (tmp_path / "runs/seed-2/request.json").write_text("{}")
+    with pytest.raises(ExportError, match="not finished"):
+        compare_runs(["seed-2"], Storage(str(tmp_path)))

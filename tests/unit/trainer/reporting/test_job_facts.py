@@ -1,0 +1,150 @@
+"""What the report says of a job: lint by kind, history, and commands that ask for the same again."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from producer.__main__ import app
+from shared.jobs.job import Job
+from shared.jobs.options import parse_options
+from shared.jobs.specs import Augmentation, JobSpec, RunSpec, TrainingOptions
+from shared.storage import Storage
+from trainer.reporting.job_facts import exported_epoch, lint_kinds, read_history, read_job_facts
+from trainer.reporting.report import reproduce_commands, submit_command
+
+
+def job(spec: JobSpec) -> Job:
+    return Job(
+        job="mine",
+        dataset="/photos/my cells",
+        folder=".",
+        spec=spec,
+        run=None,
+        labels=("a",),
+        splits={},
+        request_digest="0",
+    )
+
+
+def parsed(command: str) -> dict[str, object]:
+    """The options that `producer submit` reads out of a command."""
+    words = shlex.split(command)
+    assert words[:2] == ["voc2tflite", "submit"]
+    submit = typer.main.get_command(app).commands["submit"]  # type: ignore[attr-defined]
+    return dict(submit.make_context("submit", words[2:]).params)
+
+
+def test_defaults_are_asked_for_again_with_what_another_version_may_change() -> None:
+    command = submit_command(RunSpec(run="mine", job="mine", max_minutes=30), job(JobSpec()))
+    assert command == (
+        "voc2tflite submit '/photos/my cells' --job mine --store STORE --local --wait --image-size 320 --resize "
+        "stretch --seed 0 --model small --max-minutes 30"
+    )
+
+
+def test_an_added_run_is_asked_for_by_its_name() -> None:
+    added = submit_command(RunSpec(run="wide", job="mine", max_minutes=30), job(JobSpec()))
+    assert "--job mine --run wide --store STORE" in added
+    assert "--run" not in submit_command(RunSpec(run="mine", job="mine"), job(JobSpec()))
+
+
+def test_every_choice_is_asked_for_again() -> None:
+    spec = JobSpec(
+        image_size=416,
+        resize="letterbox",
+        split=(70, 20, 10),
+        seed=7,
+        shard_images=64,
+        classes=("a", "b c"),
+        ignore_classes=("d",),
+        rename={"e": "a", "f": "b c"},
+        unknown="skip",
+        difficult="drop",
+        voc_coords="voc1",
+        exif="raw",
+        background="orphans",
+    )
+    run = RunSpec(
+        run="mine",
+        job="mine",
+        model="nano",
+        epochs=12,
+        max_minutes=None,
+        batch=4,
+        learning_rate=0.001,
+        precision="mixed_bfloat16",
+        quantize="qat",
+        seed=7,
+        stop_at_map=0.5,
+        patience=9,
+        max_drop=2,
+        augmentation=Augmentation(flip_horizontal=0, flip_vertical=0.5, quarter_turn=0.5, rotate_deg=5, mosaic=0.25),
+    )
+    read = parsed(submit_command(run, job(spec)))
+    asked = {
+        **{"image_size": 416, "resize": "letterbox", "split": "70/20/10", "seed": 7, "shard_images": 64},
+        **{"classes": "a,b c", "ignore_classes": "d", "rename": ["e=a", "f=b c"], "unknown": "skip"},
+        **{"difficult": "drop", "voc_coords": "voc1", "exif": "raw", "background": "orphans", "model": "nano"},
+        **{"epochs": 12, "max_minutes": 0, "batch": 4, "learning_rate": 0.001, "precision": "mixed_bfloat16"},
+        **{"quantize": "qat", "stop_at_map": 0.5, "patience": 9, "max_drop": 2, "flips": False, "mosaic": 0.25},
+        **{"vertical_flips": True, "quarter_turns": True, "rotate": 5, "local": True, "wait": True},
+    }
+    assert {name: read[name] for name in asked} == asked
+    assert parse_options(JobSpec, read) == spec
+    assert RunSpec(**dict(parse_options(TrainingOptions, read)), run="mine", job="mine") == run
+
+
+def test_without_its_job_the_later_commands_are_left() -> None:
+    commands = reproduce_commands(RunSpec(run="mine", job="gone"), None)
+    assert [words.split()[:2] for words in commands] == [
+        ["voc2tflite", verb] for verb in ("export", "evaluate", "predict")
+    ]
+
+
+def test_a_file_of_weights_is_named_where_the_store_keeps_it() -> None:
+    run = RunSpec(run="mine", job="mine", backbone="mobilenet_v2", weights="weights/0123-top.h5")
+    assert "--weights STORE/weights/0123-top.h5" in submit_command(run, job(JobSpec()))
+
+
+def test_lint_is_summed_by_kind_worst_first() -> None:
+    row = {"object": "", "found": "?", "done": "as it is"}
+    findings = [
+        {**row, "file": "a.xml", "kind": "no_size", "rank": "info"},
+        {**row, "file": "b.xml", "kind": "no_size", "rank": "info"},
+        {**row, "file": "c.jpg", "kind": "damaged", "rank": "quarantined", "found": "cut off", "done": "set aside"},
+        {**row, "file": "a.xml", "kind": "box_clipped", "rank": "mended", "object": "3", "done": "clipped"},
+    ]
+    kinds = lint_kinds(findings)
+    assert [(found.kind, found.count) for found in kinds] == [("damaged", 1), ("box_clipped", 1), ("no_size", 2)]
+    assert kinds[0].example == "c.jpg: cut off"
+    assert kinds[1].example == "a.xml, object 3: ?"
+
+
+def test_job_that_is_gone_leaves_nothing_to_say(tmp_path: Path) -> None:
+    asked = read_job_facts(Storage(str(tmp_path)), "gone")
+    assert (asked.job, asked.lint) == (None, None)
+    assert read_history(Storage(str(tmp_path)), "gone") == []
+
+
+def test_history_is_read_back_without_what_was_not_measured(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "r"
+    folder.mkdir(parents=True)
+    (folder / "results.csv").write_text("epoch,loss,val_map\n1,2.5,\n2,1.5,0.25\n")
+    history = read_history(Storage(str(tmp_path)), "r")
+    assert history == [{"epoch": 1.0, "loss": 2.5}, {"epoch": 2.0, "loss": 1.5, "val_map": pytest.approx(0.25)}]
+
+
+@pytest.mark.parametrize(
+    ("best_epoch", "objects", "expected"),
+    [
+        (2, 4, "epoch 2 of 6 was exported: the best of 3 validations on 4 objects"),
+        (4, None, "epoch 4 of 6 was exported: the best of 3 validations"),
+        (6, 4, ""),
+        (0, 4, ""),
+    ],
+)
+def test_an_epoch_that_is_not_the_last_is_named(best_epoch: int, objects: int | None, expected: str) -> None:
+    history = [{"epoch": float(at)} | ({"val_map": 0.5} if at % 2 == 0 else {}) for at in range(1, 7)]
+    assert exported_epoch(history, best_epoch, objects) == expected

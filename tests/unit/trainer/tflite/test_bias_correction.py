@@ -1,0 +1,82 @@
+"""Biases that make up for rounded kernels: what they win, what they leave alone."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from ai_edge_litert import schema_py_generated as schema
+from numpy.typing import NDArray
+
+from tests.unit.trainer.exported import LABELS, SIZE, lively_network, stored_pictures
+from trainer.inference.model_description import ModelDescription
+from trainer.network.detector import build_model
+from trainer.tflite import convert
+from trainer.tflite.bias_correction import correct_biases
+from trainer.tflite.layer_error import layer_errors
+
+
+def bright(count: int, seed: int) -> list[NDArray[np.uint8]]:
+    """Pictures whose mean is far from the middle, as photos' often is."""
+    return [200 + picture.rgb // 8 for picture in stored_pictures(count, seed)]
+
+
+def converted(network: Any, folder: Path, forms: Sequence[convert.Form]) -> list[bytes]:
+    """As the converter leaves them."""
+    description = ModelDescription(
+        name="t", version="1", licence="MIT", labels=LABELS, image_size=SIZE, resize="stretch", data_digest="ab" * 32
+    )
+    trained = convert.TrainedModel(keras_model=network, description=description)
+    convert.save_frozen(trained, folder)
+    return [convert._convert(folder, form, lambda: bright(16, 0)) for form in forms]
+
+
+def published() -> Any:
+    """A network with depthwise convolutions, and, being new, with biases of zeros that share their memory."""
+    keras.utils.set_random_seed(3)
+    return build_model(len(LABELS), SIZE, "nano", backbone="mobilenet_v2")
+
+
+@pytest.mark.parametrize(("make", "share"), [(lively_network, 0.75), (published, 0.95)])
+@pytest.mark.parametrize("form", ["dynamic", "int8"])
+def test_activations_come_nearer_to_the_float_models(
+    make: Callable[[], Any], share: float, form: convert.Form, tmp_path: Path
+) -> None:
+    exact, rounded = converted(make(), tmp_path, ["float32", form])
+    mended = correct_biases(rounded, exact, convert.representative(bright(16, 0)))
+    before, after = (
+        {entry.tensor: entry.error for entry in layer_errors(exact, model, bright(8, 9))} for model in (rounded, mended)
+    )
+    # Where nothing was rounded, or where the untrained network's own signal has faded, there is nothing to see.
+    ratios = [after[layer] / error for layer, error in before.items() if 0 < error < 0.5]
+    assert len(ratios) >= 40
+    assert np.median(ratios) < share
+
+
+def test_only_biases_change(tmp_path: Path) -> None:
+    exact, rounded = converted(lively_network(), tmp_path, ["float32", "int8"])
+    mended = correct_biases(rounded, exact, convert.representative(bright(4, 0)))
+    trees = [schema.ModelT.InitFromPackedBuf(content, 0) for content in (rounded, mended)]
+    constants = [[_content(tree, tensor) for tensor in tree.subgraphs[0].tensors] for tree in trees]
+    changed = {index for index, (old, new) in enumerate(zip(*constants, strict=True)) if old != new}
+    biases = {int(op.inputs[2]) for op in trees[0].subgraphs[0].operators if len(op.inputs) == 3}
+    assert changed
+    assert changed <= biases
+
+
+def _content(tree: Any, tensor: Any) -> bytes:
+    data = tree.buffers[tensor.buffer].data
+    return b"" if data is None else bytes(np.asarray(data, np.uint8))
+
+
+def test_a_network_of_other_layers_corrects_nothing(tmp_path: Path) -> None:
+    stranger = keras.Sequential([keras.Input((SIZE, SIZE, 3)), keras.layers.Conv2D(4, 3, name="stranger")])
+    converter = tf.lite.TFLiteConverter.from_keras_model(stranger)
+    (rounded,) = converted(lively_network(), tmp_path, ["int8"])
+    mended = correct_biases(rounded, bytes(converter.convert()), convert.representative(bright(1, 0)))
+    trees = [schema.ModelT.InitFromPackedBuf(content, 0) for content in (rounded, mended)]
+    constants = [[_content(tree, tensor) for tensor in tree.subgraphs[0].tensors] for tree in trees]
+    assert constants[0] == constants[1]

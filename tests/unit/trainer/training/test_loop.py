@@ -1,0 +1,173 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from shared.errors import StopRequested, TrainingError
+from shared.jobs.specs import Augmentation, RunSpec
+from shared.leasing.guard import Unguarded
+from shared.storage import Storage
+from tests.unit.trainer.pictures import coco_truth, drawn_examples
+from trainer.data.batches import batches_from_memory
+from trainer.data.examples import Examples
+from trainer.data.training_set import TrainingSet
+from trainer.network.batch_norm import BatchNorm
+from trainer.training.checkpoint import EpochRow
+from trainer.training.epoch_log import epochs_without_better
+from trainer.training.loop import Trained, Training
+from trainer.training.strategy import make_strategy
+
+SIDE = 64
+
+
+def training_set(examples: Examples, *, batch: int, seed: int = 0, validation: Examples | None = None) -> TrainingSet:
+    return TrainingSet(
+        labels=("square", "disc"),
+        image_size=SIDE,
+        pictures=len(examples),
+        fingerprint="drawn",
+        batches=lambda step: batches_from_memory(
+            examples, batch=batch, recipe=Augmentation(), seed=seed, first_step=step
+        ),
+        names=lambda rows: [examples.filenames[row] for row in rows],
+        validation=validation,
+        truth=coco_truth(validation) if validation else {},
+    )
+
+
+def small_network(classes: int = 2, order: tuple[int, ...] = (0, 1, 2)) -> keras.Model:
+    """Three normalized convolutions, named by `order`, and outputs of the detector's form on 64 px."""
+    pictures = keras.Input((SIDE, SIDE, 3))
+    x = pictures
+    for number in order:
+        x = keras.layers.Conv2D(8, 3, strides=2, padding="same", use_bias=False, name=f"conv{number}")(x)
+        x = keras.layers.ReLU(6.0)(BatchNorm(name=f"norm{number}")(x))
+    levels = [x, keras.layers.MaxPooling2D(2)(x), keras.layers.MaxPooling2D(4)(x)]
+    outputs = {
+        name: keras.layers.Concatenate(axis=1)(
+            [
+                keras.layers.Reshape((-1, size))(keras.layers.Conv2D(size, 1, name=f"out_{name}{number}")(level))
+                for number, level in enumerate(levels)
+            ]
+        )
+        for name, size in (("boxes", 4), ("scores", classes))
+    }
+    return keras.Model(pictures, outputs)
+
+
+def trained(
+    store: Path,
+    *,
+    replicas: int = 1,
+    batch: int = 4,
+    guard: Any = None,
+    epochs: int = 2,
+    build: Callable[[], keras.Model] = small_network,
+    **more: Any,
+) -> Trained:
+    store.mkdir(exist_ok=True)
+    spec = RunSpec(run="r", job="j", model="nano", epochs=epochs, batch=batch // replicas, **more)
+    return Training(
+        spec,
+        training_set(drawn_examples(12), batch=batch, validation=drawn_examples(5, seed=1)),
+        strategy=make_strategy(replicas),
+        storage=Storage(str(store)),
+        guard=guard or Unguarded(),
+        build=build,
+    ).run()
+
+
+def weights(of: Trained) -> np.ndarray[Any, Any]:
+    return np.concatenate([np.ravel(value) for value in of.model.get_weights()])
+
+
+class StopsAfter:
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def advance(self, **progress: float | int | str) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise StopRequested("asked to stop")
+
+    def before_publish(self) -> None:
+        pass
+
+    def require_wanted(self) -> None:
+        pass
+
+
+def test_a_resumed_run_ends_like_an_unbroken_one(tmp_path: Path) -> None:
+    unbroken = trained(tmp_path / "unbroken", epochs=3)
+    for steps in (2, 3):
+        with pytest.raises(StopRequested):
+            trained(tmp_path / "broken", epochs=3, guard=StopsAfter(steps))
+    resumed = trained(tmp_path / "broken", epochs=3)
+    np.testing.assert_allclose(weights(resumed), weights(unbroken), atol=1e-6)
+    assert [row.epoch for row in resumed.progress.rows] == [row.epoch for row in unbroken.progress.rows]
+    assert resumed.progress.rows[-1].loss == pytest.approx(unbroken.progress.rows[-1].loss, rel=1e-4)
+
+
+def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
+    first = trained(tmp_path)
+    again = trained(tmp_path, guard=StopsAfter(0))
+    np.testing.assert_array_equal(weights(again), weights(first))
+
+
+def test_a_checkpoint_of_another_request_is_refused(tmp_path: Path) -> None:
+    trained(tmp_path, epochs=1)
+    with pytest.raises(TrainingError, match="another request"):
+        trained(tmp_path, epochs=1, learning_rate=0.5)
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_names_of_its_pictures(tmp_path: Path) -> None:
+    wild = RunSpec(run="r", job="j", model="nano", epochs=50, batch=4).model_copy(update={"learning_rate": 1e30})
+    with pytest.raises(TrainingError, match=r"drawn_\d{3}\.png"):
+        Training(
+            wild,
+            training_set(drawn_examples(12), batch=4),
+            strategy=make_strategy(1),
+            storage=Storage(str(tmp_path)),
+            guard=Unguarded(),
+            build=small_network,
+        ).run()
+
+
+def test_time_bounds_the_steps_and_the_rate_still_ends_low(tmp_path: Path) -> None:
+    done = trained(tmp_path, epochs=100_000, max_minutes=0.05)
+    assert done.progress.schedule is not None
+    assert done.progress.step == done.progress.schedule.steps < 10_000
+    # From step 25 on the schedule is cut to the time that is left, to 26 steps at least.
+    assert done.progress.rows[-1].learning_rate < 0.03 * done.progress.schedule.peak_rate
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_trains_to_finite_float32_weights(tmp_path: Path, precision: str) -> None:
+    done = trained(tmp_path, epochs=1, precision=precision)
+    assert np.isfinite(weights(done)).all()
+    assert weights(done).dtype == np.float32
+
+
+def test_training_stops_after_the_asked_epochs_without_a_better_precision(tmp_path: Path) -> None:
+    done = trained(tmp_path, epochs=200, patience=3, learning_rate=1e-9)
+    assert epochs_without_better(done.progress.rows) >= 3
+    assert done.progress.step < 600
+
+
+def test_an_equal_precision_is_no_better_one() -> None:
+    def row(epoch: int, val_map: float | None) -> EpochRow:
+        numbers = dict.fromkeys(("step", "seconds", "loss", "loss_score", "loss_box"), 0)
+        return EpochRow(epoch=epoch, learning_rate=0, images_per_s=0, busy=1, val_map=val_map, **numbers)
+
+    rows = [row(1, None), row(2, 0.5), row(3, 0.5), row(4, None), row(5, 0.4)]
+    assert [epochs_without_better(rows[:count]) for count in range(6)] == [0, 1, 0, 1, 2, 3]
+    assert epochs_without_better([*rows, row(6, 0.6)]) == 0
+
+
+def test_training_stops_when_the_asked_precision_is_reached(tmp_path: Path) -> None:
+    done = trained(tmp_path, epochs=50, stop_at_map=1e-6)
+    assert done.progress.step < 150
+    assert (done.progress.rows[-1].val_map or 0) >= 1e-6

@@ -1,0 +1,49 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainer.training.schedule import LAST_RATE, MOST_STEPS, PLATEAU, WARMUP_STEPS, Schedule, fit_to_time, plan_schedule
+
+SCHEDULE = Schedule(steps=1000, steps_per_epoch=26, peak_rate=2e-3, plateau=PLATEAU)
+
+
+@given(st.integers(1, 1000), st.floats(0.01, 10), st.floats(-1000, 10_000))
+def test_a_schedule_fitted_to_time_is_never_longer(done: int, step_s: float, left_s: float) -> None:
+    fitted = fit_to_time(SCHEDULE, step_s=step_s, done=done, left_s=left_s)
+    assert min(done + 1, SCHEDULE.steps) <= fitted.steps <= SCHEDULE.steps
+    assert fit_to_time(fitted, step_s=step_s, done=fitted.steps, left_s=-1).steps == fitted.steps
+
+
+def test_the_rate_warms_up_stays_then_falls_to_its_last_share() -> None:
+    rates = [SCHEDULE.rate(step) for step in range(SCHEDULE.steps)]
+    peak = rates.index(max(rates))
+    assert rates[: peak + 1] == sorted(rates[: peak + 1])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert rates[WARMUP_STEPS : round(PLATEAU * SCHEDULE.steps)] == [SCHEDULE.peak_rate] * 400
+    assert rates[round((1 + PLATEAU) / 2 * SCHEDULE.steps)] == pytest.approx(SCHEDULE.peak_rate / 2, rel=0.05)
+    assert rates[-1] == pytest.approx(SCHEDULE.peak_rate * LAST_RATE, rel=0.01)
+
+
+def test_without_a_plateau_the_rate_falls_from_the_end_of_the_warm_up() -> None:
+    at_once = SCHEDULE.model_copy(update={"plateau": 0.0})
+    rates = [at_once.rate(step) for step in range(WARMUP_STEPS, at_once.steps)]
+    assert rates[0] == at_once.peak_rate
+    assert rates[1:] == sorted(rates[1:], reverse=True)
+    assert rates[450] == pytest.approx(at_once.peak_rate / 2, rel=0.05)
+
+
+def test_epochs_as_asked_are_kept_and_the_default_is_bounded() -> None:
+    assert plan_schedule(pictures=205, global_batch=8, epochs=10, rate=None).steps == 260
+    assert plan_schedule(pictures=100_000, global_batch=8, epochs=None, rate=None).steps == MOST_STEPS
+    assert plan_schedule(pictures=3, global_batch=8, epochs=2, rate=None).steps == 2
+
+
+def test_the_rate_grows_with_the_square_root_of_the_global_batch() -> None:
+    one, four = (plan_schedule(pictures=640, global_batch=batch, epochs=1, rate=None) for batch in (8, 32))
+    assert four.peak_rate == pytest.approx(2 * one.peak_rate)
+    assert plan_schedule(pictures=640, global_batch=32, epochs=1, rate=0.01).peak_rate == 0.01
+
+
+def test_published_weights_are_frozen_first_and_learn_slowly_later() -> None:
+    assert SCHEDULE.published_share(0) == 0
+    assert 0 < SCHEDULE.published_share(999) < 1

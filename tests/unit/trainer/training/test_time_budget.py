@@ -1,0 +1,79 @@
+"""A bound in minutes becomes a number of steps; the clock is the test's."""
+
+import pytest
+
+from trainer.training.schedule import Schedule
+from trainer.training.time_budget import LATE, MEASURED_STEPS, SETTLING_STEPS, VALIDATION_SHARE, TimeBudget
+
+SCHEDULE = Schedule(steps=1000, steps_per_epoch=50, peak_rate=1e-3)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 5000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def after_steps(minutes: float | None, step_s: float, steps: int) -> tuple[TimeBudget, Clock]:
+    clock = Clock()
+    budget = TimeBudget(minutes, clock)
+    for _ in range(steps):
+        clock.now_s += step_s
+        budget.note_step(step_s)
+    return budget, clock
+
+
+def test_without_a_bound_the_schedule_is_known_at_once_and_never_cut() -> None:
+    budget, clock = after_steps(None, step_s=1.0, steps=30)
+    clock.now_s += 1e9
+    assert budget.is_measured(SCHEDULE, 0)
+    assert budget.fit(SCHEDULE, 30) == SCHEDULE
+    assert not budget.is_late(SCHEDULE, 30)
+
+
+def test_the_speed_is_known_after_enough_steps_or_all_of_a_short_schedule() -> None:
+    budget, _ = after_steps(10, step_s=1.0, steps=0)
+    assert [budget.is_measured(SCHEDULE, done) for done in (0, MEASURED_STEPS - 1, MEASURED_STEPS)] == [
+        False,
+        False,
+        True,
+    ]
+    assert budget.is_measured(SCHEDULE.model_copy(update={"steps": 3}), 3)
+
+
+def test_a_schedule_gets_the_steps_that_the_time_left_allows() -> None:
+    budget, _ = after_steps(10, step_s=2.0, steps=25)
+    left_s = 600 * (1 - VALIDATION_SHARE) - 50
+    assert budget.fit(SCHEDULE, 25).steps == 25 + int(left_s / 2.0)
+    assert budget.rest_s(SCHEDULE, 25) == 2.0 * 975
+
+
+def test_the_first_steps_which_trace_are_not_taken_for_the_speed() -> None:
+    clock = Clock()
+    budget = TimeBudget(60, clock)
+    for step_s in [30.0] * SETTLING_STEPS + [1.0] * (MEASURED_STEPS - SETTLING_STEPS):
+        clock.now_s += step_s
+        budget.note_step(step_s)
+    assert budget.rest_s(SCHEDULE, MEASURED_STEPS) == 1.0 * (1000 - MEASURED_STEPS)
+
+
+def test_what_earlier_attempts_spent_is_counted() -> None:
+    budget, clock = after_steps(10, step_s=1.0, steps=25)
+    fresh = budget.fit(SCHEDULE, 25).steps
+    budget.resume(100.0)
+    assert budget.spent_s == 125.0
+    assert budget.fit(SCHEDULE, 25).steps == fresh - 100
+    clock.now_s += 1e6
+    assert budget.fit(SCHEDULE, 25).steps == 26, "one more step ends it with a low rate"
+
+
+@pytest.mark.parametrize(("slower", "is_late"), [(LATE * 0.99, False), (LATE * 1.01, True)])
+def test_a_frozen_schedule_is_late_when_its_rest_takes_clearly_longer(slower: float, is_late: bool) -> None:
+    budget, _ = after_steps(10, step_s=2.0, steps=25)
+    frozen = budget.fit(SCHEDULE, 25)
+    left_s = 600 * (1 - VALIDATION_SHARE) - 50
+    for _ in range(MEASURED_STEPS):
+        budget.note_step(slower * left_s / (frozen.steps - 25))
+    assert budget.is_late(frozen, 25) == is_late

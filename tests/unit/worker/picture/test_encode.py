@@ -1,0 +1,265 @@
+"""Each row of docs/reading-rules.md's "Reading an image" that is decided in the pixels."""
+
+import io
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from shared.errors import ImageError
+from shared.jobs.specs import JobSpec
+from shared.placement import PADDING_GRAY, place
+from tests.unit.worker.pictures import Pixels, decode_stored, encode, encode_image, psnr, soft_picture, with_orientation
+from worker.picture.encode import check_image, decode, store_image
+from worker.picture.header import read_header
+from worker.picture.orientation import turn_pixels
+
+CAP = 200_000_000
+
+
+def store(content: bytes, **options: object) -> bytes:
+    spec = JobSpec.model_validate({"image_size": 64} | options)
+    return store_image(content, read_header(content, max_pixels=CAP), spec).jpeg
+
+
+def decoded(content: bytes) -> Pixels:
+    header = read_header(content, max_pixels=CAP)
+    return decode(content, header, (header.width, header.height))
+
+
+def test_stored_picture_is_a_baseline_jpeg_of_the_asked_size_without_exif() -> None:
+    stored = store(with_orientation(soft_picture(200, 100), 6))
+    header = read_header(stored, max_pixels=CAP)
+    assert (header.format, header.width, header.height, header.can_pass) == ("jpeg", 64, 64, True)
+
+
+@pytest.mark.parametrize("size", [(200, 100), (64, 200), (40, 30), (64, 64), (1000, 50), (3, 5), (700, 701)])
+@pytest.mark.parametrize("resize", ["stretch", "letterbox"])
+def test_any_size_becomes_the_square(size: tuple[int, int], resize: str) -> None:
+    for image_format in ("JPEG", "PNG"):
+        assert decode_stored(store(encode(soft_picture(*size), image_format), resize=resize)).shape == (64, 64, 3)
+
+
+@pytest.mark.parametrize("size", [(640, 480), (500, 375), (1024, 768), (90, 260), (50, 40)])
+def test_stretched_picture_is_that_of_full_decode_and_area(size: tuple[int, int]) -> None:
+    content = encode(soft_picture(*size))
+    full = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)
+    assert full is not None
+    shrinks = size[0] >= 64 and size[1] >= 64
+    expected = cv2.resize(full, (64, 64), interpolation=cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR)
+    assert psnr(decode_stored(store(content)), np.asarray(expected, np.uint8)) > 38
+
+
+def test_letterbox_keeps_the_aspect_and_pads_with_gray() -> None:
+    stored = decode_stored(store(encode(soft_picture(200, 100)), resize="letterbox"))
+    assert np.abs(stored[:14].astype(int) - PADDING_GRAY).max() <= 8
+    assert np.abs(stored[50:].astype(int) - PADDING_GRAY).max() <= 8
+    expected = cv2.resize(soft_picture(200, 100), (64, 32), interpolation=cv2.INTER_AREA)
+    assert psnr(stored[17:47], np.asarray(expected[1:31], np.uint8)) > 33
+
+
+def test_jpeg_of_the_right_size_passes_byte_for_byte() -> None:
+    content = encode(soft_picture(64, 64), quality=80)
+    assert store(content) == content
+    assert store(content, resize="letterbox") == content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        encode(soft_picture(64, 64), progressive=True),
+        encode(soft_picture(64, 64), mode="L"),
+        with_orientation(soft_picture(64, 64), 1),
+        encode(soft_picture(64, 64)) + b"trailing bytes",
+    ],
+)
+def test_other_jpegs_of_the_right_size_are_written_anew(content: bytes) -> None:
+    stored = store(content)
+    assert stored != content
+    assert read_header(stored, max_pixels=CAP).can_pass
+
+
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP", "TIFF"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("resize", ["stretch", "letterbox"])
+def test_every_orientation_is_stored_upright(image_format: str, orientation: int, resize: str) -> None:
+    raw = soft_picture(160, 96)
+    options = {"lossless": True} if image_format == "WEBP" else {}
+    stored = store(with_orientation(raw, orientation, image_format, **options), resize=resize)
+    upright = store(encode(turn_pixels(raw, orientation), "PNG"), resize=resize)
+    assert psnr(decode_stored(stored), decode_stored(upright)) > 36
+
+
+def test_sixteen_bit_tiff_is_turned_by_us_and_not_by_opencv() -> None:
+    deep = soft_picture(30, 20).astype(np.uint16) * 257
+    written, content = cv2.imencode(".tiff", deep)
+    assert written
+    header = read_header(content.tobytes(), max_pixels=CAP)
+    assert decode(content.tobytes(), header, (30, 20)).shape == (20, 30, 3)
+
+
+PICTURE = soft_picture(48, 40)
+ALPHA = np.zeros((40, 48), np.uint8)
+ALPHA[10:30] = 255
+ALPHA[:10] = 128
+OVER_WHITE = np.round(PICTURE.astype(float) * (ALPHA / 255)[:, :, None] + 255.0 * (1 - ALPHA / 255)[:, :, None]).astype(
+    np.uint8
+)
+RGBA = Image.fromarray(np.dstack([PICTURE[:, :, ::-1], ALPHA]))
+GRAY = cv2.cvtColor(PICTURE, cv2.COLOR_BGR2GRAY)
+GRAY_BGR = np.dstack([GRAY] * 3)
+
+
+def opencv_file(extension: str, pixels: NDArray[Any]) -> bytes:
+    written, encoded = cv2.imencode(extension, pixels)
+    assert written
+    return encoded.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected", "tolerance"),
+    [
+        pytest.param(encode(PICTURE, "PNG"), PICTURE, 0, id="png"),
+        pytest.param(encode(PICTURE, "BMP"), PICTURE, 0, id="bmp"),
+        pytest.param(encode(PICTURE, "TIFF"), PICTURE, 0, id="tiff"),
+        pytest.param(encode(PICTURE, "TIFF", compression="tiff_lzw"), PICTURE, 0, id="tiff-lzw"),
+        pytest.param(encode(PICTURE, "WEBP", lossless=True), PICTURE, 0, id="webp"),
+        pytest.param(encode(PICTURE, "PNG", mode="L"), GRAY_BGR, 2, id="png-gray"),
+        pytest.param(encode(PICTURE, "JPEG", mode="L"), GRAY_BGR, 8, id="jpeg-gray"),
+        pytest.param(encode(PICTURE, "JPEG", mode="CMYK"), PICTURE, 14, id="jpeg-cmyk"),
+        pytest.param(encode(PICTURE, "TIFF", mode="CMYK"), PICTURE, 2, id="tiff-cmyk"),
+        pytest.param(opencv_file(".png", PICTURE.astype(np.uint16) * 257), PICTURE, 0, id="png-16-bit"),
+        pytest.param(opencv_file(".png", GRAY.astype(np.uint16) * 257), GRAY_BGR, 0, id="png-16-bit-gray"),
+        pytest.param(opencv_file(".tiff", PICTURE.astype(np.uint16) * 257), PICTURE, 0, id="tiff-16-bit"),
+        pytest.param(encode_image(RGBA, "PNG"), OVER_WHITE, 1, id="png-alpha"),
+        pytest.param(encode_image(RGBA, "WEBP", lossless=True, exact=True), OVER_WHITE, 1, id="webp-alpha"),
+        pytest.param(encode_image(RGBA, "TIFF"), OVER_WHITE, 2, id="tiff-alpha"),
+        pytest.param(
+            opencv_file(".png", np.dstack([PICTURE, ALPHA]).astype(np.uint16) * 257),
+            OVER_WHITE,
+            1,
+            id="png-16-bit-alpha",
+        ),
+    ],
+)
+def test_every_kind_of_picture_becomes_the_right_8_bit_colours(
+    content: bytes, expected: Pixels, tolerance: int
+) -> None:
+    found = decoded(content)
+    assert found.dtype == np.uint8
+    assert np.abs(found.astype(int) - expected.astype(int)).max() <= tolerance
+
+
+def test_palette_and_one_bit_pictures_become_colours() -> None:
+    palette = Image.fromarray(PICTURE[:, :, ::-1].copy()).quantize(16)
+    expected = np.asarray(palette.convert("RGB"))[:, :, ::-1]
+    for image_format in ("PNG", "GIF", "BMP", "TIFF"):
+        np.testing.assert_array_equal(decoded(encode_image(palette, image_format)), expected)
+    bits = Image.fromarray(GRAY).convert("1")
+    for image_format in ("PNG", "BMP", "TIFF"):
+        found = decoded(encode_image(bits, image_format))
+        np.testing.assert_array_equal(found[:, :, 0] > 0, np.asarray(bits))
+
+
+def test_transparent_palette_and_gray_alpha_pngs_lie_on_white() -> None:
+    palette = Image.fromarray(PICTURE[:, :, ::-1].copy()).quantize(16)
+    content = encode_image(palette, "PNG", transparency=int(np.asarray(palette)[0, 0]))
+    assert (decoded(content)[0, 0] == 255).all()
+    gray_alpha = encode_image(RGBA.convert("LA"), "PNG")
+    assert (decoded(gray_alpha)[35] == 255).all()
+
+
+@pytest.mark.parametrize("image_format", ["GIF", "PNG", "WEBP", "TIFF"])
+def test_first_frame_of_an_animation_is_taken(image_format: str) -> None:
+    first = Image.fromarray(PICTURE[:, :, ::-1].copy())
+    options = {"lossless": True} if image_format == "WEBP" else {}
+    others = [Image.new("RGB", first.size, colour) for colour in ("red", "blue")]
+    content = encode_image(first, image_format, save_all=True, append_images=others, **options)
+    assert psnr(decoded(content), PICTURE) > 25
+
+
+def damaged(content: bytes, at: float, junk: bytes) -> bytes:
+    start = int(len(content) * at)
+    return content[:start] + junk + content[start + len(junk) :]
+
+
+@pytest.mark.parametrize("image_format", ["JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF"])
+@pytest.mark.parametrize("part", [0.3, 0.5, 0.9])
+def test_truncated_picture_is_refused(image_format: str, part: float) -> None:
+    content = encode(soft_picture(300, 200, seed=3), image_format)
+    with pytest.raises(ImageError):
+        store(content[: int(len(content) * part)])
+
+
+@pytest.mark.parametrize("at", [0.3, 0.5, 0.7])
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("size", [64, 300])
+def test_damage_in_the_middle_of_a_jpeg_scan_is_refused(at: float, progressive: bool, size: int) -> None:
+    """OpenCV and Pillow decode these in silence; the second size would be passed through byte for byte."""
+    rng = np.random.default_rng(5)
+    noise = cv2.GaussianBlur(rng.integers(0, 256, (size, size, 3), dtype=np.uint8), (0, 0), 2)
+    content = encode(np.asarray(noise, np.uint8), progressive=progressive)
+    store(content)
+    for junk in (b"\xff" * 60, b"\x55" * 200):
+        with pytest.raises(ImageError, match="damaged"):
+            store(damaged(content, at, junk))
+        with pytest.raises(ImageError, match="damaged"):
+            check_image(damaged(content, at, junk), read_header(content, max_pixels=CAP), JobSpec())
+
+
+def test_truncated_jpeg_with_an_end_marker_put_back_is_refused() -> None:
+    content = encode(soft_picture(300, 200, seed=4))
+    with pytest.raises(ImageError, match="damaged"):
+        store(content[: len(content) * 2 // 3] + b"\xff\xd9")
+
+
+def test_jpeg_padded_with_zeros_is_whole() -> None:
+    content = encode(soft_picture(64, 64))
+    padded = content[:-2] + bytes(40) + b"\xff\xd9"
+    assert decode_stored(store(padded)).shape == (64, 64, 3)
+
+
+def test_damaged_lzw_tiff_and_png_are_refused() -> None:
+    for options in ({"image_format": "PNG"}, {"image_format": "TIFF", "compression": "tiff_lzw"}):
+        with pytest.raises(ImageError):
+            store(damaged(encode(soft_picture(300, 200), **options), 0.5, bytes(40)))
+
+
+def test_size_that_the_decoder_does_not_confirm_is_refused() -> None:
+    content = encode(soft_picture(100, 100))
+    header = read_header(encode(soft_picture(101, 100)), max_pixels=CAP)
+    with pytest.raises(ImageError, match="header says 101x100"):
+        decode(content, header, (101, 100))
+
+
+def test_quality_option_is_obeyed() -> None:
+    content = encode(soft_picture(300, 200))
+    assert len(store(content, jpeg_quality=60)) < len(store(content, jpeg_quality=95))
+
+
+def test_scaled_decode_never_goes_below_the_target() -> None:
+    content = encode(soft_picture(640, 480))
+    header = read_header(content, max_pixels=CAP)
+    assert decode(content, header, (320, 240)).shape == (240, 320, 3)
+    assert decode(content, header, (320, 241)).shape == (480, 640, 3)
+    assert decode(content, header, (1, 1)).shape == (60, 80, 3)
+    assert decode(content, header, (2000, 2000)).shape == (480, 640, 3)
+
+
+def test_letterbox_box_lies_on_its_object() -> None:
+    picture = np.zeros((100, 200, 3), np.uint8)
+    picture[20:80, 50:150] = 255
+    stored = decode_stored(store(encode(picture, "PNG"), resize="letterbox", image_size=320))
+    placement = place(200, 100, 320, "letterbox")
+    xmin, ymin, xmax, ymax = placement.into((50, 20, 150, 80))
+    left, top, width, height = cv2.boundingRect((stored[:, :, 0] > 180).astype(np.uint8))
+    np.testing.assert_allclose((xmin, ymin, xmax, ymax), (left, top, left + width, top + height), atol=1)
+
+
+def test_pictures_agree_with_pillow() -> None:
+    for content in (encode(PICTURE, "JPEG", mode="CMYK"), encode(PICTURE, "JPEG"), encode(PICTURE, "PNG")):
+        theirs = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))[:, :, ::-1]
+        assert np.abs(decoded(content).astype(int) - theirs.astype(int)).max() <= 3

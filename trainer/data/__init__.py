@@ -1,0 +1,1 @@
+"""Shards to batches: records, examples, augmentation, streams."""

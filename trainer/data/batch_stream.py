@@ -1,0 +1,43 @@
+"""A training set's streams of batches -> the batch of each step, spread over the replicas."""
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from trainer.data.training_set import TrainingSet
+from trainer.tensors import Tensor
+
+
+class BatchStream:
+    """The batches of one run, a step after the other.
+
+    Args:
+        dataset: What to learn from.
+        strategy: Over which replicas each batch is spread.
+        mosaic_until: Share of the steps after which `dataset.opening` gives way to `dataset.batches`.
+    """
+
+    def __init__(self, dataset: TrainingSet, strategy: tf.distribute.Strategy, mosaic_until: float) -> None:
+        self._dataset, self._strategy, self._mosaic_until = dataset, strategy, mosaic_until
+        self._batches: Iterator[Tensor] | None = None
+        self._is_opening: bool | None = None
+
+    @property
+    def element_spec(self) -> Tensor:
+        """The form of every batch, for `tf.function`."""
+        return self._spread(0, is_opening=False).element_spec
+
+    def batch(self, step: int, steps: int) -> Tensor:
+        """The batch of `step` (from 0) of `steps`; steps are asked for one after the other."""
+        is_opening = self._dataset.opening is not None and step < self._mosaic_until * steps
+        if self._batches is None or is_opening != self._is_opening:
+            self._batches, self._is_opening = iter(self._spread(step, is_opening=is_opening)), is_opening
+        return next(self._batches)
+
+    def _spread(self, first_step: int, *, is_opening: bool) -> Tensor:
+        opening = self._dataset.opening
+        source = opening if is_opening and opening is not None else self._dataset.batches
+        stream = source(first_step)
+        if self._strategy.num_replicas_in_sync == 1:
+            return stream
+        return self._strategy.experimental_distribute_dataset(stream)

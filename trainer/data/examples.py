@@ -1,0 +1,227 @@
+"""Shards of a finished job -> batches for training and evaluation.
+
+A batch has one layout everywhere: "pictures" uint8 [B, H, W, 3] RGB; "boxes" float32 [B, N, 4], (ymin, xmin, ymax,
+xmax) as fractions of the picture; "labels" int32 [B, N], class from 0, -1 where a row is padding; "rows" int64 [B], the
+pictures' places in their split.
+"""
+
+import logging
+import os
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.errors import ShardError, TrainingError
+from shared.jobs.job import Split
+from shared.jobs.manifest import Manifest
+from shared.jobs.paths import JobPaths
+from shared.jobs.receipts import check_file
+from shared.storage import Storage
+from trainer.data.records import decode_picture, own_cores, record_groups
+
+logger = logging.getLogger(__name__)
+
+# Share of the free memory that decoded pictures may take; the network's activations and the page cache want the rest.
+CACHE_SHARE: Final = 0.4
+
+# Share of the free disk that they may take instead: two trainers may ask at the same time.
+FILE_SHARE: Final = 0.4
+
+Cache = Literal["memory", "file", "none"]
+
+# Pictures drawn from at random where they are not kept.
+SHUFFLE_RECORDS: Final = 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardPicture:
+    """A picture as the shards hold it: `rgb` uint8 [H, W, 3] of the model's size, `image_id` as in the truth."""
+
+    image_id: int
+    file_name: str
+    rgb: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examples:
+    """Decoded pictures with their boxes, held in memory.
+
+    `pictures` uint8 [M, H, W, 3] RGB; `boxes` M float32 arrays [n, 4], (ymin, xmin, ymax, xmax) as fractions;
+    `labels` M int32 arrays [n], from 0; `source_ids` int64 [M]; `filenames` M names.
+    """
+
+    pictures: NDArray[np.uint8]
+    boxes: tuple[NDArray[np.float32], ...]
+    labels: tuple[NDArray[np.int32], ...]
+    source_ids: NDArray[np.int64]
+    filenames: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.filenames)
+
+    def shard_pictures(self) -> Iterator[ShardPicture]:
+        """The pictures one by one."""
+        for source_id, name, rgb in zip(self.source_ids, self.filenames, self.pictures, strict=True):
+            yield ShardPicture(image_id=int(source_id), file_name=name, rgb=rgb)
+
+
+def check_shards(storage: Storage, manifest: Manifest) -> None:
+    """Hold every shard of the job against the manifest, byte for byte.
+
+    Raises:
+        ShardError: A shard is absent or differs.
+        TrainingError: The job has no picture to train on.
+    """
+    paths = JobPaths(manifest.job)
+    for shards in manifest.splits.values():
+        for shard in shards:
+            check_file(storage, f"{paths.shards}/{shard.file}", shard.size_bytes, shard.sha256)
+    if manifest.examples("train") == 0:
+        raise TrainingError(f"job {manifest.job}: the train split has no picture")
+
+
+def shard_urls(storage: Storage, manifest: Manifest, splits: Sequence[Split]) -> list[str]:
+    """Where the records of `splits` lie, in the manifest's order."""
+    folder = JobPaths(manifest.job).shards
+    return [storage.url(f"{folder}/{shard.file}") for split in splits for shard in manifest.splits.get(split, ())]
+
+
+def choose_cache(needed_bytes: int, *, cache_mb: int, folder: Path | None) -> Cache:
+    """Where decoded pictures are kept: memory where they fit, otherwise a file or nowhere; the log says which.
+
+    Args:
+        needed_bytes: Size of all of them, decoded.
+        cache_mb: Most that may be kept in memory, in MB.
+        folder: Where a file may be made; None where none may.
+    """
+    memory = min(cache_mb * 10**6, int(free_memory_bytes() * CACHE_SHARE))
+    disk = 0 if folder is None else int(shutil.disk_usage(folder).free * FILE_SHARE)
+    kept: Cache = "memory" if needed_bytes <= memory else "file" if needed_bytes <= disk else "none"
+    sizes = {"needed_mib": needed_bytes >> 20, "memory_allowed_mib": memory >> 20, "file_allowed_mib": disk >> 20}
+    logger.info("dataset_cache", extra={"kept": kept, **sizes})
+    return kept
+
+
+def picture_file(folder: Path, count: int, image_size: int) -> NDArray[np.uint8]:
+    """Room for `count` decoded pictures in a file of `folder`: a writable uint8 array [count, H, W, 3].
+
+    The file has no name any more when this returns, so the system frees it however the process ends.
+    """
+    shape = (count, image_size, image_size, 3)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".pictures-") as file:
+        if hasattr(os, "posix_fallocate"):
+            # A full disk is an error here; while a mapped page is written it would be a SIGBUS.
+            os.posix_fallocate(file.fileno(), 0, int(np.prod(shape)))
+        return np.memmap(file.name, np.uint8, "w+", shape=shape)
+
+
+def free_memory_bytes() -> int:
+    """Memory that this process may still take, by the machine and by its control group, in bytes."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if limit.exists() and used.exists() and (text := limit.read_text().strip()) != "max":
+        free = min(free, int(text) - int(used.read_text()))
+    return free
+
+
+def read_examples(urls: Sequence[str], image_size: int, room: NDArray[np.uint8] | None = None) -> Examples:
+    """Read and decode all records of `urls`, in their order, with all cores.
+
+    Args:
+        urls: Of the shards.
+        image_size: Side of their pictures in pixels.
+        room: Where to put the pictures, uint8 [M, H, W, 3] for all M of them; None makes room in memory.
+
+    Raises:
+        ShardError: A record is damaged or its picture has another size, or there are not M.
+    """
+    groups: Iterable[dict[str, NDArray[Any]]] = record_groups(urls)
+    if room is None:
+        # Encoded they take a sixth of the memory; to grow the decoded array would take twice its size for a moment.
+        groups = list(groups)
+        room = np.empty((sum(len(group["encoded"]) for group in groups), image_size, image_size, 3), np.uint8)
+    boxes, labels, names = list[NDArray[np.float32]](), list[NDArray[np.int32]](), list[str]()
+    source_ids: list[int] = []
+    with ThreadPoolExecutor(own_cores()) as pool:
+        for group in groups:
+            if len(names) + len(group["encoded"]) > len(room):
+                raise ShardError(f"{urls[0]} and its like: more records than the manifest says")
+            places = range(len(names), len(names) + len(group["encoded"]))
+            added = [name.decode() for name in group["filename"]]
+            deque(pool.map(partial(_decode_into, room), places, group["encoded"], added), maxlen=0)
+            names += added
+            source_ids += group["source_id"].tolist()
+            for corners, classes in zip(group["boxes"], group["labels"], strict=True):
+                boxes.append(corners[classes >= 0])
+                labels.append(classes[classes >= 0])
+    return Examples(
+        pictures=room,
+        boxes=tuple(boxes),
+        labels=tuple(labels),
+        source_ids=np.array(source_ids, np.int64),
+        filenames=tuple(names),
+    )
+
+
+def _decode_into(room: NDArray[np.uint8], place: int, encoded: bytes, name: str) -> None:
+    room[place] = decode_picture(encoded, name, room.shape[1])
+
+
+def draw_rows(step: int, *, batch: int, count: int, seed: int) -> NDArray[np.int64]:
+    """The rows of the batch of one step: a window over endless shuffled epochs.
+
+    A pure function of the step, so that a resumed run draws what an unbroken one does. Every row comes once an
+    epoch, nothing is dropped, and a set smaller than a batch is just drawn more than once.
+
+    Args:
+        step: Number of the step, from 0.
+        batch: Rows to draw.
+        count: Rows of the set, at least 1.
+        seed: Of the order.
+
+    Returns:
+        int64 array [batch] of rows in [0, count).
+    """
+    places = np.arange(step * batch, (step + 1) * batch)
+    epochs = places // count
+    drawn = [_order(seed, int(epoch), count)[places[epochs == epoch] % count] for epoch in np.unique(epochs)]
+    return np.concatenate(drawn)
+
+
+@lru_cache(maxsize=4)
+def _order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
+    """The order of an epoch; a large set's takes milliseconds, and its every batch asks for it."""
+    return np.random.default_rng((seed, epoch)).permutation(count)
+
+
+def pad_boxes(
+    boxes: NDArray[np.float32], labels: NDArray[np.int32], places: NDArray[np.int64], count: int
+) -> tuple[NDArray[np.float32], NDArray[np.int32]]:
+    """Boxes of several pictures as one block.
+
+    Args:
+        boxes: float32 [n, 4], of all pictures.
+        labels: int32 [n], theirs.
+        places: int64 [n], ascending: which picture each is of.
+        count: Pictures, B.
+
+    Returns:
+        float32 [B, N, 4] and int32 [B, N], N the most of any picture (at least 1), label -1 in padding.
+    """
+    counts = np.bincount(places, minlength=count)
+    columns = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
+    most = max(1, int(counts.max(initial=0)))
+    padded_boxes = np.zeros((count, most, 4), np.float32)
+    padded_labels = np.full((count, most), -1, np.int32)
+    padded_boxes[places, columns] = boxes
+    padded_labels[places, columns] = labels
+    return padded_boxes, padded_labels

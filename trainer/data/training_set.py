@@ -1,0 +1,103 @@
+"""The shards of a finished job -> `TrainingSet`: what a run learns from and what it selects its weights by."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from shared.jobs.job import Split
+from shared.jobs.manifest import Manifest
+from shared.jobs.paths import RunPaths
+from shared.jobs.specs import RunSpec
+from shared.storage import Storage
+from trainer.data.batches import batches_from_memory, batches_from_shards
+from trainer.data.examples import Cache, Examples, choose_cache, picture_file, read_examples, shard_urls
+from trainer.data.shard_pictures import truth_from_store
+
+# Files named in an error; more would help nobody.
+_MOST_NAMES: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSet:
+    """What a run learns from.
+
+    `batches` gives the endless stream of batches from a step on, `opening` the one with mosaics that the first steps
+    take instead, if there is one; `pictures` counts the training set; `names` turns a batch's rows into file names.
+    `validation` with its COCO-form `truth` is empty where there is nothing to select by.
+    """
+
+    labels: tuple[str, ...]
+    image_size: int
+    pictures: int
+    fingerprint: str
+    batches: Callable[[int], tf.data.Dataset]
+    names: Callable[[NDArray[np.int64]], list[str]]
+    validation: Examples | None
+    truth: dict[str, Any]
+    opening: Callable[[int], tf.data.Dataset] | None = None
+
+
+def load_training_set(
+    request: RunSpec, manifest: Manifest, *, storage: Storage, batch: int, cache_mb: int
+) -> TrainingSet:
+    """The pictures that `request` trains on and selects by: train and val, or with `final` both together.
+
+    Args:
+        request: The run.
+        manifest: Of its job.
+        storage: Holds the shards.
+        batch: Pictures of a step, over all replicas.
+        cache_mb: Decoded pictures are kept in memory up to this size.
+    """
+    learned: list[Split] = ["train", "val"] if request.final else ["train"]
+    judged: list[Split] = [] if request.final or manifest.examples("val") == 0 else ["val"]
+    pictures = sum(manifest.examples(split) for split in [*learned, *judged])
+    folder = storage.local_path(RunPaths(request.run).root) if storage.is_local else None
+    kept = choose_cache(pictures * manifest.image_size**2 * 3, cache_mb=cache_mb, folder=folder)
+    read = partial(_read, storage, manifest, request.run)
+    examples = None if kept == "none" else read(learned, kept)
+    # It is looked at again and again, and is a small part of the set.
+    validation = read(judged, "memory" if kept == "none" else kept) if judged else None
+    names: Callable[[NDArray[np.int64]], list[str]]
+    stream: Callable[..., tf.data.Dataset]
+    if examples is not None:
+        names = lambda rows: [examples.filenames[row] for row in rows[:_MOST_NAMES]]  # noqa: E731
+        stream = partial(batches_from_memory, examples, batch=batch, seed=request.seed)
+    else:
+        names = partial(_names_in_store, storage, manifest, learned)
+        urls = shard_urls(storage, manifest, learned)
+        stream = partial(batches_from_shards, urls, batch=batch, image_size=manifest.image_size, seed=request.seed)
+    changes = request.augmentation
+    return TrainingSet(
+        labels=manifest.labels,
+        image_size=manifest.image_size,
+        pictures=sum(manifest.examples(split) for split in learned),
+        fingerprint=manifest.digest(),
+        batches=lambda step: stream(recipe=changes.model_copy(update={"mosaic": 0.0}), first_step=step),
+        opening=(lambda step: stream(recipe=changes, first_step=step)) if changes.mosaic > 0 else None,
+        names=names,
+        validation=validation,
+        truth=truth_from_store(storage, manifest, "val") if judged else {},
+    )
+
+
+def _read(storage: Storage, manifest: Manifest, run: str, splits: Sequence[Split], kept: Cache) -> Examples:
+    side, room = manifest.image_size, None
+    if kept == "file":
+        folder = storage.local_path(RunPaths(run).root)
+        room = picture_file(folder, sum(manifest.examples(split) for split in splits), side)
+    return read_examples(shard_urls(storage, manifest, splits), side, room)
+
+
+def _names_in_store(
+    storage: Storage, manifest: Manifest, splits: Sequence[Split], source_ids: NDArray[np.int64]
+) -> list[str]:
+    """File names by the source ids of a streamed batch."""
+    truths = [truth_from_store(storage, manifest, split) for split in splits if manifest.examples(split)]
+    known = {image["id"]: image["file_name"] for truth in truths for image in truth["images"]}
+    return [known.get(int(source_id), f"source id {source_id}") for source_id in source_ids[:_MOST_NAMES]]

@@ -1,0 +1,1 @@
+"""Detections against truth: mean average precision, curves, latency."""

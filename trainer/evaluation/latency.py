@@ -1,0 +1,72 @@
+"""Exported models -> how long one picture takes, measured so that neither the order nor a busy moment decides."""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.inference.detector import Detector
+
+# How often a form runs in a row before it is the next form's turn.
+_INVOKES: Final = 5
+
+# Threads -> turns of each form; the figure that counts is that of one thread.
+_TURNS: Final = {1: 10, 2: 4, 4: 4}
+
+
+def latency_ms(
+    models: Mapping[str, bytes], picture: NDArray[np.uint8], advance: Callable[[], None] = lambda: None
+) -> dict[str, dict[str, float]]:
+    """Median milliseconds of one inference by form, then by number of threads ("1", "2", "4"); as `median_ms`."""
+    by_threads = {
+        str(threads): median_ms(
+            {form: Detector(model, threads, is_ours=True) for form, model in models.items()}, picture, turns, advance
+        )
+        for threads, turns in _TURNS.items()
+    }
+    return {form: {threads: times[form] for threads, times in by_threads.items()} for form in models}
+
+
+def median_ms(
+    detectors: Mapping[str, Detector],
+    picture: NDArray[np.uint8],
+    rounds: int,
+    advance: Callable[[], None] = lambda: None,
+) -> dict[str, float]:
+    """Median milliseconds of one inference (without reading and resizing the picture).
+
+    The forms take turns, every second round backwards: on a shared machine speed drifts within seconds, and a form
+    measured whole before the next would carry that drift in its figure.
+
+    Args:
+        detectors: By form.
+        picture: uint8 [H, W, 3], RGB, of the models' size.
+        rounds: Turns of each form.
+        advance: Called after each round.
+
+    Returns:
+        Milliseconds by form.
+    """
+    times: dict[str, list[float]] = {form: [] for form in detectors}
+    for detector in detectors.values():
+        detector.network.feed(picture)
+        detector.network.invoke()
+    order = list(detectors)
+    for _ in range(rounds):
+        order.reverse()
+        for form in order:
+            times[form] += _invoke_ms(detectors[form])
+        advance()
+    return {form: round(statistics.median(measured), 3) for form, measured in times.items()}
+
+
+def _invoke_ms(detector: Detector) -> list[float]:
+    measured = []
+    for _ in range(_INVOKES):
+        start = time.perf_counter()
+        detector.network.invoke()
+        measured.append((time.perf_counter() - start) * 1000)
+    return measured

@@ -1,0 +1,1 @@
+"""The exported model on pictures, free of TensorFlow: all that the `predict` extra needs."""

@@ -1,0 +1,114 @@
+"""The exported model on pictures: `Detector`, free of TensorFlow.
+
+Needs numpy, OpenCV and LiteRT only, so that it runs where the rest is not installed; labels and the way a picture is
+fitted into the square come from the model file itself.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.errors import ExportError
+from shared.placement import PADDING_GRAY, Resize, place
+from trainer.detections import Detections
+from trainer.inference.lite_model import LiteModel, check_outputs
+from trainer.inference.model_description import ModelDescription, read_description
+from trainer.inference.model_file import ModelFile
+from trainer.inference.trial_load import try_model
+from trainer.pixels import Picture
+
+
+def fit(image: Picture, size: int, resize: Resize) -> Picture:
+    """A picture as the shards store it.
+
+    Args:
+        image: uint8 [H, W, 3].
+        size: Side of the model's square in pixels.
+        resize: `stretch` or `letterbox`.
+
+    Returns:
+        uint8 [size, size, 3], channels as in `image`.
+    """
+    height, width = image.shape[:2]
+    placed = place(width, height, size, resize)
+    shrinks = placed.width < width or placed.height < height
+    interpolation = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
+    resized = cv2.resize(image, (placed.width, placed.height), interpolation=interpolation)
+    square = np.full((size, size, 3), PADDING_GRAY, np.uint8)
+    square[placed.top : placed.top + placed.height, placed.left : placed.left + placed.width] = resized
+    return square
+
+
+class Detector:
+    """An exported `.tflite` ready to run; holds LiteRT's interpreter, so one per thread."""
+
+    def __init__(
+        self, model: Path | bytes, threads: int = 1, *, file: str | None = None, is_ours: bool = False
+    ) -> None:
+        """Load a model.
+
+        Args:
+            model: The file, or its bytes.
+            threads: CPU threads of the interpreter.
+            file: How a refusal names it; default: its path.
+            is_ours: This program made it a moment ago and judges what it sees: it is neither tried apart first, nor
+                are its detections held against its labels.
+
+        Raises:
+            ExportError: It is no model of this project, is damaged, or LiteRT does not survive it.
+        """
+        self._file: Final = ModelFile.read(model, file)
+        self._file.check_identifier()
+        self._is_ours: Final = is_ours
+        self.description: Final[ModelDescription] = read_description(self._file)
+        size = self.description.image_size
+        if not is_ours:
+            try_model(self._file, size)
+        self.network: Final = LiteModel(self._file, image_size=size, threads=threads)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Class names; `labels[0]` is class id 1."""
+        return self.description.labels
+
+    def refusal(self, found: str, expected: str) -> ExportError:
+        """The error of a model that does not fit where it is used."""
+        return self._file.refusal(found, expected)
+
+    def detect(self, image_bgr: Picture) -> Detections:
+        """Detections in a picture of any size, uint8 [H, W, 3], BGR; boxes in its pixels."""
+        size = self.description.image_size
+        seen = self.detect_stored(fit(image_bgr, size, self.description.resize)[..., ::-1])
+        height, width = image_bgr.shape[:2]
+        placed = place(width, height, size, self.description.resize)
+        border, scale, limits = (
+            np.asarray(pair * 2, np.float32)
+            for pair in ([placed.left, placed.top], [placed.scale_x, placed.scale_y], [width, height])
+        )
+        boxes = np.clip((seen.boxes - border) / scale, 0, limits).astype(np.float32)
+        return replace(seen, boxes=boxes)
+
+    def detect_stored(self, picture_rgb: Picture) -> Detections:
+        """Detections in a picture as a shard stores it, uint8 [H, W, 3], RGB; boxes in its pixels.
+
+        Raises:
+            ExportError: LiteRT cannot run it, or its outputs cannot be detections of its labels.
+        """
+        raw = self.network.run(picture_rgb)
+        if not self._is_ours:
+            check_outputs(raw, len(self.labels), self._file)
+        count = int(raw["count"].reshape(-1)[0])
+        boxes = raw["boxes"].reshape(-1, 4)[:count, [1, 0, 3, 2]] * np.float32(self.description.image_size)
+        return Detections(
+            boxes=np.clip(boxes, 0, self.description.image_size).astype(np.float32),
+            class_ids=raw["classes"].reshape(-1)[:count].astype(np.int64) + 1,
+            scores=raw["scores"].reshape(-1)[:count].astype(np.float32),
+        )
+
+    def detect_batch(self, pictures_rgb: NDArray[np.uint8]) -> list[Detections]:
+        """As `detect_stored`, for pictures [B, H, W, 3] one after another."""
+        return [self.detect_stored(picture) for picture in pictures_rgb]

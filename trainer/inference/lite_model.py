@@ -1,0 +1,181 @@
+"""The bytes of a `.tflite` -> LiteRT's interpreter, its memory planned: one picture in, four tensors of detections out.
+
+Needs numpy and LiteRT only. The file may come from anywhere: what LiteRT says of its tensors is held against the
+description before their memory is asked for, and what it detects before anyone relies on it.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+from ai_edge_litert.interpreter import Interpreter
+from numpy.typing import NDArray
+
+from trainer.inference.model_file import ModelFile, quoted
+from trainer.pixels import as_input
+
+OUTPUTS: Final = ("boxes", "classes", "scores", "count")
+
+_INPUT: Final = "image"
+_INPUT_TYPES: Final = ("uint8", "float32")
+
+# Ten times what our models give; `predict` keeps all detections of a picture in memory.
+_MOST_DETECTIONS: Final = 1000
+
+# Memory that a model's tensors may take: so much for each pixel of its picture, besides its weights and rearranged
+# copies of them. All tensors together have 240 bytes for each pixel with `medium` in float32, 620 with MobileNetV2;
+# LiteRT takes a third of that, since it uses memory again.
+_BYTES_A_PIXEL: Final = 1024
+_BYTES_A_WEIGHT_BYTE: Final = 4
+_BYTES_BESIDES: Final = 128 * 2**20
+
+# What LiteRT's Python raises over damaged files: mostly ValueError and RuntimeError, IndexError over a tensor without a
+# type, UnicodeDecodeError over names; TypeError and MemoryError where numpy is asked for the impossible.
+_LITERT_ERRORS: Final = (ValueError, RuntimeError, LookupError, TypeError, MemoryError)
+
+
+def memory_budget(content: bytes, image_size: int) -> int:
+    """Bytes that the tensors of a model for pictures of `image_size` px may take."""
+    return _BYTES_BESIDES + _BYTES_A_WEIGHT_BYTE * len(content) + _BYTES_A_PIXEL * image_size**2
+
+
+class LiteModel:
+    """A model that LiteRT has taken, its memory planned."""
+
+    def __init__(self, file: ModelFile, *, image_size: int, threads: int) -> None:
+        """Hand a model to LiteRT.
+
+        Args:
+            file: The model.
+            image_size: Side of its pictures in pixels, as it is described.
+            threads: CPU threads of the interpreter.
+
+        Raises:
+            ExportError: LiteRT refuses it, its inputs or outputs are others than ours, or it takes too much memory.
+        """
+        self._file: Final = file
+        budget = memory_budget(file.content, image_size)
+        with _litert(file, "load"):
+            self._interpreter: Final = Interpreter(model_content=file.content, num_threads=threads)
+            self._image: Final = self._one_input(image_size)
+            self._check_memory(budget)
+            self._interpreter.allocate_tensors()
+            # Again: shapes follow from the input's only now.
+            self._check_memory(budget)
+            self._outputs: Final = self._four_outputs()
+
+    def run(self, picture_rgb: NDArray[np.uint8]) -> dict[str, NDArray[np.float32]]:
+        """The four outputs by name, as the model gives them, for one picture as `feed` takes it.
+
+        Raises:
+            ExportError: LiteRT cannot, or gives other outputs than it planned.
+        """
+        self.feed(picture_rgb)
+        self.invoke()
+        return self.outputs()
+
+    def feed(self, picture_rgb: NDArray[np.uint8]) -> None:
+        """Put one picture of the model's size, uint8 [H, W, 3], RGB, into the input tensor."""
+        self._interpreter.set_tensor(self._image["index"], as_input(picture_rgb, self._image["dtype"]))
+
+    def invoke(self) -> None:
+        """Run the network on what was fed; what latency is measured of.
+
+        Raises:
+            ExportError: LiteRT cannot.
+        """
+        with _litert(self._file, "run"):
+            self._interpreter.invoke()
+
+    def outputs(self) -> dict[str, NDArray[np.float32]]:
+        """The four outputs of the last run by name: float32 [1, N, 4], [1, N], [1, N] and [1].
+
+        Raises:
+            ExportError: One is not there, or has another shape than it had when the memory was planned.
+        """
+        tensors = {}
+        for name, (index, shape) in self._outputs.items():
+            with _litert(self._file, "run"):
+                tensors[name] = self._interpreter.get_tensor(index)
+            if tensors[name].shape != shape:
+                raise self._file.refusal(f"its output {name} became {list(tensors[name].shape)}", f"{list(shape)}")
+        return tensors
+
+    def _one_input(self, image_size: int) -> dict[str, Any]:
+        details = self._interpreter.get_input_details()
+        if len(details) != 1:
+            raise self._file.refusal(f"{len(details)} inputs", "one picture")
+        image: dict[str, Any] = details[0]
+        kind, expected = np.dtype(image["dtype"]).name, [1, image_size, image_size, 3]
+        # The second has -1 for a side that may be another with each picture.
+        for shape in ([int(side) for side in image[key]] for key in ("shape", "shape_signature")):
+            if kind not in _INPUT_TYPES or shape != expected:
+                found = f"its input is {kind} {quoted(shape)}"
+                raise self._file.refusal(found, f"{' or '.join(_INPUT_TYPES)} {expected}")
+        return image
+
+    def _four_outputs(self) -> dict[str, tuple[int, tuple[int, ...]]]:
+        """Tensor index and shape by name: the order of outputs changes between releases of the converter."""
+        signatures = list(self._interpreter.get_signature_list().values())
+        named = [(sorted(signature["inputs"]), sorted(signature["outputs"])) for signature in signatures]
+        if named != [([_INPUT], sorted(OUTPUTS))]:
+            expected = f"one signature of {_INPUT} to {', '.join(OUTPUTS)}"
+            raise self._file.refusal(f"its signatures are {quoted(named)}", expected)
+        details = self._interpreter.get_signature_runner().get_output_details()
+        found = {name: [int(side) for side in details[name]["shape"]] for name in OUTPUTS}
+        # As many places as scores; the others must have as many.
+        places = min(max(math.prod(found["scores"]), 1), _MOST_DETECTIONS)
+        wanted = {"boxes": [1, places, 4], "classes": [1, places], "scores": [1, places], "count": [1]}
+        for name, shape in wanted.items():
+            kind = np.dtype(details[name]["dtype"]).name
+            if (kind, found[name]) != ("float32", shape):
+                raise self._file.refusal(f"its output {name} is {kind} {quoted(found[name])}", f"float32 {shape}")
+        return {name: (int(details[name]["index"]), tuple(shape)) for name, shape in wanted.items()}
+
+    def _check_memory(self, budget: int) -> None:
+        # In floats: the exact product of a million sides takes minutes. Sides below zero must not make up for others.
+        total = sum(
+            math.prod(abs(float(side)) for side in tensor["shape"]) * max(1, np.dtype(tensor["dtype"]).itemsize)
+            for tensor in self._interpreter.get_tensor_details()
+        )
+        if not total <= budget:
+            found = f"LiteRT would take {total / 2**20:,.0f} MiB of memory for its tensors"
+            raise self._file.refusal(found, f"at most {budget / 2**20:,.0f} MiB for pictures of its size")
+
+
+def check_outputs(raw: Mapping[str, NDArray[np.float32]], labels: int, file: ModelFile) -> None:
+    """Refuse outputs that cannot be detections.
+
+    Args:
+        raw: The four outputs by name.
+        labels: Number of the model's classes.
+        file: The model.
+
+    Raises:
+        ExportError: The count is no number of places, or what lies within it is not finite or of no class.
+    """
+    (count,) = raw["count"].tolist()
+    places = raw["classes"].size
+    if not (0 <= count <= places and count.is_integer()):
+        raise file.refusal(f"its output count is {count:g}", f"a whole number up to {places}")
+    for name in ("boxes", "classes", "scores"):
+        if not np.isfinite(raw[name][0, : int(count)]).all():
+            raise file.refusal(f"its output {name} holds a number that is not finite", "boxes, classes and scores")
+    classes = raw["classes"][0, : int(count)]
+    strange = classes[(classes < 0) | (classes >= labels) | (classes != np.floor(classes))]
+    if strange.size:
+        plural = "" if labels == 1 else "s"
+        found = f"its output classes holds class {strange[0]:g}"
+        raise file.refusal(found, f"whole numbers from 0, since it has {labels} label{plural}")
+
+
+@contextmanager
+def _litert(file: ModelFile, doing: str) -> Iterator[None]:
+    """Turn what LiteRT raises over a file into a refusal."""
+    try:
+        yield
+    except _LITERT_ERRORS as error:
+        found = f"LiteRT cannot {doing} it ({quoted(str(error) or type(error).__name__)})"
+        raise file.refusal(found, f"a model that it can {doing}") from error

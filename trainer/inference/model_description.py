@@ -1,0 +1,154 @@
+"""What an exported model says of itself: labels, picture size and the rest, zipped to the end of the `.tflite`.
+
+Format: the associated files of "TensorFlow Lite Model Metadata": a zip archive behind the flatbuffer, which zip readers
+find from the file's end and TFLite ignores. Needs the standard library only, so that `predict` runs anywhere.
+"""
+
+import io
+import json
+import zipfile
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from shared.placement import PADDING_GRAY, Resize
+from trainer.inference.model_file import ModelFile, quoted
+
+LABELS_FILE: Final = "labels.txt"
+CALIBRATION_FILE: Final = "score_calibration.txt"
+DESCRIPTION_FILE: Final = "voc2tflite.json"
+
+# Bytes that are read of each file. Labels: 10,000 names of 25 letters, where 1,200 are many for a data set. The
+# description: a hundred times what is written.
+_LIMITS: Final = {LABELS_FILE: 256 * 2**10, DESCRIPTION_FILE: 64 * 2**10}
+
+# What a job may ask for (`shared/jobs/job.py`), and the network takes: its coarsest level has a cell per 32 px.
+_LEAST_SIZE_PX: Final = 32
+_MOST_SIZE_PX: Final = 4096
+_MOST_DIGITS: Final = 12
+
+# Type of each field of the description, and those that need not be there.
+_TYPES: Final[dict[str, type]] = {
+    **dict.fromkeys(("name", "version", "licence", "resize", "data_digest", "form"), str),
+    "image_size": int,
+    "best_score": float,
+}
+_OPTIONAL: Final = frozenset({"form", "best_score"})
+
+# From which score on a detection is shown where a file does not say what is best for it: those of 0.2.0.
+_USUAL_SCORE: Final = 0.4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDescription:
+    """What an exported file says of itself; every client reads it, `predict` obeys it.
+
+    `best_score` is the threshold with the best F1 on the validation pictures, in [0, 1]; None where nobody measured it.
+    """
+
+    name: str
+    version: str
+    licence: str
+    labels: tuple[str, ...]
+    image_size: int
+    resize: Resize
+    data_digest: str
+    form: str = ""
+    best_score: float | None = None
+
+    @property
+    def threshold(self) -> float:
+        """The least score of a detection that is worth showing, where a person says nothing else."""
+        return _USUAL_SCORE if self.best_score is None else self.best_score
+
+    def sentence(self) -> str:
+        """The description for people."""
+        fitted = (
+            "stretched to the square" if self.resize == "stretch" else f"scaled to fit, centred on gray {PADDING_GRAY}"
+        )
+        best = "" if self.best_score is None else f" Best threshold: scores of at least {self.best_score:.2f}."
+        return (
+            f"Object detector of {len(self.labels)} classes, trained by voc2tflite. Input: an RGB picture of "
+            f"{self.image_size}x{self.image_size} px, {fitted}. Data digest {self.data_digest}. Form: {self.form}."
+            f"{best}"
+        )
+
+
+def read_description(model: bytes | Path | ModelFile) -> ModelDescription:
+    """What the `.tflite` says of itself.
+
+    Raises:
+        ExportError: It cannot be read, or carries no description of this project, or one that cannot be.
+    """
+    file = model if isinstance(model, ModelFile) else ModelFile.read(model)
+    members = file.members(_LIMITS)
+    labels = _labels(members[LABELS_FILE], file)
+    return ModelDescription(**_fields(members[DESCRIPTION_FILE], file), labels=labels)
+
+
+def _labels(content: bytes, file: ModelFile) -> tuple[str, ...]:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        found = f"{LABELS_FILE} is not UTF-8 (byte {error.start:,})"
+        raise file.refusal(found, "the class names in UTF-8") from error
+    # Not splitlines(): names may hold other characters that it takes for a line's end (U+2028, form feed).
+    names = text.removesuffix("\n").split("\n")
+    if "" in names:
+        raise file.refusal(f"line {names.index('') + 1} of {LABELS_FILE} is empty", "a class name a line")
+    if len(set(names)) < len(names):
+        twice, _ = Counter(names).most_common(1)[0]
+        raise file.refusal(f"{LABELS_FILE} names {quoted(twice)} twice", "a class name a line")
+    return tuple(names)
+
+
+def _fields(content: bytes, file: ModelFile) -> dict[str, Any]:
+    """The description's fields but for the labels, each of its type and within its range."""
+    try:
+        stated = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        found = f"{DESCRIPTION_FILE} is no JSON ({quoted(str(error))})"
+        raise file.refusal(found, "an object of the fields") from error
+    if not isinstance(stated, dict):
+        raise file.refusal(f"{DESCRIPTION_FILE} holds a {type(stated).__name__}", "an object of the fields")
+    missing, surplus = sorted(_TYPES.keys() - _OPTIONAL - stated.keys()), sorted(stated.keys() - _TYPES.keys())
+    if missing:
+        raise file.refusal(f"{DESCRIPTION_FILE} lacks {', '.join(missing)}", "all of them")
+    if surplus:
+        expected = f"{', '.join(sorted(_TYPES))}: another version wrote it"
+        raise file.refusal(f"{DESCRIPTION_FILE} has a field {quoted(surplus[0])}", expected)
+    for name, value in stated.items():
+        # Not isinstance: True is an int.
+        if type(value) is not _TYPES[name]:
+            raise file.refusal(f"{name} is of type {type(value).__name__}", _TYPES[name].__name__)
+    size, resize = stated["image_size"], stated["resize"]
+    if not _LEAST_SIZE_PX <= size <= _MOST_SIZE_PX or size % _LEAST_SIZE_PX:
+        expected = f"a multiple of {_LEAST_SIZE_PX} up to {_MOST_SIZE_PX}"
+        raise file.refusal(f"image_size {str(size)[:_MOST_DIGITS]}", expected)
+    if resize not in get_args(Resize):
+        raise file.refusal(f"resize {quoted(resize)}", " or ".join(get_args(Resize)))
+    if not 0 <= stated.get("best_score", 0) <= 1:
+        raise file.refusal(f"best_score {stated['best_score']}", "a score in [0, 1]")
+    return stated
+
+
+def description_archive(offset: int, description: ModelDescription) -> bytes:
+    """The archive that follows `offset` bytes of model.
+
+    Stored, without times, so that the same model is the same bytes.
+    """
+    fields = {key: value for key, value in asdict(description).items() if key != "labels" and value is not None}
+    files = {
+        LABELS_FILE: "".join(f"{label}\n" for label in description.labels),
+        # The identity (scale, slope, offset under INVERSE_LOGISTIC): the head's scores are already probabilities.
+        CALIBRATION_FILE: "1.0,1.0,0.0\n" * len(description.labels),
+        DESCRIPTION_FILE: json.dumps(fields, sort_keys=True, ensure_ascii=False),
+    }
+    # Written behind a stand-in for the model, so that the offsets in the directory count from the file's start.
+    target = io.BytesIO(b"\0" * offset)
+    target.seek(offset)
+    with zipfile.ZipFile(target, "a", zipfile.ZIP_STORED) as archive:
+        for name, text in files.items():
+            archive.writestr(zipfile.ZipInfo(name), text.encode())
+    return target.getvalue()[offset:]

@@ -1,0 +1,129 @@
+"""A `.tflite` from anywhere -> its bytes and the files zipped to its end, none of them larger than it may be.
+
+Sizes are looked at before anything is read or unpacked, and no more is read than that: what the file says of itself may
+be a lie. Needs the standard library only.
+"""
+
+import io
+import struct
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from shared.errors import ExportError
+
+# The largest that this project makes, `medium` in float32, has 19 MB.
+MOST_MODEL_BYTES: Final = 128 * 2**20
+
+# zipfile makes an object of every member in the directory: 45,000 fit into this, 40 MB and 0.4 s. Ours has three
+# members, and 0.9 MB with the most labels that are read.
+MOST_ARCHIVE_BYTES: Final = 2 * 2**20
+
+# Unpacking by other methods has no bound on its memory (LZMA: a dictionary of up to 4 GB).
+_METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+_ENCRYPTED: Final = 0x1
+
+# What zipfile raises over damaged archives.
+_ZIP_ERRORS: Final = (
+    *(zipfile.BadZipFile, zlib.error, struct.error),
+    *(EOFError, KeyError, OSError, RuntimeError, ValueError),
+)
+
+_IDENTIFIER: Final = b"TFL3"
+
+# Characters of a text from the file that a refusal quotes.
+_MOST_QUOTED: Final = 120
+
+_WHAT_TO_DO: Final = "take a file that voc2tflite exported, or export its run again (voc2tflite export RUN)"
+
+
+def quoted(found: object) -> str:
+    """What the file holds as a refusal may print it: in Python's form, without control characters, not too long."""
+    # A long text is cut first: its form may be many times as long.
+    text = repr(found[:_MOST_QUOTED] if isinstance(found, str) else found)
+    is_cut = len(text) > _MOST_QUOTED or (isinstance(found, str) and len(found) > _MOST_QUOTED)
+    return f"{text[:_MOST_QUOTED]}…" if is_cut else text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFile:
+    """The bytes of a model, not yet trusted, and how refusals name it."""
+
+    name: str
+    content: bytes
+
+    @classmethod
+    def read(cls, model: bytes | Path, name: str | None = None) -> "ModelFile":
+        """Take a model's bytes, or read them; `name` is its path where none is given, in quotes if it has line breaks.
+
+        Raises:
+            ExportError: It is no file, cannot be read, or is larger than `MOST_MODEL_BYTES`.
+        """
+        if name is None:
+            name = str(model) if isinstance(model, Path) else "model"
+            name = name if name.isprintable() else ascii(name)
+        file = cls(name=name, content=model if isinstance(model, bytes) else b"")
+        if isinstance(model, Path):
+            file = replace(file, content=file._read(model))
+        if len(file.content) > MOST_MODEL_BYTES:
+            found = f"{MOST_MODEL_BYTES + 1:,} bytes or more"
+            raise file.refusal(found, f"at most {MOST_MODEL_BYTES:,}, seven times the largest that is made here")
+        return file
+
+    def check_identifier(self) -> None:
+        """Refuse what does not begin as a TFLite flatbuffer.
+
+        Raises:
+            ExportError: Its bytes 4 to 7 are not `TFL3`.
+        """
+        if self.content[4:8] != _IDENTIFIER:
+            found = f"no TFLite file (it begins with {self.content[:8]!r})"
+            raise self.refusal(found, f"{_IDENTIFIER.decode()} as the bytes 4 to 7")
+
+    def _read(self, path: Path) -> bytes:
+        """The bytes at `path`, not many more than are taken."""
+        try:
+            # A pipe is waited for, and a device may have no end.
+            if not path.is_file():
+                raise self.refusal("no such file, or none of the ordinary kind", "a .tflite")
+            with open(path, "rb") as stream:
+                return stream.read(MOST_MODEL_BYTES + 1)
+        except OSError as error:
+            raise self.refusal(f"it cannot be read ({error.strerror})", "a .tflite") from error
+
+    def refusal(self, found: str, expected: str) -> ExportError:
+        """The error of a file that is not used: what was found, what was expected, what to do, in one line."""
+        return ExportError(f"{self.name}: {found}; expected {expected}; {_WHAT_TO_DO}")
+
+    def members(self, limits: Mapping[str, int]) -> dict[str, bytes]:
+        """Files of the archive behind the model, by name; `limits` says how many bytes of each are read at most.
+
+        Raises:
+            ExportError: There is no archive, it lacks one of them, or one cannot be unpacked within its limit.
+        """
+        try:
+            # Offsets in the directory count from the file's start; zipfile makes up for what is cut off before.
+            with zipfile.ZipFile(io.BytesIO(self.content[-MOST_ARCHIVE_BYTES:])) as archive:
+                return {name: _unpacked(archive, name, most) for name, most in limits.items()}
+        except _ZIP_ERRORS as error:
+            found = f"no voc2tflite description in it that can be read ({quoted(str(error))})"
+            expected = f"a .tflite with {' and '.join(sorted(limits))} zipped to its end"
+            raise self.refusal(found, expected) from error
+
+
+def _unpacked(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+    member = archive.getinfo(name)
+    if member.flag_bits & _ENCRYPTED or member.compress_type not in _METHODS:
+        how = "is encrypted" if member.flag_bits & _ENCRYPTED else f"is packed by method {member.compress_type}"
+        raise zipfile.BadZipFile(f"{name} {how}")
+    if member.file_size > most:
+        raise zipfile.BadZipFile(f"{name} unpacks to {member.file_size:,} bytes, at most {most:,} are read")
+    with archive.open(member) as stream:
+        # To the end and no further: the checksum is looked at there, and the size above may be a lie.
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise zipfile.BadZipFile(f"{name} unpacks to more than {most:,} bytes")
+    return content

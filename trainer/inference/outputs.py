@@ -1,0 +1,78 @@
+"""Frames and their detections -> drawn pictures, drawn videos and COCO JSON on disk."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+
+from shared.errors import ImageError
+from trainer.detections import Detections, to_coco
+from trainer.inference.sources import Frame
+from trainer.pixels import Picture
+
+
+@dataclass(slots=True, kw_only=True)
+class DetectionWriter:
+    """Collects what was seen; writes what was drawn as it comes, where there is a folder.
+
+    A picture becomes a picture, a video or camera a video (mp4, without sound).
+    """
+
+    labels: tuple[str, ...]
+    folder: Path | None
+    images: list[dict[str, Any]] = field(default_factory=list)
+    annotations: list[dict[str, Any]] = field(default_factory=list)
+    _stems: list[str] = field(default_factory=list)
+    _video: cv2.VideoWriter | None = None
+
+    def add(self, frame: Frame, seen: Detections, drawn: Picture) -> None:
+        """Note the detections of one frame, boxes in its pixels; `drawn` shows them."""
+        image_id = len(self.images) + 1
+        height, width = frame.pixels.shape[:2]
+        self.images.append({"id": image_id, "file_name": frame.name, "width": width, "height": height})
+        for number, record in enumerate(to_coco(seen, image_id), start=len(self.annotations) + 1):
+            box: Any = record["bbox"]
+            self.annotations.append(record | {"id": number, "area": box[2] * box[3], "iscrowd": 0})
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if frame.video is not None:
+            self._write_frame(self.folder, frame, drawn)
+            return
+        content = cv2.imencode(".jpg", drawn, [cv2.IMWRITE_JPEG_QUALITY, 92])[1].tobytes()
+        (self.folder / f"{self._free(Path(frame.name).stem)}.jpg").write_bytes(content)
+
+    def _write_frame(self, folder: Path, frame: Frame, drawn: Picture) -> None:
+        if self._video is None or frame.is_first:
+            self._end_video()
+            path = folder / f"{self._free(str(frame.video))}.mp4"
+            size = drawn.shape[1], drawn.shape[0]
+            self._video = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), frame.fps, size)
+            if not self._video.isOpened():
+                raise ImageError(f"{path}: this video of {size[0]}x{size[1]} px cannot be written; name another --out")
+        self._video.write(drawn)
+
+    def _free(self, stem: str) -> str:
+        """A name of its own: two pictures of one stem, or of one name from two folders, both keep theirs."""
+        self._stems.append(stem)
+        taken = self._stems.count(stem)
+        return stem if taken == 1 else f"{stem}_{taken}"
+
+    def _end_video(self) -> None:
+        if self._video is not None:
+            self._video.release()
+            self._video = None
+
+    def coco(self) -> dict[str, Any]:
+        """All that was seen, in COCO form; boxes [x, y, width, height] in pixels of the original picture."""
+        categories = [{"id": index, "name": name} for index, name in enumerate(self.labels, start=1)]
+        return {"images": self.images, "annotations": self.annotations, "categories": categories}
+
+    def finish(self) -> None:
+        """End the last video, and write `detections.json` beside the drawn pictures."""
+        self._end_video()
+        if self.folder is not None and self.images:
+            # As ASCII: a picture's name need not be UTF-8, and JSON can say so.
+            (self.folder / "detections.json").write_text(json.dumps(self.coco(), indent=1), encoding="ascii")

@@ -1,0 +1,172 @@
+"""Paths, camera index, video file -> pictures, and a word on each file that is none."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+from typing import Final
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.errors import ImageError
+from shared.image_formats import format_of
+from shared.text import printable
+from trainer.inference.quiet import quiet_libraries
+
+# Where a camera or a video does not say how many frames it has a second.
+_USUAL_FPS: Final = 25.0
+_MOST_FPS: Final = 240.0
+
+_END_OF_JPEG: Final = b"\xff\xd9"
+# An ISO media file of one of these brands is a photo (ISO/IEC 23008-12, annex B), of another one a video.
+_HEIF_BRANDS: Final = (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1")
+_LOOKED_AT: Final = 1024
+_SHOWN: Final = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """A picture to look at: `pixels` uint8 [H, W, 3], BGR; `video` is the name of the video or camera that it is of."""
+
+    name: str
+    pixels: NDArray[np.uint8]
+    video: str | None = None
+    fps: float = _USUAL_FPS
+    is_first: bool = True
+
+
+def frames(source: str, limit: int | None = None, tell: Callable[[str], None] = lambda _: None) -> Iterator[Frame]:
+    """The pictures behind one argument of `predict`.
+
+    Args:
+        source: A picture, a folder of pictures, a video file, or the index of a camera ("0").
+        limit: At most so many frames of a video or camera.
+        tell: Gets a line about a picture that ends too early, and of each of a folder that cannot be read.
+
+    Raises:
+        ImageError: There is no such file, camera, or it cannot be read as picture or video.
+    """
+    path = Path(source)
+    if path.is_dir():
+        yield from _pictures(path, tell)
+    elif path.is_file() and (pixels := _picture(path, tell)) is not None:
+        yield Frame(name=path.name, pixels=pixels)
+    elif path.is_file() or source.isdecimal():
+        yield from islice(_moving(source), limit)
+    else:
+        raise ImageError(f"{source}: no such picture, folder, video or camera")
+
+
+def _pictures(folder: Path, tell: Callable[[str], None]) -> Iterator[Frame]:
+    """The pictures of a folder by name; what is none by its name, either, is passed over."""
+    for child in sorted(folder.iterdir()):
+        if not child.is_file():
+            continue
+        try:
+            pixels = _picture(child, tell)
+        except ImageError as error:
+            if format_of(child.name) is not None:
+                tell(f"skipped {error}")
+            continue
+        if pixels is not None:
+            yield Frame(name=child.name, pixels=pixels)
+
+
+def _picture(path: Path, tell: Callable[[str], None]) -> NDArray[np.uint8] | None:
+    """The picture, upright, BGR; None for what may be a video.
+
+    Raises:
+        ImageError: It is neither.
+    """
+    try:
+        # Not imread: it cannot open names that the system's code page has no letters for (Windows).
+        content = path.read_bytes()
+    except OSError as error:
+        raise ImageError(f"{path}: {error.strerror}") from error
+    if not content:
+        raise ImageError(f"{path}: an empty file")
+    if content[4:8] == b"ftyp" and content[8:12] in _HEIF_BRANDS:
+        return _heif(path, content)
+    with quiet_libraries():
+        pixels = _decoded(content)
+        closed = _decoded(content + _END_OF_JPEG) if pixels is None and content.startswith(b"\xff\xd8") else None
+    if pixels is None and closed is not None:
+        tell(f"{path}: it ends too early; what there is of it is looked at, the rest is gray")
+        return closed
+    if pixels is None and (format_of(path.name) is not None or _is_text(content)):
+        raise ImageError(f"{path}: {_found(path, content)}")
+    return pixels
+
+
+def _decoded(content: bytes) -> NDArray[np.uint8] | None:
+    try:
+        return cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)  # type: ignore[return-value]  # 8 bit
+    except cv2.error:  # more pixels than OpenCV takes
+        return None
+
+
+def _heif(path: Path, content: bytes) -> NDArray[np.uint8]:
+    try:
+        import pillow_heif
+    except ImportError as error:
+        raise ImageError(f"{path}: HEIC: convert it to JPEG, or `pip install pillow-heif`") from error
+    try:
+        pixels = np.asarray(pillow_heif.open_heif(content, convert_hdr_to_8bit=True).to_pillow().convert("RGB"))
+    except (OSError, RuntimeError, ValueError, SyntaxError, EOFError) as error:
+        raise ImageError(f"{path}: a damaged HEIC") from error
+    return np.ascontiguousarray(pixels[..., ::-1])
+
+
+def _is_text(content: bytes) -> bool:
+    """Whether a file is text; FFmpeg would make a video of it."""
+    start = content[:_LOOKED_AT]
+    return b"\0" not in start and len(start.decode(errors="ignore").encode()) >= len(start) - 3
+
+
+def _found(path: Path, content: bytes) -> str:
+    """What a file is instead of a picture."""
+    if _is_text(content):
+        line = printable(content[:_LOOKED_AT].decode(errors="ignore").split("\n", 1)[0].strip())
+        return f"text ({line[:_SHOWN]!r}); expected a picture, a folder or a video"
+    return f"damaged, or no {format_of(path.name)}: it cannot be decoded"
+
+
+def _moving(source: str) -> Iterator[Frame]:
+    is_camera = source.isdecimal() and not Path(source).is_file()
+    capture = _opened(int(source) if is_camera else source)
+    try:
+        if not capture.isOpened():
+            raise ImageError(
+                _absent_camera(source) if is_camera else f"{source}: neither a picture nor a video that OpenCV reads"
+            )
+        name, told = f"camera{source}" if is_camera else Path(source).stem, capture.get(cv2.CAP_PROP_FPS)
+        fps = float(told) if 1 <= told <= _MOST_FPS else _USUAL_FPS
+        for index in count():
+            is_read, pixels = capture.read()
+            if not is_read:
+                return
+            shown = pixels.astype(np.uint8, copy=False)
+            yield Frame(name=f"{name}_{index:06d}.jpg", pixels=shown, video=name, fps=fps, is_first=index == 0)
+    finally:
+        capture.release()
+
+
+def _opened(source: int | str) -> cv2.VideoCapture:
+    """Open a video or a camera, in silence: OpenCV and its FFmpeg take several lines for what our error says in one."""
+    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
+    before = cv2.utils.logging.getLogLevel()
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+    try:
+        return cv2.VideoCapture(source)
+    finally:
+        # The decoders of pictures tell of damage on this log only.
+        cv2.utils.logging.setLogLevel(before)
+
+
+def _absent_camera(index: str) -> str:
+    there = sorted(path.name.removeprefix("video") for path in Path("/dev").glob("video*"))
+    found = f"there is {', '.join(there)}" if there else "none is there"
+    return f"camera {index}: it cannot be opened; {found}: plug one in, or name a picture, a folder or a video"

@@ -1,0 +1,1 @@
+"""The detector: layers, priors, target assignment, loss."""

@@ -1,0 +1,55 @@
+"""Network outputs and targets -> one number to lower, and the same number whatever the number of replicas."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import tensorflow as tf
+
+from trainer.network.box_ops import generalized_iou
+from trainer.network.detector import decode_boxes
+from trainer.network.target_assignment import assign
+from trainer.tensors import Tensor
+
+# Weight of the box loss against the score loss. PP-YOLOE's 2.5 leaves a point of mAP behind (docs/decisions/0028).
+BOX_WEIGHT: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossSums:
+    """Sums over one replica's pictures, float32 scalars: losses, and `normalizer`, the sum of the target scores."""
+
+    score: Tensor
+    box: Tensor
+    normalizer: Tensor
+
+
+def loss_sums(outputs: dict[str, Tensor], *, true_boxes: Tensor, true_labels: Tensor, priors: Tensor) -> LossSums:
+    """Sums of the losses of a batch.
+
+    Args:
+        outputs: Of the model: "boxes" [B, A, 4] encoded, "scores" [B, A, C] logits.
+        true_boxes: float32 [B, N, 4], corners (ymin, xmin, ymax, xmax) as fractions.
+        true_labels: int32 [B, N], from 0, -1 in padding.
+        priors: float32 [A, 4], `make_priors`.
+
+    Returns:
+        The sums. The loss is (score + BOX_WEIGHT * box) / normalizer, with the normalizer summed over all replicas:
+        a mean of per-replica ratios would be another loss.
+    """
+    # Losses are computed in float32 under mixed precision.
+    logits, encoded = tf.cast(outputs["scores"], tf.float32), tf.cast(outputs["boxes"], tf.float32)
+    targets = assign(
+        tf.sigmoid(tf.stop_gradient(logits)),
+        decode_boxes(tf.stop_gradient(encoded), priors),
+        true_boxes=true_boxes,
+        true_labels=true_labels,
+        priors=priors,
+    )
+    # Only the cells that learn a box are decoded with a gradient.
+    boxes = decode_boxes(tf.gather(encoded, targets.cells, batch_dims=1), tf.gather(priors, targets.cells))
+    overlap = generalized_iou(boxes, tf.unstack(true_boxes[:, :, None], axis=-1))
+    return LossSums(
+        score=tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(targets.scores, logits)),
+        box=tf.reduce_sum((1 - overlap) * targets.weights),
+        normalizer=tf.reduce_sum(targets.weights),
+    )

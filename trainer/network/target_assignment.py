@@ -1,0 +1,123 @@
+"""Boxes of a batch and what the network says now -> soft training targets for every cell (task-aligned assignment).
+
+Source: Feng et al., TOOD: Task-aligned One-stage Object Detection (ICCV 2021), section 3.2; here in one graph without
+loops: all pairs of boxes and cells until each box has its best cells, lists of those from there on.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import tensorflow as tf
+
+from trainer.network.box_ops import Corners, pairwise_iou
+from trainer.tensors import Tensor
+
+# Cells that learn each box.
+TOP_CELLS: Final = 10
+
+# A box claims cells whose centres lie within it, and at least those within this many finest strides of its own centre:
+# otherwise a box smaller than a cell would have none.
+LEAST_HALF_STRIDES: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """What each cell should say, and by which cells each box is learned.
+
+    `scores` float32 [B, A, C], soft, 0 where background; `cells` int32 [B, N, K], the K best cells of each box;
+    `weights` float32 [B, N, K], the target score of that cell for that box, 0 where it does not learn this box.
+    """
+
+    scores: Tensor
+    cells: Tensor
+    weights: Tensor
+
+
+def assign(scores: Tensor, boxes: Corners, *, true_boxes: Tensor, true_labels: Tensor, priors: Tensor) -> Targets:
+    """Give each true box the cells that fit it best.
+
+    Args:
+        scores: float32 [B, A, C], the network's probabilities; no gradient flows through them.
+        boxes: Its decoded corners, float32 [B, A] each.
+        true_boxes: float32 [B, N, 4], the same corners in the same unit.
+        true_labels: int32 [B, N], from 0, -1 in padding.
+        priors: float32 [A, 4], `make_priors`: (ycenter, xcenter, height, width).
+
+    Returns:
+        The targets; no cell learns two boxes.
+    """
+    classes = tf.maximum(true_labels, 0)
+    iou = pairwise_iou(tf.unstack(true_boxes, axis=-1), boxes)
+    score_roots = tf.gather(tf.transpose(tf.sqrt(scores), (0, 2, 1)), classes, batch_dims=1)
+    alignment = tf.where(claims(true_boxes, true_labels >= 0, priors), _fit(score_roots, iou), -1.0)
+    alignment, cells = tf.math.top_k(alignment, TOP_CELLS)
+    overlap = tf.where(alignment >= 0, tf.gather(iou, cells, batch_dims=2), -1.0)
+    kept = keeps_cell(overlap, cells, len(priors))
+    weights = tf.where(kept, _soft_scores(alignment, overlap, kept), 0.0)
+    return Targets(scores=by_cell(weights, cells, classes, tf.shape(scores)), cells=cells, weights=weights)
+
+
+def _fit(score_roots: Tensor, iou: Tensor) -> Tensor:
+    """How well a cell fits a box: score^0.5 * IoU^6 (TOOD uses 1 and 6; 0.5 leans less on scores that are still noise).
+
+    By square root and products: a power of 270,000 numbers takes 10 ms of a step, as long as all the rest of this.
+    """
+    square = tf.square(iou)
+    return score_roots * square * square * square
+
+
+def claims(true_boxes: Tensor, is_true: Tensor, priors: Tensor) -> Tensor:
+    """Whether a cell's centre lies in reach of a box: bool [B, N, A]; no reach in padding.
+
+    The cells of a level are a grid: a box reaches some of its rows and some of its columns.
+    """
+    center = (true_boxes[..., :2] + true_boxes[..., 2:]) / 2
+    least = LEAST_HALF_STRIDES * np.sqrt(np.min(priors[:, 2] * priors[:, 3])) / 4.0
+    half = tf.where(is_true[..., None], tf.maximum((true_boxes[..., 2:] - true_boxes[..., :2]) / 2, least), -1.0)
+    return tf.concat([_reach(center, half, rows, columns) for rows, columns in _grids(priors)], axis=-1)
+
+
+def _reach(center: Tensor, half: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Which cells of one grid are in reach: bool [B, N, rows * columns]."""
+    y = tf.abs(rows - center[..., :1]) < half[..., :1]
+    x = tf.abs(columns - center[..., 1:]) < half[..., 1:]
+    return tf.reshape(y[..., None] & x[..., None, :], (*tf.unstack(tf.shape(y)[:2]), len(rows) * len(columns)))
+
+
+def _grids(priors: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """The centres of the rows and of the columns of each level."""
+    levels = np.split(priors, np.flatnonzero(np.diff(priors[:, 2])) + 1)
+    return [(np.unique(level[:, 0]), np.unique(level[:, 1])) for level in levels]
+
+
+def keeps_cell(overlap: Tensor, cells: Tensor, count: int) -> Tensor:
+    """Whether a box keeps a cell that several have chosen: the box with the largest overlap does, the first of equals.
+
+    Args:
+        overlap: float32 [B, N, K], IoU of a box with what its chosen cell says; negative where it has chosen none.
+        cells: int32 [B, N, K].
+        count: Of all cells, A.
+    """
+    shape = tf.shape(cells)
+    number = tf.reshape(cells + count * tf.range(shape[0])[:, None, None], [-1])
+    overlap = tf.reshape(overlap, [-1])
+    most = tf.math.unsorted_segment_max(overlap, number, count * shape[0])
+    turn = tf.range(tf.size(number))
+    may_keep = (overlap >= 0) & (overlap == tf.gather(most, number))
+    first = tf.math.unsorted_segment_min(tf.where(may_keep, turn, tf.int32.max), number, count * shape[0])
+    return tf.reshape(turn == tf.gather(first, number), shape)
+
+
+def _soft_scores(alignment: Tensor, overlap: Tensor, kept: Tensor) -> Tensor:
+    """Target scores float32 [B, N, K]: alignment scaled so that the best kept cell of a box gets its best IoU."""
+    best_alignment = tf.reduce_max(tf.where(kept, alignment, 0.0), axis=-1, keepdims=True)
+    best_overlap = tf.reduce_max(tf.where(kept, overlap, 0.0), axis=-1, keepdims=True)
+    return alignment * (best_overlap / tf.maximum(best_alignment, 1e-9))
+
+
+def by_cell(weights: Tensor, cells: Tensor, classes: Tensor, shape: Tensor) -> Tensor:
+    """Lists of cells' target scores -> float32 [B, A, C]; where a cell learns a box, that is the only one."""
+    pictures = tf.broadcast_to(tf.range(shape[0])[:, None, None], tf.shape(cells))
+    places = tf.stack([pictures, cells, tf.broadcast_to(classes[..., None], tf.shape(cells))], axis=-1)
+    return tf.scatter_nd(places, weights, shape)

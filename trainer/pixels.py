@@ -1,0 +1,25 @@
+"""Pixels 0 to 255 -> what the network takes, [-1, 1]: one formula for training, validation, calibration and LiteRT."""
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.tensors import Tensor
+
+# A uint8 input undoes this by its scale, 1 / PIXEL_STD; the file's metadata names both.
+PIXEL_MEAN: Final = 127.5
+PIXEL_STD: Final = 127.5
+
+# [H, W, 3]; whoever takes or gives one says whether it is RGB or BGR.
+Picture = NDArray[np.uint8]
+
+
+def normalize(pixels: Tensor) -> Tensor:
+    """Scale float32 pixels, a TensorFlow tensor or a numpy array of any shape, from [0, 255] to [-1, 1]."""
+    return pixels * (1 / PIXEL_STD) - PIXEL_MEAN / PIXEL_STD
+
+
+def as_input(picture: Picture, dtype: type) -> NDArray[Any]:
+    """One picture, uint8 [H, W, 3] RGB, as a model's input [1, H, W, 3] of type `dtype`: raw where that is uint8."""
+    return picture[None] if dtype == np.uint8 else np.asarray(normalize(picture[None].astype(np.float32)))

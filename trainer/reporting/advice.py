@@ -1,0 +1,318 @@
+"""Figures of a run -> at most five pieces of advice: each a fact, and what to do about it. Nothing is measured here.
+
+The report opens with them, and `run.json` keeps them for the command line. A command has a line of its own, in which
+`STORE` stands for the store: the pages may be read anywhere. Points are of mAP50.
+"""
+
+import difflib
+import math
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+import numpy as np
+
+from shared.command import PROGRAM
+from shared.jobs.manifest import Manifest
+from shared.jobs.options import words
+from shared.jobs.specs import RunSpec, TrainingOptions
+from shared.text import counted
+from trainer.evaluation.curves import Curve
+from trainer.reporting.figures import Figures
+
+MOST_LINES: Final = 5
+
+# Below this the model found next to nothing, and no other advice is worth its line.
+_LEARNT_NOTHING: Final = 0.1
+# A rise of this much from the fourth to the last fifth of the epochs is more than the falling rate alone brings.
+_RISE: Final = 0.02
+_FALL: Final = 0.03
+_LAST_SHARE, _FOURTH_SHARE = 0.8, 0.6
+# A curve on fewer validation objects says nothing; on more it moves by two of them from one validation to the next.
+_LEAST_CURVE_OBJECTS: Final = 20
+_CHANCE_OBJECTS: Final = 2
+# On fewer, the best validation may be so by luck.
+_FEW_VALIDATED: Final = 100
+_LEAST_VALIDATIONS: Final = 5
+# A time bound of which the steps alone took this share is what ended the training.
+_BOUND_USED: Final = 0.5
+# A class of fewer training objects is hardly learnt.
+_FEW_OBJECTS: Final = 10
+_ALIKE: Final = 0.75
+_CONFUSED_SHARE: Final = 0.25
+_UNSURE: Final = 0.04
+_SMALL_PX: Final = 16
+_CLEAR_SCORE: Final = 0.7
+_INT8_LOSS: Final = 0.01
+# The threshold that most programs are written with.
+_USUAL_SCORE: Final = 0.5
+_LOST_SHARE: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdviceFacts:
+    """What the rules look at: `metrics` as in `metrics.json`, `figures` of int8 on the measured split.
+
+    `exported` is of `exported_epoch`.
+    """
+
+    spec: RunSpec
+    manifest: Manifest
+    metrics: Mapping[str, Mapping[str, Any]]
+    figures: Figures
+    exported: str = ""
+
+    @property
+    def val_objects(self) -> int | None:
+        """Objects of the validation split; None where there is none, or nobody counted."""
+        row = self.metrics["int8"]["gate"]
+        return row.get("objects") if row.get("split") == "val" else None
+
+    @property
+    def split(self) -> str:
+        """The split that was measured on."""
+        return self.figures.inputs.split
+
+    @property
+    def learnt_from(self) -> dict[str, int]:
+        """Training objects by class."""
+        counts = self.manifest.class_counts.get("train", {})
+        return {label: counts.get(label, 0) for label in self.manifest.labels}
+
+
+def advise(facts: AdviceFacts) -> list[str]:
+    """One to five pieces, the most urgent first; commands are in lines of their own, below the text."""
+    said = list(islice((line for rule in _RULES for line in rule(facts)), MOST_LINES))
+    return said or [
+        "Nothing stands out. Try the model on photos that it has not seen:\n"
+        f"{PROGRAM} predict STORE/runs/{facts.spec.run}/model_int8.tflite PHOTOS --out seen"
+    ]
+
+
+def _shards_given_up(facts: AdviceFacts) -> Iterator[str]:
+    failed = len(facts.manifest.failed)
+    if failed:
+        yield (
+            f"{counted(failed, 'shard was', 'shards were')} given up, and their photos are not in this model; "
+            f"to make them again:\n{PROGRAM} retry {facts.spec.job} --store STORE"
+        )
+
+
+def _measured_on_training(facts: AdviceFacts) -> Iterator[str]:
+    if facts.split == "train":
+        yield (
+            "Measured on the very photos it was trained on, which promises nothing for others: submit them under "
+            "another name with --split 80/10/10"
+        )
+
+
+def _learnt_nothing(facts: AdviceFacts) -> Iterator[str]:
+    map50 = facts.metrics["int8"]["map50"]
+    if map50 < _LEARNT_NOTHING:
+        yield (
+            f"It finds next to nothing (mAP50 {100 * map50:.1f} %): see whether the boxes are where they belong, "
+            f"then train longer:\n{PROGRAM} inspect {facts.spec.job} --store STORE --png boxes.png\n{_longer(facts)}"
+        )
+
+
+def _still_rose(facts: AdviceFacts) -> Iterator[str]:
+    rows = _validations(facts)
+    last, until = (share * rows[-1][0] if rows else 0.0 for share in (_LAST_SHARE, _FOURTH_SHARE))
+    early, late = [figure for epoch, figure in rows if epoch <= last], [row[1] for row in rows if row[0] > last]
+    fourth = [figure for epoch, figure in rows if until < epoch <= last]
+    if not fourth or facts.metrics["int8"]["map50"] < _LEARNT_NOTHING or max(late) <= max(early):
+        return
+    before, after = float(np.mean(fourth)), float(np.mean(late))
+    if after - before >= max(_RISE, _by_chance(facts)):
+        yield (
+            f"val mAP50-95 still rose at the end, from {100 * before:.1f} % on average in the fourth fifth of the "
+            f"epochs to {100 * after:.1f} % in the last: train longer:\n{_longer(facts)}"
+        )
+
+
+def _fell_again(facts: AdviceFacts) -> Iterator[str]:
+    rows = _validations(facts)
+    if len(rows) < _LEAST_VALIDATIONS:
+        return
+    epoch, best = max(rows, key=lambda row: row[1])
+    last_epoch, last = rows[-1]
+    if epoch < 0.6 * last_epoch and best - last >= max(_FALL, _by_chance(facts)):
+        yield (
+            f"val mAP50-95 fell from {100 * best:.1f} % in epoch {epoch:.0f} to {100 * last:.1f} % at the end: it "
+            "learns the training photos by heart. Add photos, or change them more (--zoom 0.5, --rotate 10)"
+        )
+
+
+def _confused(facts: AdviceFacts) -> Iterator[str]:
+    for true, seen, count, of in islice(facts.figures.confusions(), 2):
+        if count >= 2 and count >= _CONFUSED_SHARE * of:
+            yield (
+                f"{true} is taken for {seen} in {count} of {of}: look whether they are labelled alike, add photos of "
+                f"both, or make them one class (--rename '{true}={seen}')"
+            )
+
+
+def _few_objects(facts: AdviceFacts) -> Iterator[str]:
+    counts = facts.learnt_from
+    few = sorted((label for label in counts if counts[label] < _FEW_OBJECTS), key=counts.__getitem__)
+    for label in few[:2]:
+        others = [name for name in counts if counts[name] > counts[label]]
+        like = difflib.get_close_matches(label, others, n=1, cutoff=_ALIKE)
+        if like:
+            remedy = f"if {like[0]} is meant, --rename '{label}={like[0]}'; if not, annotate more of it"
+        else:
+            remedy = f"annotate some {2 * _FEW_OBJECTS} more, or leave it out (--ignore-classes '{label}')"
+        left_out = len(few) - 2 if label in few[1:2] else 0
+        more = (
+            f" (and {counted(left_out, 'more class', 'more classes')} fewer than {_FEW_OBJECTS})"
+            if left_out > 0
+            else ""
+        )
+        yield f"{label} has {counted(counts[label], 'object')} to learn from{more}: {remedy}"
+
+
+def _small_objects(facts: AdviceFacts) -> Iterator[str]:
+    judged = facts.figures.judged.values()
+    missed, found = ([side for one in judged for side in getattr(one, sides)] for sides in ("missed_px", "found_px"))
+    small, large = (
+        [sum((side < _SMALL_PX) == is_small for side in sides) for sides in (missed, found)]
+        for is_small in (True, False)
+    )
+    if sum(small) < 5 or small[0] < 0.5 * sum(small) or small[0] * sum(large) < 2 * large[0] * sum(small):
+        return
+    size = 32 * math.ceil(1.5 * facts.manifest.image_size / 32)
+    others = f", {large[0]} of {sum(large)} larger ones" if sum(large) else ""
+    yield (
+        f"{small[0]} of {sum(small)} objects below {_SMALL_PX} px are missed{others}: submit again with larger "
+        f"pictures (--image-size {size})"
+    )
+
+
+def _clearly_made_up(facts: AdviceFacts) -> Iterator[str]:
+    judged = facts.figures.judged
+    clear = {at: sum(score >= _CLEAR_SCORE for score in one.made_up_scores) for at, one in judged.items()}
+    total, objects = sum(clear.values()), sum(one.objects for one in judged.values())
+    if total >= 3 and total >= 0.02 * objects:
+        worst = max(clear, key=clear.__getitem__)
+        yield (
+            f"{counted(total, 'object')} without an annotation {'is' if total == 1 else 'are'} seen with a score of at "
+            f"least {_CLEAR_SCORE}, {clear[worst]} of them in {facts.figures.names[worst]}: look whether annotations "
+            "are missing there"
+        )
+
+
+def _int8_loses(facts: AdviceFacts) -> Iterator[str]:
+    exact, rounded = facts.metrics["float32"]["gate"], facts.metrics["int8"]["gate"]
+    low, high = rounded.get("drop_interval", (0.0, 0.0))
+    if exact["map50"] - rounded["map50"] < _INT8_LOSS or low <= 0:
+        return
+    fine_tune = facts.spec.backbone == "conv" and facts.spec.quantize == "ptq"
+    tuned = f"\n{PROGRAM} export {facts.spec.run} --store STORE --quantize qat"
+    remedy = tuned if fine_tune else " use model_float16.tflite"
+    drop = 100 * (exact["map50"] - rounded["map50"])
+    yield f"int8 loses {drop:.1f} points ({low:.1f} to {high:.1f}) against float32:{remedy}"
+
+
+def _unsure(facts: AdviceFacts) -> Iterator[str]:
+    row = facts.metrics["int8"]
+    interval = row.get("map50_interval")
+    if not interval:
+        return
+    about = max(row["map50"] - interval[0], interval[1] - row["map50"])
+    if about >= _UNSURE:
+        yield (
+            f"{counted(row['pictures'], facts.split + ' photo')}: mAP50 is known to ± {100 * about:.0f} points. "
+            "Compare models only beyond that, or measure on more photos (--split 60/15/25 where there are no lists)"
+        )
+
+
+def _chosen_by_few(facts: AdviceFacts) -> Iterator[str]:
+    objects = facts.val_objects
+    if facts.exported and objects is not None and objects < _FEW_VALIDATED:
+        yield (
+            f"{facts.exported[:1].upper()}{facts.exported[1:]}, so few that luck has a say: validate on more photos "
+            "(--split 60/20/20 where there are no lists)"
+        )
+
+
+def _never_measured(facts: AdviceFacts) -> Iterator[str]:
+    rows = facts.metrics["int8"]["per_class"]
+    absent = [label for label in facts.manifest.labels if rows[label]["ap50"] is None]
+    if absent and facts.split != "train":
+        yield (
+            f"No {facts.split} photo has {' or '.join(absent[:3])}: how well it is found is unknown. Put some photos "
+            "of it there, or deal them anew (another --seed)"
+        )
+
+
+def _threshold(facts: AdviceFacts) -> Iterator[str]:
+    score, objects = facts.figures.inputs.score, sum(one.objects for one in facts.figures.judged.values())
+    if score >= _USUAL_SCORE:
+        return
+    best, usual = (_found_at(facts.figures.curves, facts.figures, least) for least in (score, _USUAL_SCORE))
+    if best - usual >= max(2, _LOST_SHARE * objects):
+        yield (
+            f"The best threshold is {score:.2f}: at the usual {_USUAL_SCORE} it would find {usual} of {objects} "
+            f"objects instead of {best}. Use it in your program, as predict does (--threshold {score:.2f})"
+        )
+
+
+# In the order of what they cost a person who does not know.
+_RULES: Final[tuple[Callable[[AdviceFacts], Iterator[str]], ...]] = (
+    _shards_given_up,
+    _measured_on_training,
+    _learnt_nothing,
+    _unsure,
+    _still_rose,
+    _confused,
+    _few_objects,
+    _int8_loses,
+    _fell_again,
+    _clearly_made_up,
+    _small_objects,
+    _chosen_by_few,
+    _threshold,
+    _never_measured,
+)
+
+
+def _validations(facts: AdviceFacts) -> list[tuple[float, float]]:
+    """Epoch and val mAP50-95, which decides what is exported, of every validation; none if they are all chance."""
+    if (facts.val_objects or 0) < _LEAST_CURVE_OBJECTS:
+        return []
+    history = facts.figures.inputs.history
+    return [(row["epoch"] or 0.0, figure) for row in history if (figure := row.get("val_map")) is not None]
+
+
+def _by_chance(facts: AdviceFacts) -> float:
+    """By how much a validation differs from the next by chance."""
+    return _CHANCE_OBJECTS / (facts.val_objects or 1)
+
+
+def _longer(facts: AdviceFacts) -> str:
+    """The command that trains twice as long on the same shards; what ended this training decides by which option."""
+    spec, history = facts.spec, facts.figures.inputs.history
+    minutes = sum(row.get("seconds") or 0.0 for row in history) / 60
+    changes: dict[str, float] = {}
+    if spec.epochs is None and spec.max_minutes is not None and minutes >= _BOUND_USED * spec.max_minutes:
+        changes["max_minutes"] = 2 * spec.max_minutes
+    else:
+        changes["epochs"] = 2 * round(history[-1]["epoch"] or 1) if history else 200
+        if spec.max_minutes is not None and 2 * minutes > _BOUND_USED * spec.max_minutes:
+            changes["max_minutes"] = math.ceil(4 * minutes)
+    asked = words(spec.model_copy(update=changes), TrainingOptions)
+    longer = f"{math.ceil(changes['max_minutes'])}min" if "max_minutes" in changes else f"{changes['epochs']}epochs"
+    name = f"{spec.job[:50]}-{longer}"
+    return shlex.join([PROGRAM, "submit", "--job", spec.job, "--run", name, "--store", "STORE", *asked])
+
+
+def _found_at(curves: Mapping[str, Curve], figures: Figures, least: float) -> int:
+    """Objects met by a detection of their class of at least this score."""
+    found = 0.0
+    objects: Sequence[int] = figures.counts[:-1].sum(axis=1).tolist()
+    for count, curve in zip(objects, curves.values(), strict=True):
+        reaching = int(np.searchsorted(-curve.scores, -least, side="right"))
+        found += count * float(curve.recall[reaching - 1]) if reaching else 0.0
+    return round(found)

@@ -1,0 +1,235 @@
+"""A run's figures and pictures -> `report.html`, one file that needs no network, and `model_card.md`.
+
+Both name the commands that do the run again, option by option.
+"""
+
+import base64
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+
+from shared import __version__
+from shared.command import PROGRAM
+from shared.jobs.job import SPLITS, Job
+from shared.jobs.manifest import Manifest
+from shared.jobs.options import words
+from shared.jobs.specs import JobSpec, RunSpec, TrainingOptions
+from shared.text import counted
+from trainer.reporting.charts import class_panels, size_bars, training_panels
+from trainer.reporting.figures import Figures
+from trainer.reporting.gallery import page_marks
+from trainer.reporting.job_facts import JobFacts
+from trainer.reporting.plots import tile
+from trainer.tflite.gate import GateCheck
+from trainer.tflite.layer_error import LayerError
+
+_TEMPLATES: Final = Path(__file__).parent
+_LAYERS_SHOWN: Final = 8
+_KINDS_SHOWN: Final = 20
+_CONFUSIONS_SHOWN: Final = 8
+_COMMAND_CHARACTERS: Final = 100
+
+# Fields of a request that only the store needs, or that a digest or a file says better.
+_NOT_ASKED: Final = {"schema_version", "run", "job", "kind", "dry"}
+
+# Shown even where they are the defaults: another version may have others.
+_ALWAYS_SHOWN: Final = ("image_size", "resize", "seed", "model", "max_minutes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """All that the report and the card say.
+
+    `metrics` as in `metrics.json`; `figures` of int8 on the measured split; `advice` and `warnings` for a person;
+    `exported` is of `exported_epoch`; `timings` seconds a stage.
+    """
+
+    spec: RunSpec
+    manifest: Manifest
+    facts: JobFacts
+    metrics: Mapping[str, Mapping[str, Any]]
+    checks: Sequence[GateCheck]
+    layers: Sequence[LayerError]
+    figures: Figures
+    advice: Sequence[str]
+    warnings: Sequence[str]
+    exported: str
+    timings: Mapping[str, float]
+    measured_split: str
+    gate_split: str
+    score_split: str
+
+
+def render_report(summary: RunSummary) -> str:
+    """The page, pictures inside."""
+    return _environment(is_html=True).get_template("report.html.j2").render(**_context(summary))
+
+
+def render_card(summary: RunSummary) -> str:
+    """The model card, Markdown; sections after Mitchell et al., "Model Cards for Model Reporting" (2019)."""
+    return _environment(is_html=False).get_template("model_card.md.j2").render(**_context(summary))
+
+
+def _context(summary: RunSummary) -> dict[str, Any]:
+    manifest, spec, job = summary.manifest, summary.spec, summary.facts.job
+    lint, figures = summary.facts.lint, summary.figures
+    per_class = summary.metrics["int8"]["per_class"]
+    return {
+        **{field.name: getattr(summary, field.name) for field in fields(summary)},
+        "version": __version__,
+        "thread_counts": list(summary.metrics["int8"]["latency_ms"]),
+        "check_rows": check_rows(summary.checks, list(summary.metrics)),
+        "passed": all(check.is_ok for check in summary.checks),
+        "layers": summary.layers[:_LAYERS_SHOWN],
+        "score": figures.inputs.score,
+        "tiles": {at: base64.b64encode(tile(picture)).decode() for at, picture in figures.stored.items()},
+        "galleries": _galleries(figures),
+        "is_all_shown": _is_all_shown(figures),
+        "int8": summary.metrics["int8"],
+        "classes": class_rows(summary),
+        "matrix": matrix_rows(figures),
+        "confusions": figures.confusions()[:_CONFUSIONS_SHOWN],
+        "panels": class_panels(figures.curves, {label: row["ap50"] for label, row in per_class.items()}),
+        "training": training_panels(figures.inputs.history),
+        "sizes": size_bars(figures.train_px),
+        "splits": {
+            split: {"pictures": manifest.examples(split), "classes": manifest.class_counts.get(split, {})}
+            for split in SPLITS
+            if split in manifest.splits
+        },
+        "lint": None if lint is None else lint[:_KINDS_SHOWN],
+        "lint_left_out": 0 if lint is None else len(lint[_KINDS_SHOWN:]),
+        "dataset": None if job is None else job.dataset,
+        "asked_data": {} if job is None else _asked(job.spec.model_dump(mode="json")),
+        "asked_training": _asked(spec.model_dump(mode="json", exclude={"augmentation"})),
+        "asked_changes": spec.augmentation.model_dump(mode="json"),
+        "commands": [_folded(command) for command in reproduce_commands(spec, job)],
+    }
+
+
+def class_rows(summary: RunSummary) -> list[dict[str, Any]]:
+    """A row for each class, worst first, those without objects last: `metrics.json`'s figures, and counts.
+
+    `found`, `missed`, `confused` and `made_up` are counted at the threshold of the pictures.
+    """
+    rows, counts = [], summary.figures.counts
+    learnt = summary.manifest.class_counts.get("train", {})
+    for index, label in enumerate(summary.manifest.labels):
+        found, missed = int(counts[index, index]), int(counts[index, -1])
+        there = int(counts[index].sum())
+        judged = {"found": found, "missed": missed, "confused": there - found - missed}
+        judged |= {"made_up": int(counts[-1, index]), "objects": there}
+        figures = summary.metrics["int8"]["per_class"][label]
+        rows.append({"label": label, "learnt": learnt.get(label, 0), **judged, **figures})
+    return sorted(rows, key=lambda row: (row["ap50"] is None, row["ap50"], row["label"]))
+
+
+def matrix_rows(figures: Figures) -> list[dict[str, Any]]:
+    """The confusion matrix: for each true class count, percent of the row and whether it is right, by seen class."""
+    names = [*figures.inputs.labels, "nothing"]
+    return [
+        {
+            "label": label,
+            "cells": [(count, round(100 * count / max(1, sum(counts))), at == row) for at, count in enumerate(counts)],
+        }
+        for row, (label, counts) in enumerate(zip(names, figures.counts.tolist(), strict=True))
+    ]
+
+
+def _is_all_shown(figures: Figures) -> bool:
+    """Whether one gallery has the whole split: others would show the same pictures again."""
+    return len(figures.chosen["even"]) == len(figures.judged)
+
+
+def _galleries(figures: Figures) -> dict[str, list[dict[str, Any]]]:
+    """The pictures to show, by gallery."""
+    chosen = figures.chosen
+    if _is_all_shown(figures):
+        judged = figures.judged
+        chosen = {"even": sorted(chosen["even"], key=lambda at: (judged[at].f1, -judged[at].mistakes, at))}
+    return {name: [_pair(figures, at) for at in ids] for name, ids in chosen.items()}
+
+
+def _pair(figures: Figures, image_id: int) -> dict[str, Any]:
+    """One picture of a gallery: truth beside what is seen."""
+    judged, side_px = figures.judged[image_id], figures.inputs.side_px
+    sides = {"annotated": page_marks(judged.there, side_px), "seen": page_marks(judged.seen, side_px)}
+    return {"id": image_id, "file": figures.names[image_id], "judged": judged, "sides": sides}
+
+
+def measured(row: Mapping[str, Any], name: str, *, with_objects: bool = False) -> str:
+    """`91.4 % (88.0 to 94.1, 26 objects)`: a figure of `metrics.json` in percent, as sure as the row says it is."""
+    figure, interval, objects = row[name], row.get(f"{name}_interval"), row.get("objects")
+    if figure is None:
+        return "-"
+    sure = [] if interval is None else [f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"]
+    sure += [counted(objects, "object")] if with_objects and objects is not None else []
+    return f"{100 * figure:.1f} %" + (f" ({', '.join(sure)})" if sure else "")
+
+
+def reproduce_commands(spec: RunSpec, job: Job | None) -> list[str]:
+    """The commands that lead from the folder to the same model; `STORE` is where it was or shall be."""
+    return [
+        *([] if job is None else [submit_command(spec, job)]),
+        f"{PROGRAM} export {spec.run} --store STORE",
+        f"{PROGRAM} evaluate {spec.run} --store STORE",
+        f"{PROGRAM} predict STORE/runs/{spec.run}/model_int8.tflite PICTURES --out seen",
+    ]
+
+
+def submit_command(spec: RunSpec, job: Job) -> str:
+    """The `submit` that asks for the same shards and the same run."""
+    if spec.weights.startswith("weights/"):  # a key of the store, where a person names a file
+        spec = spec.model_copy(update={"weights": f"STORE/{spec.weights}"})
+    added = ["--run", spec.run] if spec.run != job.job else []
+    asked = [PROGRAM, "submit", job.dataset, "--job", job.job, *added, "--store", "STORE", "--local", "--wait"]
+    asked += words(job.spec, JobSpec, _ALWAYS_SHOWN)
+    asked += words(spec, TrainingOptions, set(_ALWAYS_SHOWN) - {"seed"})  # which both share
+    return shlex.join(asked)
+
+
+def _folded(command: str) -> str:
+    """A command of more than a line's length as several, broken before options."""
+    lines, *options = command.split(" --")
+    for option in options:
+        is_full = len(lines.rsplit("\n", 1)[-1]) + len(option) > _COMMAND_CHARACTERS
+        lines += f" \\\n  --{option}" if is_full else f" --{option}"
+    return lines
+
+
+def _asked(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a request that say something."""
+    return {name: value for name, value in fields.items() if name not in _NOT_ASKED and value not in (None, [], {})}
+
+
+def check_rows(checks: Sequence[GateCheck], forms: Sequence[str]) -> dict[str, list[GateCheck | None]]:
+    """The checks as a table: question -> one entry for each form, None where that form was not asked.
+
+    A check's name is `form: question`.
+    """
+    rows: dict[str, list[GateCheck | None]] = {}
+    for check in checks:
+        form, question = check.name.split(": ", 1)
+        rows.setdefault(question, [None] * len(forms))[forms.index(form)] = check
+    return rows
+
+
+def _environment(*, is_html: bool) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=is_html,  # noqa: S701 - the other template is Markdown
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["measured"] = measured
+    environment.filters["counted"] = counted
+    environment.filters["percent"] = lambda value: "-" if value is None else f"{100 * value:.1f}"
+    environment.filters["size"] = lambda size_bytes: (
+        f"{size_bytes / 1e6:.2f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"
+    )
+    return environment

@@ -1,0 +1,75 @@
+"""Figures and pictures of a run -> TensorBoard's files, which together stay below 5 MB however long it trains.
+
+Ours, because `tf.summary.image` stores every picture as PNG: 1 MB and more for a sheet, at every validation.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import cv2
+import numpy as np
+import tensorflow as tf
+from tensorboard.plugins.image.metadata import create_summary_metadata
+
+# What a run's files may take, in bytes, and how much of that is kept free of pictures.
+MOST_BYTES: Final = 5_000_000
+_FOR_FIGURES: Final = 1_000_000
+# A figure or a picture takes this much beside its content: record, tag, step, wall time, metadata.
+_OVERHEAD: Final = 256
+
+# The longest side in pixels; the sheets themselves are in `plots/`.
+_SIDE: Final = 1024
+_QUALITY: Final = 80
+
+
+class Board:
+    """TensorBoard's files in one folder, those of earlier attempts included."""
+
+    def __init__(self, folder: Path) -> None:
+        taken = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else 0
+        self._left = MOST_BYTES - taken - 4 * _OVERHEAD
+        self._shown: dict[str, int] = {}
+        self._writer = tf.summary.create_file_writer(str(folder))
+
+    def add_figures(self, figures: Mapping[str, float], step: int) -> None:
+        """Write numbers by name, while there is room."""
+        cost = _OVERHEAD * len(figures)
+        if cost > self._left:
+            return
+        self._left -= cost
+        with self._writer.as_default(step=step):
+            for name, value in figures.items():
+                tf.summary.scalar(name, value)
+        self._writer.flush()
+
+    def add_picture(self, name: str, jpeg: bytes, step: int) -> None:
+        """Write a picture, ever more seldom: the 1st, 2nd, 3rd, 4th, 6th, 8th, 12th, 16th … of its name."""
+        number = self._shown[name] = self._shown.get(name, 0) + 1
+        if not _is_shown(number):
+            return
+        content, height, width = _small(jpeg)
+        if len(content) + _OVERHEAD > self._left - _FOR_FIGURES:
+            return
+        self._left -= len(content) + _OVERHEAD
+        metadata = create_summary_metadata(display_name=None, description="")
+        with self._writer.as_default(step=step):
+            tf.summary.write(name, tf.constant([str(width).encode(), str(height).encode(), content]), metadata=metadata)
+        self._writer.flush()
+
+
+def _is_shown(number: int) -> bool:
+    """Whether `number`, from 1, has no more than its two highest bits set."""
+    return number & (number - 1) == 0 or number == 3 << (number.bit_length() - 2)
+
+
+def _small(jpeg: bytes) -> tuple[bytes, int, int]:
+    """A JPEG of at most `_SIDE` pixels, its height and width."""
+    picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+    if picture is None:
+        raise ValueError("expected a JPEG")
+    scale = min(1.0, _SIDE / max(picture.shape[:2]))
+    if scale < 1:
+        picture = cv2.resize(picture, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
+    _, content = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+    return content.tobytes(), *picture.shape[:2]

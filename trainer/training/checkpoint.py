@@ -1,0 +1,195 @@
+"""The one checkpoint format: everything that a run needs to go on as if it had never stopped.
+
+`runs/<run>/checkpoints/step-<step>.npz`: the learner's flat float32 vectors, the best average so far, and two JSON
+texts: `meta` (a `TrainingProgress`) and `variables` (a `Layout`: which variables the vectors hold). Written whole or
+not at all; zip's own CRCs find damage.
+"""
+
+import io
+import logging
+import zipfile
+from typing import Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.command import hint
+from shared.errors import StorageError, TrainingError
+from shared.faults import reached
+from shared.jobs.frozen import SCHEMA_VERSION, Frozen
+from shared.jobs.paths import RunPaths
+from shared.jobs.versioned import read_stored
+from shared.storage import Storage
+from trainer.training.schedule import Schedule
+from trainer.training.variable_layout import Layout
+
+logger = logging.getLogger(__name__)
+
+# The newest, and the one before it in case the newest was damaged on disk.
+KEPT: Final = 2
+
+Arrays = dict[str, NDArray[np.float32]]
+
+
+class EpochRow(Frozen):
+    """One line of `results.csv`. Losses are means over the epoch's steps; `busy` is the share of the time in steps.
+
+    The mean average precisions are of the averaged weights on the validation split, None where not measured.
+    """
+
+    epoch: int
+    step: int
+    seconds: float
+    loss: float
+    loss_score: float
+    loss_box: float
+    learning_rate: float
+    images_per_s: float
+    busy: float
+    val_map50: float | None = None
+    val_map: float | None = None
+
+
+class TrainingProgress(Frozen):
+    """Where a run stands. `identity` is what must be equal for its checkpoints to be of use.
+
+    `manifest` is the digest of the manifest that it learns from: of another one (a removed job of the same name, shards
+    that were made again) a checkpoint counts as absent. Those of version 0.1.0 have "" there.
+    `step` steps are done; the data order is a pure function of `seed` and the step. `schedule` is None until it is
+    frozen. `best_map` is that of the array "best". `spent_s` counts the training time of all attempts.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    identity: str
+    manifest: str = ""
+    seed: int
+    step: int = 0
+    schedule: Schedule | None = None
+    best_map: float | None = None
+    best_epoch: int = 0
+    spent_s: float = 0.0
+    rows: tuple[EpochRow, ...] = ()
+
+
+def save_checkpoint(storage: Storage, run: str, progress: TrainingProgress, arrays: Arrays, layout: Layout) -> None:
+    """Write a checkpoint of the network with `layout`, then remove all but the newest `KEPT`."""
+    content = io.BytesIO()
+    texts = {"meta": _text(progress), "variables": _text(layout)}
+    # numpy's stub takes keyword arrays for its own flag.
+    np.savez(content, **texts, **arrays)  # type: ignore[arg-type]
+    storage.write(f"{_folder(run)}/step-{progress.step:09d}.npz", content.getvalue())
+    reached("run:after_checkpoint")
+    for name in _names(storage, run)[:-KEPT]:
+        storage.remove(f"{_folder(run)}/{name}")
+    logger.info("checkpoint_saved", extra={"run": run, "step": progress.step})
+
+
+def load_checkpoint(
+    storage: Storage, run: str, wanted: TrainingProgress, layout: Layout
+) -> tuple[TrainingProgress, Arrays] | None:
+    """The newest whole checkpoint of `run` with the manifest of `wanted`, or None where there is none.
+
+    One of version 0.1.0, which does not name its variables, counts as absent: its training starts anew.
+
+    Raises:
+        TrainingError: Its identity is another than that of `wanted`, or its variables are others than `layout`:
+            another network, version or request.
+        FormatError: It was written by another version.
+    """
+    for name in reversed(_names(storage, run)):
+        key = f"{_folder(run)}/{name}"
+        try:
+            with np.load(io.BytesIO(storage.read(key))) as stored:
+                arrays: dict[str, Any] = {entry: stored[entry] for entry in stored.files}
+        except (zipfile.BadZipFile, ValueError, StorageError) as error:
+            logger.warning("checkpoint_damaged", extra={"key": storage.url(key), "reason": str(error)})
+            continue
+        progress = read_stored(TrainingProgress, arrays.pop("meta").tobytes(), storage.url(key))
+        if progress.manifest != wanted.manifest and progress.identity != wanted.identity:
+            logger.warning("checkpoint_of_other_shards", extra={"key": storage.url(key)})
+            continue
+        if "variables" not in arrays:
+            # Written by version 0.1.0: equal lengths prove nothing, so the run is trained anew, and finished.
+            logger.warning("checkpoint_without_names", extra={"key": storage.url(key)})
+            continue
+        if progress.identity != wanted.identity:
+            raise TrainingError(
+                f"{storage.url(key)}: a checkpoint of another request, data set or version; {_remedy(storage, run)}"
+            )
+        _check_layout(arrays.pop("variables"), layout, storage.url(key), _remedy(storage, run))
+        return progress, arrays
+    return None
+
+
+def exportable_weights(
+    storage: Storage, run: str, layout: Layout, step: int | None = None
+) -> NDArray[np.float32] | None:
+    """What a checkpoint would hand out if the run ended there, for `load_average`.
+
+    Args:
+        storage: Where the run lies.
+        run: Its name.
+        layout: Of the network that the weights are for.
+        step: Of the checkpoint; None takes the newest.
+
+    Returns:
+        The weights of the best validation so far, their average where there was none yet; None without a checkpoint.
+
+    Raises:
+        TrainingError: Its variables are others than `layout`.
+        FormatError: It was written by another version.
+    """
+    names = _names(storage, run) if step is None else [f"step-{step:09d}.npz"]
+    key = f"{_folder(run)}/{names[-1]}" if names else None
+    content = None if key is None else storage.read_or_none(key)
+    if key is None or content is None:
+        return None
+    with np.load(io.BytesIO(content)) as stored:
+        text = stored["variables"] if "variables" in stored.files else None
+        _check_layout(text, layout, storage.url(key), _remedy(storage, run))
+        weights: NDArray[np.float32] = stored["best" if "best" in stored.files else "average"]
+    return weights
+
+
+def newest_progress(storage: Storage, run: str) -> TrainingProgress | None:
+    """Where the newest checkpoint of `run` stands; None where there is none that can be read.
+
+    Raises:
+        FormatError: It was written by another version.
+    """
+    for name in reversed(_names(storage, run)):
+        key = f"{_folder(run)}/{name}"
+        try:
+            with np.load(io.BytesIO(storage.read(key))) as stored:
+                return read_stored(TrainingProgress, stored["meta"].tobytes(), storage.url(key))
+        except (zipfile.BadZipFile, ValueError, KeyError, StorageError):
+            continue
+    return None
+
+
+def _text(value: Frozen) -> NDArray[np.uint8]:
+    return np.frombuffer(value.to_json().encode(), np.uint8)
+
+
+def _check_layout(text: NDArray[np.uint8] | None, expected: Layout, where: str, remedy: str) -> None:
+    """Refuse a checkpoint whose vectors hold other variables than a network with the layout `expected`."""
+    if text is None:
+        raise TrainingError(
+            f"{where} does not name its variables: written by version 0.1.0 or an earlier one, whose network may have "
+            f"had others; {remedy}"
+        )
+    difference = read_stored(Layout, text.tobytes(), where).difference(expected)
+    if difference is not None:
+        raise TrainingError(f"{where}: {difference} in this version's network; {remedy}")
+
+
+def _remedy(storage: Storage, run: str) -> str:
+    return f"to train from the start, remove {storage.url(_folder(run))} and `{hint('retry', run, store=storage)}`"
+
+
+def _folder(run: str) -> str:
+    return f"{RunPaths(run).root}/checkpoints"
+
+
+def _names(storage: Storage, run: str) -> list[str]:
+    return [name for name in storage.list_names(_folder(run)) if name.endswith(".npz")]

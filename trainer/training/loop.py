@@ -1,0 +1,277 @@
+"""Examples -> trained weights: frozen schedule, steps, epochs, validation, checkpoints. One run, resumable."""
+
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import keras
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from shared.errors import StopRequested, TrainingError
+from shared.jobs.frozen import canonical_json
+from shared.jobs.specs import RunSpec
+from shared.leasing.guard import Guard
+from shared.storage import Storage
+from trainer.data.batch_stream import BatchStream
+from trainer.data.training_set import TrainingSet
+from trainer.evaluation.coco_map import AveragePrecision, average_precision
+from trainer.evaluation.measure import detect_all
+from trainer.network.detector import make_priors
+from trainer.network.postprocess import keras_detector
+from trainer.training.checkpoint import Arrays, TrainingProgress, load_checkpoint, save_checkpoint
+from trainer.training.epoch_log import EpochSums, epochs_without_better, input_hint, is_better
+from trainer.training.monitor import TrainingMonitor
+from trainer.training.schedule import Schedule, plan_schedule
+from trainer.training.time_budget import VALIDATION_SHARE, TimeBudget
+from trainer.training.train_step import Learner, in_precision, load_average
+from trainer.training.variable_layout import layout_of
+
+logger = logging.getLogger(__name__)
+
+# However cheap they are: nobody reads more curves.
+MOST_VALIDATIONS: Final = 25
+
+# Between checkpoints; one of `small` takes 0.1 s.
+CHECKPOINT_EVERY_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """The network with its best averaged weights, and how it came to be."""
+
+    model: keras.Model
+    progress: TrainingProgress
+
+
+class Training:
+    """A run under way: the learner, where it stands, and the network that its averaged weights are judged in."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        dataset: TrainingSet,
+        *,
+        strategy: tf.distribute.Strategy,
+        storage: Storage,
+        guard: Guard,
+        build: Callable[[], keras.Model],
+    ) -> None:
+        """Build the network.
+
+        Args:
+            spec: The run.
+            dataset: What to learn from.
+            strategy: Over which replicas.
+            storage: Where its checkpoints are kept.
+            guard: Asked before every step.
+            build: Makes the network, with fresh or published weights.
+        """
+        self._spec, self._dataset, self._storage, self._guard = spec, dataset, storage, guard
+        self._strategy = strategy
+        self._batch = spec.batch * strategy.num_replicas_in_sync
+        keras.utils.set_random_seed(spec.seed)
+        priors = make_priors(dataset.image_size)
+        self._stream = BatchStream(dataset, strategy, spec.augmentation.mosaic_until)
+        self._learner = Learner(
+            lambda: in_precision(spec.precision, build), priors, strategy, self._stream.element_spec
+        )
+        self._layout = layout_of(self._learner.model)
+        self._model = build()
+        self._detect = keras_detector(self._model, priors)
+        self._progress = TrainingProgress(
+            identity=_identity(spec, dataset, self._batch), manifest=dataset.fingerprint, seed=spec.seed
+        )
+        self._best: NDArray[np.float32] | None = None
+        self._objects = sum(not row.get("ignore") for row in dataset.truth.get("annotations", ()))
+        self._epoch = EpochSums()
+        self._budget = TimeBudget(spec.max_minutes)
+        self._monitor = TrainingMonitor(storage, spec.run, dataset.labels)
+        self._saved_s = time.monotonic()
+
+    def run(self) -> Trained:
+        """Train a detector to the end of its schedule, from its newest checkpoint if it has one.
+
+        Returns:
+            The trained network: the weights of the best validation, or the last ones where there is none.
+
+        Raises:
+            TrainingError: The loss is not finite; the batch's files are named.
+            StopRequested: Asked to stop; the checkpoint is saved.
+        """
+        self._resume()
+        if self._progress.step == 0:
+            self._monitor.show_batches((self._dataset.opening or self._dataset.batches)(0))
+        while not self._is_done():
+            self._advance()
+            self._step()
+            self._freeze_schedule()
+            if self._is_epoch_end():
+                self._keep_to_time()
+                self._end_epoch()
+            if time.monotonic() - self._saved_s > CHECKPOINT_EVERY_S:
+                self._save()
+        self._save()
+        load_average(self._model, self._learner.average() if self._best is None else self._best)
+        return Trained(model=self._model, progress=self._progress)
+
+    def _resume(self) -> None:
+        found = load_checkpoint(self._storage, self._spec.run, self._progress, self._layout)
+        if found is None:
+            return
+        self._progress, arrays = found
+        self._best = arrays.pop("best", None)
+        self._epoch = EpochSums.from_array(arrays.pop("epoch"))
+        self._learner.restore(arrays)
+        self._budget.resume(self._progress.spent_s)
+        logger.info("training_resumed", extra={"run": self._spec.run, "step": self._progress.step})
+
+    def _save(self) -> None:
+        self._guard.require_wanted()
+        arrays: Arrays = {**self._learner.state(), "epoch": self._epoch.to_array()}
+        if self._best is not None:
+            arrays["best"] = self._best
+        self._update(spent_s=self._budget.spent_s)
+        save_checkpoint(self._storage, self._spec.run, self._progress, arrays, self._layout)
+        self._saved_s = time.monotonic()
+
+    def _update(self, **fields: Any) -> None:
+        self._progress = self._progress.model_copy(update=fields)
+
+    @property
+    def _schedule(self) -> Schedule:
+        """The frozen schedule, or before that what was asked without regard to time."""
+        return self._progress.schedule or plan_schedule(
+            pictures=self._dataset.pictures,
+            global_batch=self._batch,
+            epochs=self._spec.epochs,
+            rate=self._spec.learning_rate,
+        )
+
+    def _advance(self) -> None:
+        """Tell the guard where we are; asked to stop, save first."""
+        schedule, step = self._schedule, self._progress.step
+        shown: dict[str, float | int | str] = {
+            "phase": "train",
+            "epoch": step // schedule.steps_per_epoch + 1,
+            "step": step,
+            "seconds": round(self._budget.spent_s, 1),
+        }
+        if self._progress.schedule is not None:  # until then nobody knows how many steps there is time for
+            shown |= {"epochs": schedule.epochs, "steps": schedule.steps}
+        eta_s = self._budget.eta_s(schedule, step)
+        if eta_s is not None:
+            shown["eta_s"] = round(eta_s)
+        if self._epoch.steps:  # at the start of an epoch the guard keeps the loss of the one before
+            shown |= {"loss": round(self._epoch.mean_loss, 4), "busy": round(self._epoch.busy, 3)}
+        measured = [row for row in self._progress.rows if row.val_map is not None]
+        if measured:
+            last = measured[-1]
+            shown["val_epoch"] = last.epoch
+            shown |= {"val_map50": round(last.val_map50 or 0, 4), "val_map": round(last.val_map or 0, 4)}
+        try:
+            self._guard.advance(**shown)
+        except StopRequested:
+            self._save()
+            raise
+
+    def _step(self) -> None:
+        step, schedule = self._progress.step, self._schedule
+        asked_s = time.monotonic()
+        batch = self._stream.batch(step, schedule.steps)
+        began_s = time.monotonic()
+        share = schedule.published_share(step) if self._spec.weights != "none" else 1.0
+        losses = self._learner.step(batch, rate=schedule.rate(step), number=step, published_share=share)
+        if not math.isfinite(losses.total):
+            raise TrainingError(f"the loss of step {step} is {losses.total}; its pictures: {self._names(batch)}")
+        ended_s = time.monotonic()
+        self._budget.note_step(ended_s - asked_s)
+        self._epoch.add(losses, waited_s=began_s - asked_s, worked_s=ended_s - began_s)
+        self._update(step=step + 1)
+
+    def _names(self, batch: dict[str, Any]) -> str:
+        rows = [local.numpy() for local in self._strategy.experimental_local_results(batch["rows"])]
+        return ", ".join(self._dataset.names(np.concatenate(rows)))
+
+    def _freeze_schedule(self) -> None:
+        """Once the speed is known, decide the number of steps for good."""
+        schedule, step = self._schedule, self._progress.step
+        if self._progress.schedule is not None or not self._budget.is_measured(schedule, step):
+            return
+        self._update(schedule=self._budget.fit(schedule, step))
+        logger.info("schedule_frozen", extra={"run": self._spec.run, **self._schedule.model_dump()})
+
+    def _keep_to_time(self) -> None:
+        """Shorten the frozen schedule if the machine became much slower; the rate still falls to its end."""
+        frozen, step = self._progress.schedule, self._progress.step
+        if frozen is not None and self._budget.is_late(frozen, step):
+            self._update(schedule=self._budget.fit(frozen, step))
+            logger.warning("schedule_shortened", extra={"run": self._spec.run, **self._schedule.model_dump()})
+
+    def _is_epoch_end(self) -> bool:
+        step, schedule = self._progress.step, self._schedule
+        return step % schedule.steps_per_epoch == 0 or step == schedule.steps
+
+    def _end_epoch(self) -> None:
+        """Validate if it is time, keep the weights if they are the best, write the epoch's line."""
+        schedule, step = self._schedule, self._progress.step
+        epoch = math.ceil(step / schedule.steps_per_epoch)
+        row = self._epoch.row(epoch=epoch, step=step, rate=schedule.rate(step - 1), batch=self._batch)
+        self._epoch = EpochSums()
+        if self._is_validation(epoch):
+            precision = self._validate()
+            row = row.model_copy(update={"val_map50": precision.map50, "val_map": precision.map})
+            if is_better(self._progress, schedule, precision.map, self._objects):
+                self._best = self._learner.average()
+                self._update(best_map=precision.map, best_epoch=epoch)
+        self._update(rows=(*self._progress.rows, row))
+        self._guard.require_wanted()
+        self._monitor.note_epoch(self._progress.rows, is_last=step == schedule.steps)
+        logger.info(
+            "epoch", extra={"run": self._spec.run, **row.model_dump(), "hint": input_hint(row.busy, row.images_per_s)}
+        )
+
+    def _is_validation(self, epoch: int) -> bool:
+        """At the end, and before that as often as `VALIDATION_SHARE` of the time allows."""
+        count, schedule = len(self._dataset.validation or ()), self._schedule
+        if count == 0 or self._progress.step == schedule.steps:
+            return count > 0
+        # In forward passes, a picture costs three in a training step; one in a validation, and one for NMS and the mAP.
+        share = VALIDATION_SHARE * schedule.steps * self._batch * 3 / (count * 2)
+        every = math.ceil(schedule.epochs / min(MOST_VALIDATIONS, max(1.0, share)))
+        return bool(epoch % every == 0)
+
+    def _validate(self) -> AveragePrecision:
+        validation = self._dataset.validation
+        if validation is None:
+            raise TrainingError("there is no validation split")
+        load_average(self._model, self._learner.average())
+        found = detect_all(self._detect, validation.shard_pictures(), batch=self._spec.batch)
+        self._monitor.show_validation(validation, found, self._progress.step)
+        return average_precision(self._dataset.truth, found)
+
+    def _is_done(self) -> bool:
+        progress, spec = self._progress, self._spec
+        if progress.step >= self._schedule.steps:
+            return True
+        if not progress.rows:
+            return False
+        last = progress.rows[-1]
+        # Weights are selected at a validation, so a run ends at one too.
+        if last.val_map is None or last.step != progress.step:
+            return False
+        if spec.stop_at_map is not None and last.val_map >= spec.stop_at_map:
+            return True
+        return spec.patience is not None and epochs_without_better(progress.rows) >= spec.patience
+
+
+def _identity(spec: RunSpec, dataset: TrainingSet, batch: int) -> str:
+    """Digest of the request and of the data; a checkpoint with another one is of no use."""
+    asked = spec.model_dump(mode="json", exclude={"max_drop", "quantize", "kind"})
+    facts = {**asked, "labels": dataset.labels, "fingerprint": dataset.fingerprint, "global_batch": batch}
+    return hashlib.sha256(canonical_json(facts).encode()).hexdigest()

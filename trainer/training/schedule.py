@@ -1,0 +1,90 @@
+"""How many steps a run takes and the learning rate of each: decided once, then frozen in the checkpoint."""
+
+import math
+from typing import Final
+
+from pydantic import Field
+
+from shared.jobs.frozen import Frozen
+
+# AdamW's rate at a global batch of 8; with a larger batch it grows by the square root, as Adam's noise does
+# (Malladi et al., On the SDEs and Scaling Rules for Adaptive Gradient Algorithms, NeurIPS 2022).
+BASE_RATE: Final = 2e-3
+BASE_BATCH: Final = 8
+
+# The rate falls to this share at the end.
+LAST_RATE: Final = 0.01
+
+WARMUP_STEPS: Final = 100
+
+# Share of the steps until which the rate stays at its peak: the average of the weights makes up for its noise.
+PLATEAU: Final = 0.5
+
+# Transfer learning: published weights stay frozen for this share of the steps, then learn at this share of the rate.
+FROZEN_SHARE: Final = 0.15
+PUBLISHED_RATE: Final = 0.3
+
+# Small sets need steps, not epochs: as many as an epoch count gives, within these.
+DEFAULT_EPOCHS: Final = 100
+LEAST_STEPS: Final = 3_000
+MOST_STEPS: Final = 12_000
+
+
+class Schedule(Frozen):
+    """The steps of a run and their learning rates; the rate starts to fall after `plateau` of the steps.
+
+    A checkpoint without a plateau was begun without one.
+    """
+
+    steps: int
+    steps_per_epoch: int
+    peak_rate: float
+    plateau: float = Field(default=0.0, ge=0, le=1)
+
+    @property
+    def epochs(self) -> int:
+        """Epochs begun."""
+        return math.ceil(self.steps / self.steps_per_epoch)
+
+    def rate(self, step: int) -> float:
+        """Learning rate of `step` (from 0): a linear warm-up, a plateau, then half a cosine."""
+        warmup = min(WARMUP_STEPS, max(1, self.steps // 10))
+        if step < warmup:
+            return self.peak_rate * (step + 1) / warmup
+        begin = max(warmup, self.plateau * self.steps)
+        share = min(1.0, max(0.0, step - begin) / max(1.0, self.steps - begin))
+        return self.peak_rate * (LAST_RATE + (1 - LAST_RATE) * (1 + math.cos(math.pi * share)) / 2)
+
+    def is_settled(self, step: int) -> bool:
+        """Whether `step` is in the second half: validations before it are of a network that still changes much."""
+        return 2 * step >= self.steps
+
+    def published_share(self, step: int) -> float:
+        """Share of the learning rate that weights of a published backbone get at `step`: frozen, then unfrozen."""
+        return 0.0 if step < FROZEN_SHARE * self.steps else PUBLISHED_RATE
+
+
+def plan_schedule(*, pictures: int, global_batch: int, epochs: int | None, rate: float | None) -> Schedule:
+    """The schedule that a run asks for, without regard to time.
+
+    Args:
+        pictures: In the training set.
+        global_batch: Pictures of a step, over all replicas.
+        epochs: As asked; None chooses by the size of the set.
+        rate: Peak learning rate as asked, for this global batch; None takes the default for it.
+    """
+    steps_per_epoch = max(1, round(pictures / global_batch))
+    steps = epochs * steps_per_epoch if epochs else DEFAULT_EPOCHS * steps_per_epoch
+    if epochs is None:
+        steps = min(max(steps, LEAST_STEPS), MOST_STEPS)
+    peak = BASE_RATE * math.sqrt(global_batch / BASE_BATCH) if rate is None else rate
+    return Schedule(steps=steps, steps_per_epoch=steps_per_epoch, peak_rate=peak, plateau=PLATEAU)
+
+
+def fit_to_time(schedule: Schedule, *, step_s: float, done: int, left_s: float) -> Schedule:
+    """`schedule` shortened to what `left_s` seconds allow at `step_s` seconds a step, with `done` steps done.
+
+    Never longer: otherwise a late run would get one more step after each step.
+    """
+    affordable = max(done + 1, done + int(left_s / step_s))
+    return schedule.model_copy(update={"steps": min(schedule.steps, affordable)})

@@ -1,0 +1,75 @@
+"""A bound in minutes and the speed seen so far -> how many steps a schedule may have."""
+
+import math
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from trainer.training.schedule import Schedule, fit_to_time
+
+# Steps looked at before a budget is turned into a number of steps; the first five trace and warm caches.
+MEASURED_STEPS: Final = 25
+SETTLING_STEPS: Final = 5
+
+# Share of the budget that validation may take.
+VALIDATION_SHARE: Final = 0.08
+
+# A schedule frozen on a quiet machine is shortened again when its rest would take this much longer than is left.
+LATE: Final = 1.1
+
+
+class TimeBudget:
+    """The clock of a training loop, over all of its attempts.
+
+    Args:
+        minutes: Bound of the loop; None is no bound.
+        clock: Seconds from any start on.
+    """
+
+    def __init__(self, minutes: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.minutes = minutes
+        self._clock = clock
+        self._started_s = clock()
+        self._step_times_s: deque[float] = deque(maxlen=MEASURED_STEPS - SETTLING_STEPS)
+
+    def resume(self, spent_s: float) -> None:
+        """Count what earlier attempts spent."""
+        self._started_s -= spent_s
+
+    def note_step(self, step_s: float) -> None:
+        """Count one step."""
+        self._step_times_s.append(step_s)
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds of training so far, all attempts together."""
+        return self._clock() - self._started_s
+
+    def rest_s(self, schedule: Schedule, done: int) -> float:
+        """Seconds that the steps left will take at the present speed; 0 before the first."""
+        return statistics.median(self._step_times_s) * (schedule.steps - done) if self._step_times_s else 0.0
+
+    def eta_s(self, schedule: Schedule, done: int) -> float | None:
+        """Seconds until the end of the loop, within the budget; None before the first step."""
+        return max(0.0, min(self.rest_s(schedule, done), self._left_s())) if self._step_times_s else None
+
+    def is_measured(self, schedule: Schedule, done: int) -> bool:
+        """Whether enough steps are done to know the speed, or none is needed."""
+        return self.minutes is None or done >= min(MEASURED_STEPS, schedule.steps)
+
+    def is_late(self, schedule: Schedule, done: int) -> bool:
+        """Whether the rest of `schedule` takes clearly longer than what is left."""
+        return self.rest_s(schedule, done) > LATE * self._left_s()
+
+    def fit(self, schedule: Schedule, done: int) -> Schedule:
+        """`schedule` shortened to the time left; never longer."""
+        if self.minutes is None or not self._step_times_s:
+            return schedule
+        step_s = statistics.median(self._step_times_s)
+        return fit_to_time(schedule, step_s=step_s, done=done, left_s=self._left_s())
+
+    def _left_s(self) -> float:
+        """Seconds left, validation set aside."""
+        return math.inf if self.minutes is None else self.minutes * 60 * (1 - VALIDATION_SHARE) - self.spent_s

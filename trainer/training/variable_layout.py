@@ -1,0 +1,48 @@
+"""A network -> which variable each part of its flat vectors is, by name, shape and type: noted in every checkpoint.
+
+Two layers of equal size can change places without a change of any vector's length; by their names it is seen.
+"""
+
+from itertools import zip_longest
+from typing import Literal
+
+import keras
+
+from shared.jobs.frozen import SCHEMA_VERSION, Frozen
+
+
+class NetworkVariable(Frozen):
+    """One variable: its path in the network, e.g. `stem/kernel`, its shape, and its type there."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        """For a person: `stem/kernel float32 [3, 3, 3, 16]`."""
+        return f"{self.name} {self.dtype} {list(self.shape)}"
+
+
+class Layout(Frozen):
+    """The variables of a network in the order of `Learner.average`: trained ones, then statistics."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    variables: tuple[NetworkVariable, ...]
+
+    def difference(self, expected: "Layout") -> str | None:
+        """The first variable that is another one than `expected` has in its place, in words; None where all agree."""
+        for place, (found, wanted) in enumerate(zip_longest(self.variables, expected.variables)):
+            if found != wanted:
+                return f"variable {place} is {found or 'absent'}, expected {wanted or 'none'}"
+        return None
+
+
+def layout_of(network: keras.Model) -> Layout:
+    """The variables of `network`, as `load_average` fills them."""
+    variables = [*network.trainable_variables, *network.non_trainable_variables]
+    return Layout(
+        variables=tuple(
+            NetworkVariable(name=variable.path, shape=tuple(variable.shape), dtype=str(variable.dtype))
+            for variable in variables
+        )
+    )

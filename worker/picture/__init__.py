@@ -1,0 +1,1 @@
+"""Image bytes to the stored picture: header, orientation, decoding, resizing, encoding."""

@@ -1,0 +1,54 @@
+"""HEIC and HEIF, the photos of phones -> pixels, where `pillow-heif` is installed (`pip install pillow-heif`)."""
+
+import io
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shared.errors import ImageError
+
+# Brands of an ISO media file (ISO/IEC 23008-12, annex B) that hold pictures coded by HEVC.
+BRANDS: Final = (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1")
+
+_DAMAGED: Final = "truncated or damaged HEIC"
+
+
+def is_heif(content: bytes) -> bool:
+    """Whether a file is one by its first bytes."""
+    return content[4:8] == b"ftyp" and content[8:12] in BRANDS
+
+
+def read_size(content: bytes) -> tuple[int, int]:
+    """(width, height) in pixels of the upright picture: the file's own turns are applied, its EXIF is for people.
+
+    Raises:
+        ImageError: It cannot be read, or `pillow-heif` is not installed.
+    """
+    width, height = _open(content).size
+    return int(width), int(height)
+
+
+def decode(content: bytes) -> NDArray[np.uint8]:
+    """The upright picture as 8-bit BGR [H, W, 3].
+
+    Raises:
+        ImageError: As `read_size`.
+    """
+    picture = _open(content)
+    try:
+        pixels = np.asarray(picture)
+    except (OSError, RuntimeError, ValueError, SyntaxError, EOFError) as error:
+        raise ImageError(_DAMAGED) from error
+    return np.ascontiguousarray(pixels[:, :, 2::-1] if pixels.ndim == 3 else np.repeat(pixels[:, :, None], 3, axis=2))
+
+
+def _open(content: bytes) -> Any:
+    try:
+        import pillow_heif
+    except ImportError as error:
+        raise ImageError("HEIC: convert it to JPEG, or install pillow-heif where the workers run") from error
+    try:
+        return pillow_heif.open_heif(io.BytesIO(content), convert_hdr_to_8bit=True)
+    except (OSError, RuntimeError, ValueError, SyntaxError, EOFError) as error:
+        raise ImageError(_DAMAGED) from error

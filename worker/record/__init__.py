@@ -1,0 +1,1 @@
+"""One pair of paths to one record of a TFRecord file."""

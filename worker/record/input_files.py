@@ -1,0 +1,119 @@
+"""A path of a pair -> the bytes of its file, or an error that blames either the pair or the mount.
+
+The only place in which workers open files of the data set.
+"""
+
+import errno
+import os
+import stat
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from shared.annotation import MAX_XML_BYTES
+from shared.errors import AnnotationError, ImageError, StorageError
+
+# For a picture above the largest camera files; it is read whole, so this bounds a worker's memory.
+_MOST_BYTES: Final = {AnnotationError: MAX_XML_BYTES, ImageError: 512 * 2**20}
+
+# How many files beside a refused one are tried before it alone is blamed: a set is often copied with one mode.
+_SIBLINGS_TRIED: Final = 100
+
+# The system's errors for which the path itself is to blame.
+_NO_SUCH_FILE: Final = {
+    errno.ENOENT: "no such file",
+    errno.ENOTDIR: "no such file",
+    errno.EISDIR: "a folder",
+    errno.ELOOP: "a link to itself",
+    errno.ENAMETOOLONG: "a name too long",
+    errno.ENXIO: "not a regular file",
+}
+# Its errors both for a single file and for a mount that is not ready yet. Any other one blames the mount or us.
+_REFUSED: Final = {
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.EIO: "the disk cannot read it (input/output error)",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """Where the files of a job lie: `folder`, the data set, is below `data_root`, outside of which nothing is read.
+
+    `is_repeated` means that an earlier attempt failed. The first attempt blames the mount for a file that is refused.
+    By the second one the mount has had time to settle: if the folder can be listed, the pair is to blame.
+    """
+
+    data_root: Path
+    folder: Path
+    is_repeated: bool = False
+
+
+def read_file(inputs: Inputs, path: str, error_class: type[AnnotationError | ImageError]) -> bytes:
+    """The whole of a regular file of the data set; `error_class` says whether it is an XML file or a picture.
+
+    Raises:
+        AnnotationError, ImageError: Missing, outside the data root, not a regular file, or too large; in a repeated
+            attempt also refused, where that is this file's own fault.
+        StorageError: The folder of the data set is absent, or the system refused the read.
+    """
+    absolute = os.path.join(inputs.folder, path)  # noqa: PTH118  # a Path costs 8 µs a file
+    try:
+        # A link may lead out of the data root. O_NONBLOCK: a pipe must not block the worker for ever.
+        if not Path(os.path.realpath(absolute)).is_relative_to(os.path.realpath(inputs.data_root)):
+            raise error_class(f"{path}: leads out of the data root; refused")
+        descriptor = os.open(absolute, os.O_RDONLY | os.O_NONBLOCK)
+        with os.fdopen(descriptor, "rb") as opened:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise error_class(f"{path}: not a regular file")
+            if status.st_size > _MOST_BYTES[error_class]:
+                raise error_class(f"{path}: {status.st_size} bytes, at most {_MOST_BYTES[error_class]} are read")
+            return opened.read()
+    except OSError as error:
+        if inputs.is_repeated and error.errno in _REFUSED and _is_files_fault(absolute, inputs.folder, error):
+            raise error_class(f"{path}: {_REFUSED[error.errno]}") from error
+        if error.errno not in _NO_SUCH_FILE:
+            reader = f" (as user {os.geteuid()}, group {os.getegid()})" if isinstance(error, PermissionError) else ""
+            raise StorageError(f"cannot read {absolute}{reader}: {error.strerror or error}") from error
+        if not inputs.folder.is_dir():
+            raise StorageError(f"{inputs.folder}: the folder of the data set is absent") from error
+        raise error_class(f"{path}: {_NO_SUCH_FILE[error.errno]}") from error
+
+
+def _is_files_fault(path: str, folder: Path, error: OSError) -> bool:
+    """Whether the file at `path` alone is to blame that it is refused, not its folder nor the user of this process."""
+    may_be_of_all = isinstance(error, PermissionError) and _is_its_owners(path, folder)
+    return _is_folder_sound(path) and not (may_be_of_all and not _has_readable_sibling(path))
+
+
+def _has_readable_sibling(path: str) -> bool:
+    """Whether this process may read another of the first files in the folder of the file at `path`."""
+    with os.scandir(os.path.dirname(path)) as entries:  # noqa: PTH120  # as above
+        files = (entry.path for entry in entries if entry.path != path and entry.is_file())
+        return any(os.access(file, os.R_OK) for file in islice(files, _SIBLINGS_TRIED))
+
+
+def _is_its_owners(path: str, folder: Path) -> bool:
+    """Whether the owner of the data set, another user than this process, may read the file.
+
+    In Compose a worker is another user than whoever copied the photos, so all of them may be refused.
+    """
+    try:
+        status, owner = os.stat(path), folder.stat().st_uid  # noqa: PTH116  # as above
+    except OSError:
+        return False
+    return status.st_uid == owner != os.geteuid() and bool(status.st_mode & stat.S_IRUSR)
+
+
+def _is_folder_sound(path: str) -> bool:
+    """Whether the folder of the file at `path`, and that of the file it links to, can be listed and entered."""
+    try:
+        os.stat(path)  # noqa: PTH116  # fails where the folder can be listed but not entered
+        for file in {path, os.path.realpath(path)}:
+            with os.scandir(os.path.dirname(file)) as entries:  # noqa: PTH120  # as above
+                next(entries, None)
+    except OSError:
+        return False
+    return True

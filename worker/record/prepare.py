@@ -1,0 +1,243 @@
+"""One path pair -> one record, or the reason why there is none.
+
+It reads the two files, passes them through annotation, header, frame, image and example, and turns every `InputError`
+into a quarantine. Pure except for the reading of the two files (`input_files`).
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from shared.annotation import EMPTY, Annotation, Box, VocObject, read_annotation
+from shared.errors import AnnotationError, ImageError, InputError, PairChanged
+from shared.faults import open_picture
+from shared.image_formats import format_of
+from shared.jobs.findings import Finding, Rank
+from shared.jobs.fingerprint import fingerprint_pair, sample_content
+from shared.jobs.job import Job, PathPair
+from shared.jobs.labels import LabelMap
+from shared.jobs.specs import JobSpec
+from shared.placement import place
+from worker.picture.encode import StoredImage, check_image, store_image
+from worker.picture.header import ImageHeader, read_header
+from worker.picture.orientation import FrameChoice, choose_frame, turn_box, upright_size
+from worker.record.example import StoredObject, fractions, serialize_example
+from worker.record.input_files import Inputs, read_file
+
+# The part of a box that must remain inside its picture; with less the box is dropped.
+MIN_REMAINING: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What is the same for every pair of a job: where its files lie, and how they are read and written."""
+
+    inputs: Inputs
+    spec: JobSpec
+    labels: LabelMap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedExample:
+    """A pair that will be written: its serialized record (empty in a dry job), objects, findings, perceptual hash."""
+
+    pair: PathPair
+    record: bytes
+    hash: str
+    size: int
+    objects: tuple[StoredObject, ...]
+    objects_read: int
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """A pair that will not be written, and the one finding that says why."""
+
+    pair: PathPair
+    finding: Finding
+
+
+Outcome = PreparedExample | Quarantine
+
+
+def recipe_of(job: Job, data_root: Path, *, is_repeated: bool = False) -> Recipe:
+    """The recipe of a job whose data set lies below `data_root`; `is_repeated` if an earlier attempt failed."""
+    inputs = Inputs(data_root=data_root, folder=data_root / job.folder, is_repeated=is_repeated)
+    return Recipe(inputs=inputs, spec=job.spec, labels=LabelMap(job.labels))
+
+
+def quarantine(pair: PathPair, *, file: str, kind: str, reason: str) -> Quarantine:
+    """Set `pair` aside, for what was found in `file`."""
+    finding = Finding(file=file, rank="quarantined", kind=kind, found=reason[:500], done="pair quarantined")
+    return Quarantine(pair=pair, finding=finding)
+
+
+def prepare_example(pair: PathPair, *, recipe: Recipe) -> Outcome:
+    """Read a pair and make its record, or the quarantine of a pair that will never succeed as it is.
+
+    Raises:
+        StorageError: The data set's folder itself is absent, or a file cannot be read for a reason of the system.
+    """
+    open_picture(pair.image)
+    file = pair.annotation or pair.image
+    try:
+        xml, annotation = b"", EMPTY
+        if pair.annotation is not None:
+            xml = read_file(recipe.inputs, pair.annotation, AnnotationError)
+            annotation = read_annotation(xml, file=pair.annotation, spec=recipe.spec)
+        file = pair.image
+        content = read_file(recipe.inputs, pair.image, ImageError)
+        check_unchanged(pair, xml, content)
+        return make_example(pair, annotation, content, recipe)
+    except InputError as error:
+        return quarantine(pair, file=file, kind=error.kind, reason=str(error).removeprefix(f"{file}: "))
+
+
+def check_unchanged(pair: PathPair, xml: bytes, content: bytes) -> None:
+    """Compare both files of a pair with their common fingerprint in the plan.
+
+    Raises:
+        PairChanged: Either is not what the submit read.
+    """
+    if fingerprint_pair(xml, sample_content(content)).hex() != pair.fingerprint:
+        files = "the picture" if pair.annotation is None else f"the picture or its XML ({pair.annotation})"
+        raise PairChanged(
+            f"{pair.image}: {files} has changed since the submit; to use it as it is now, submit again under another "
+            "--job, unchanged shards are reused"
+        )
+
+
+def make_example(pair: PathPair, annotation: Annotation, content: bytes, recipe: Recipe) -> PreparedExample:
+    """Make the record of a pair from an annotation that was read and the bytes of its picture.
+
+    Raises:
+        ImageError: The picture cannot be stored.
+    """
+    spec = recipe.spec
+    header = read_header(content, max_pixels=spec.max_pixels)
+    findings = _Findings(pair)
+    findings.note_format(header)
+    raw_size = (header.width, header.height)
+    boxes = [voc_object.box for voc_object in annotation.objects]
+    choice = choose_frame(header.orientation, raw_size, annotation.size, boxes, spec.exif)
+    findings.note_frame(annotation, header, choice)
+    size = upright_size(header.orientation, raw_size)
+    placement = place(*size, spec.image_size, spec.resize)
+    objects: list[StoredObject] = []
+    for voc_object in annotation.objects:
+        box = turn_box(voc_object.box, header.orientation, raw_size) if choice.frame == "raw" else voc_object.box
+        inside = findings.clip(voc_object, box, size)
+        if inside is not None and findings.is_known(voc_object, recipe.labels):
+            stored = _store_object(voc_object, placement.into(inside), recipe)
+            if findings.has_area(voc_object, stored, spec.image_size):
+                objects.append(stored)
+    stored_image = (check_image if spec.dry else store_image)(content, header, spec)
+    findings.note_cut(stored_image)
+    return PreparedExample(
+        pair=pair,
+        record=b"" if spec.dry else serialize_example(stored_image.jpeg, spec.image_size, pair, objects),
+        hash=stored_image.hash,
+        size=spec.image_size,
+        objects=tuple(objects),
+        objects_read=annotation.objects_read,
+        findings=(*annotation.findings, *findings.found),
+    )
+
+
+def _store_object(voc_object: VocObject, box: Box, recipe: Recipe) -> StoredObject:
+    return StoredObject(
+        class_id=recipe.labels.ids[voc_object.name],
+        name=voc_object.name,
+        box=box,
+        difficult=voc_object.difficult,
+        truncated=voc_object.truncated,
+        # `ignore` is the crowd flag of COCO: trainers neither learn nor punish what lies there.
+        is_crowd=voc_object.difficult and recipe.spec.difficult == "ignore",
+        view=voc_object.pose,
+    )
+
+
+def clip_box(box: Box, size: tuple[int, int]) -> tuple[Box, float]:
+    """Clip (xmin, ymin, xmax, ymax) to a picture of (width, height) pixels.
+
+    Returns:
+        The clipped box and the part of the area that remains, 0 to 1; where it is 0 the box means nothing.
+    """
+    xmin, ymin, xmax, ymax = box
+    width, height = size
+    clipped = (max(xmin, 0.0), max(ymin, 0.0), min(xmax, float(width)), min(ymax, float(height)))
+    if clipped == box:
+        return box, 1.0
+    inner_width, inner_height = clipped[2] - clipped[0], clipped[3] - clipped[1]
+    if inner_width <= 0 or inner_height <= 0:
+        return clipped, 0.0
+    # By side, not by area: the product of two huge sides is infinite.
+    return clipped, (inner_width / (xmax - xmin)) * (inner_height / (ymax - ymin))
+
+
+class _Findings:
+    """The findings that need the picture; each method decides one of the reading rules."""
+
+    def __init__(self, pair: PathPair) -> None:
+        self.image = pair.image
+        self.file = pair.annotation or pair.image
+        self.found: list[Finding] = []
+
+    def _add(self, rank: Rank, kind: str, found: str, done: str, *, index: int | None = None) -> None:
+        file = self.image if index is None else self.file
+        self.found.append(Finding(file=file, object_index=index, rank=rank, kind=kind, found=found[:200], done=done))
+
+    def note_format(self, header: ImageHeader) -> None:
+        promised = format_of(self.image)
+        if promised != header.format:
+            self._add("mended", "format_differs", f"the bytes are {header.format}", "read by its bytes")
+
+    def note_cut(self, image: StoredImage) -> None:
+        if image.rows is not None:
+            # Cut off, not rounded: 99.96 % is not all.
+            found = f"cut short: {math.floor(image.rows * 1000) / 10:g} % of its rows can be decoded"
+            self._add("mended", "image_cut_short", found, "kept; --damaged drop leaves it out")
+
+    def note_frame(self, annotation: Annotation, header: ImageHeader, choice: FrameChoice) -> None:
+        """The orientation and how the frame was decided, and a `<size>` that is not the picture's."""
+        what = f"orientation {header.orientation}, {header.width}x{header.height} stored"
+        if choice.by == "default":
+            self._add("mended", "exif_undecided", what, f"boxes taken as {choice.frame}")
+        elif choice.by in ("size", "boxes"):
+            self._add("mended", f"exif_{choice.frame}", what, f"boxes taken as {choice.frame}, by {choice.by}")
+        elif choice.by == "no_boxes":
+            self._add("info", "exif_turned", what, "pixels turned upright")
+        size = upright_size(header.orientation, (header.width, header.height))
+        labelled = annotation.size
+        if labelled is not None and labelled not in (size, (header.width, header.height)):
+            found = f"<size> {labelled[0]}x{labelled[1]}, the picture is {size[0]}x{size[1]}"
+            self._add("mended", "size_differs", found, "the picture's own size is used")
+
+    def clip(self, voc_object: VocObject, box: Box, size: tuple[int, int]) -> Box | None:
+        inside, remaining = clip_box(box, size)
+        if inside == box:
+            return box
+        found = f"{voc_object.name} at {', '.join(f'{corner:g}' for corner in box)} in {size[0]}x{size[1]}"
+        if remaining < MIN_REMAINING:
+            self._add("dropped", "box_outside", found, "object dropped", index=voc_object.index)
+            return None
+        self._add("mended", "box_clipped", found, f"clipped, {remaining:.0%} remains", index=voc_object.index)
+        return inside
+
+    def is_known(self, voc_object: VocObject, labels: LabelMap) -> bool:
+        """Whether the job has an id for the class, which may have come into the file after the submit."""
+        if voc_object.name in labels.ids:
+            return True
+        found = f"class {voc_object.name!r} is not in the job's label map"
+        self._add("error", "class_unknown", found, "object dropped", index=voc_object.index)
+        return False
+
+    def has_area(self, voc_object: VocObject, stored: StoredObject, size: int) -> bool:
+        """Whether the box has an area in the record: float32 fractions may make both sides of a thin one equal."""
+        xmin, ymin, xmax, ymax = fractions(stored.box, size)
+        if xmin < xmax and ymin < ymax:
+            return True
+        self._add("dropped", "box_zero_area", f"{voc_object.box}", "object dropped", index=voc_object.index)
+        return False
