@@ -91,12 +91,13 @@ def retry(
     if stored.failed:
         _refuse_after_training(storage, job, len(stored.failed))
     done = change_release(storage, job, changes)
+    # First: a service that finds a failure taken back before this is told would give the shard up again at once.
+    count_retry(storage, job)
     done += verify(storage, ledger, job, stored, progress, runs) + _forget_failures(storage, job, stored.failed, runs)
     if was_cancelled and only_failed:
         done.append(f"it stays cancelled: `{hint('retry', name, store=storage)}` goes on with it")
     elif not only_failed and _take_cancel_back(storage, job, runs, run):
         done.append("the cancel is taken back")
-    count_retry(storage, job)
     scopes = [job_scope(job), *map(run_scope, runs)]
     untold = tell_redis(ledger, job, scopes, cancelled=was_cancelled and only_failed)
     return f"{_what(name, run)}: {', '.join(done) or 'nothing failed, nothing to do again'}{untold}"

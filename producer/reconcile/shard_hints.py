@@ -9,6 +9,7 @@ from itertools import islice, repeat
 from typing import Final
 
 from producer.jobs.control import note_of
+from producer.jobs.status import times_retried
 from producer.reconcile.context import Context
 from producer.reconcile.dispatch import in_turn, send_shard, window
 from producer.reconcile.tracked_job import TrackedJob
@@ -92,6 +93,8 @@ class ShardHints:
             is_held = shard in view.leased and shard not in view.expired
             if attempts < self._context.settings.attempts or is_held or tracked.has_ended(shard):
                 continue
+            if times_retried(storage, job) > self._context.ledger.read_state(job_scope(job)).retried:
+                return  # a person's `retry` is under way: these attempts were before it, and are forgotten soon
             reason = view.errors.get(shard, "every process that worked on it died or hung")
             require_job(storage, job.job, job.incarnation)
             facts: dict[str, float | str] = {"shard": shard, "attempts": attempts, "reason": reason}
