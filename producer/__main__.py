@@ -38,7 +38,7 @@ from shared.errors import OptionError
 from shared.jobs.specs import JobSpec, ReleaseOptions, TrainingOptions
 
 # Modules without which no command works.
-NEEDS: Final = ("celery", "fsspec", "lxml", "prometheus_client", "pydantic_settings", "rapidfuzz", "redis")
+NEEDS: Final = ("celery", "lxml", "obstore", "prometheus_client", "pydantic_settings", "rapidfuzz", "redis")
 
 app = typer.Typer(
     no_args_is_help=True,

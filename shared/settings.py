@@ -21,7 +21,7 @@ class CommonSettings(BaseSettings):
     )
     broker_password_file: Path | None = Field(default=None, description="File that holds the broker's password")
     data_root: Path = Field(default=Path("/data"), description="Folder of the data sets; nothing outside is read")
-    store: str = Field(default="out", description="Where jobs and runs are kept: a folder, or an fsspec URL")
+    store: str = Field(default="out", description="Where jobs and runs are kept: a folder, or s3://, gs://, az://")
     log_format: Literal["text", "json"] = Field(default="json", description="Log lines for people or for machines")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least level logged")
     lease_s: float = Field(default=15.0, ge=1, le=600, description="Seconds until a dead worker's shard is free")

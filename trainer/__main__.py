@@ -37,7 +37,8 @@ app = typer.Typer(
 )
 
 Store = Annotated[
-    str | None, typer.Option(help="Where jobs and runs are kept: a folder or fsspec URL (VOC_STORE; default: out).")
+    str | None,
+    typer.Option(help="Where jobs and runs are kept: a folder or s3://, gs://, az:// (VOC_STORE; default: out)."),
 ]
 
 

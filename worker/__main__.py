@@ -16,7 +16,7 @@ from shared.text import printable
 from worker.synthetic import MAX_IMAGES
 
 # Modules without which no command works.
-NEEDS: Final = ("cv2", "fsspec", "google_crc32c", "google.protobuf", "lxml", "numpy", "pydantic_settings")
+NEEDS: Final = ("cv2", "google_crc32c", "google.protobuf", "lxml", "numpy", "obstore", "pydantic_settings")
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -13,7 +13,7 @@ from shared.jobs.options import Group, ModelOption, options_of, parse_options, p
 JobName = Annotated[str, typer.Argument(help="The job's name.")]
 RunOption = Annotated[str | None, typer.Option("--run", help="Of a job with several runs: this one.")]
 StoreOption = Annotated[
-    str | None, typer.Option("--store", help="Store: a folder or fsspec URL [dim](VOC_STORE)[/dim].")
+    str | None, typer.Option("--store", help="Store: a folder or s3://, gs://, az:// [dim](VOC_STORE)[/dim].")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end, with progress.")]

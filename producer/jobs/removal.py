@@ -124,6 +124,8 @@ def remove_files(storage: Storage, job: Job) -> None:
     # Somebody else may have finished this removal meanwhile, and submitted a new job under the name.
     found = read_job_file(storage, job.job)
     if found is None or found.incarnation == job.incarnation:
+        # First, because in a bucket files go one by one: whoever is killed must not leave a job without its note.
+        storage.remove(JobPaths(job.job).job)
         storage.remove_tree(JobPaths(job.job).root)
     for folder in ("jobs", "runs"):
         storage.remove_temporaries(folder)

@@ -254,7 +254,7 @@ def _admit(
     """Write the plan and, last, `job.json`; None where another job has got the name meanwhile."""
     paths, lines = JobPaths(tasks.job), PlanLines(tasks)
     storage.make_root()
-    leftovers = storage.walk(paths.root) if storage.is_local else {}
+    leftovers = storage.walk(paths.root)
     plan, findings = paths.plan(tasks.incarnation), paths.submit_findings(tasks.incarnation)
     storage.write_lines(plan, lines)
     storage.write_lines(findings, (finding.to_json() for finding in linted.findings))

@@ -29,9 +29,13 @@ BROKER_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPipeline:
-    """What is to be started here; `workers` is the number of worker processes, no `broker_url` asks for a broker."""
+    """What is to be started here; `workers` is the number of worker processes, no `broker_url` asks for a broker.
 
-    store: Path
+    Without `logs`, a folder, the logs are gone with the processes.
+    """
+
+    store: str
+    logs: Path | None
     data_root: Path
     workers: int
     with_trainer: bool
@@ -86,7 +90,7 @@ def _environment(local: LocalPipeline, broker_url: str, temporary: Path) -> dict
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "TMPDIR": str(temporary),
         "VOC_BROKER_URL": broker_url,
-        "VOC_STORE": str(local.store),
+        "VOC_STORE": local.store,
         "VOC_DATA_ROOT": str(local.data_root),
         "VOC_SOFT_STOP_S": "4",
     }
@@ -100,5 +104,5 @@ def _celery(
         *("-n", f"{queue}-{os.getpid()}@%h", "--concurrency", str(concurrency)),
         *("--without-mingle", "--without-gossip", "--loglevel", "warning"),
     ]
-    log = local.store / f"logs/{service}.log"
+    log = (local.logs or Path(environment["TMPDIR"], "logs")) / f"{service}.log"
     return Child(name=service, command=command, environment=environment, log=log, stop_s=stop_s)

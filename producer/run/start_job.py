@@ -46,7 +46,7 @@ def start_job(request: Request, options: StartOptions) -> JobStatus:
     Raises:
         LintError: The set cannot be used as asked; nothing was written.
         PlanError: The job cannot be accepted, or another local run works on it.
-        StorageError: The store refused, or a local run needs one in a local folder with locks.
+        StorageError: The store refused, or is a folder without locks, which a local run needs.
         BrokerError: No server is to be had for a broker of our own.
         PipelineError: One of a local run's processes keeps dying.
     """
@@ -186,7 +186,8 @@ def _run_or_hand_over(job: Job, data_root: Path, options: StartOptions, storage:
     if status.state in TERMINAL:
         return status
     local = LocalPipeline(
-        store=storage.local_path("").absolute(),
+        store=storage.root,
+        logs=storage.local_path("logs") if storage.is_local else None,
         data_root=data_root.resolve(),
         workers=options.workers,
         with_trainer=job.run is not None,
@@ -194,13 +195,18 @@ def _run_or_hand_over(job: Job, data_root: Path, options: StartOptions, storage:
     )
     quick = settings.model_copy(update={"tick_s": min(settings.tick_s, 0.5)})
     only = job.job if local.broker_url is None else None
-    lock = lock_for_local_run(storage, only) if only else nullcontext()
+    lock = lock_for_local_run(storage, only) if only else nullcontext(lambda: None)
     pipeline, screen = run_pipeline(local), Screen(options.console)
     try:
-        with lock, interrupts.deferred() as pause, pipeline as (url, processes), screen:
+        with lock as require_lock, interrupts.deferred() as pause, pipeline as (url, processes), screen:
+
+            def each_round() -> None:
+                require_lock()
+                processes.restart_dead()
+
             context = Context(storage=storage, ledger=Ledger(connect(url)), broker=Broker(url), settings=quick)
             reconciler = Reconciler(context, only=only, only_run=job.run.run if only and job.run else None)
-            status = wait_for_job(job, reconciler, screen, each_round=processes.restart_dead, pause=pause)
+            status = wait_for_job(job, reconciler, screen, each_round=each_round, pause=pause)
             if only and status.state == "DONE":
                 processes.kill()  # nobody is at work, and the broker is ours and ends too
             return status

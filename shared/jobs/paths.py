@@ -24,6 +24,7 @@ class JobPaths:
         self.labels: Final = f"{self.root}/labels.txt"
         self.lint: Final = f"{self.root}/lint.csv"
         self.progress: Final = f"{self.root}/progress.json"
+        self.local_lock: Final = f"{self.root}/local.lock"
 
     def plan(self, incarnation: str) -> str:
         """What the job's shards hold, one `ShardTask` on each line.

@@ -1,6 +1,7 @@
-"""Where jobs and runs are kept: `Storage`, in a local folder or in an object store."""
+"""Where jobs and runs are kept: `Storage`, in a local folder or in a bucket."""
 
-from shared.storage.folder import TEMPORARY_MARK, Stamp
+from shared.storage.files import Stamp
+from shared.storage.folder import TEMPORARY_MARK
 from shared.storage.storage import Storage
 
 __all__ = ["TEMPORARY_MARK", "Stamp", "Storage"]

@@ -1,17 +1,19 @@
 """The store in a local folder: a file is written beside its target, fsynced and renamed, and its folder fsynced."""
 
+import fcntl
 import os
 import shutil
 import socket
 import stat
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from shared.errors import StorageError
+from shared.storage.files import Publish, Stamp
 
 # Between the target's name and the writer's own; the reconciler removes such files once nobody can be writing them.
 TEMPORARY_MARK = ".tmp-"
@@ -19,20 +21,9 @@ TEMPORARY_MARK = ".tmp-"
 # A folder with these bits is written into by a whole group: what is made in it belongs to the group, which may write.
 _GROUPS_OWN: Final = stat.S_ISGID | stat.S_IWGRP
 
-# Gives a staged file its name.
-Publish = Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
-    """What a listing tells of a file without reading it; a file that replaces it has another stamp.
-
-    `mark` is the inode and the time of the last write in ns; in an object store it is what the store tells of the
-    object.
-    """
-
-    size_bytes: int
-    mark: tuple[int | str, ...]
+# Asking whether a lock is held takes it for a moment, so a run tries this often before it gives up.
+_TRIES: Final = 5
+_PAUSE_S: Final = 0.05
 
 
 class FolderStorage:
@@ -140,14 +131,15 @@ class FolderStorage:
 
     def read(self, key: str, start: int = 0, end: int | None = None) -> bytes:
         """The bytes of a file from `start` up to `end`."""
-        with self.open(key) as file:
+        with open(self.path(key), "rb") as file:
             if start:
                 file.seek(start)
             return file.read(-1 if end is None else end - start)
 
-    def open(self, key: str) -> IO[bytes]:
-        """The file, to read."""
-        return open(self.path(key), "rb")
+    def lines(self, key: str) -> Iterator[bytes]:
+        """The lines of a file."""
+        with open(self.path(key), "rb") as file:
+            yield from file
 
     def stamp(self, key: str) -> Stamp | None:
         """The stamp of a regular file; None where it is no regular file."""
@@ -169,6 +161,32 @@ class FolderStorage:
                     if TEMPORARY_MARK not in entry.name and entry.is_file(follow_symlinks=False):
                         found[entry.name] = _stamp(entry.stat(follow_symlinks=False))
         return found
+
+    def walk(self, folder: str) -> Iterator[tuple[str, Stamp]]:
+        """Key and stamp of each regular file in a folder and below, symbolic links left out."""
+        for root, _, names in os.walk(self.path(folder)):
+            for path in (Path(root, name) for name in names):
+                with suppress(FileNotFoundError):
+                    status = path.lstat()
+                    if stat.S_ISREG(status.st_mode):
+                        yield path.relative_to(self.root).as_posix(), _stamp(status)
+
+    @contextmanager
+    def locked(self, key: str) -> Iterator[Callable[[], bool] | None]:
+        """Hold a lock that the kernel drops however this process ends; it stays held until then."""
+        with self.path(key).open("w") as file:
+            yield (lambda: True) if _try_to_lock(file) else None
+
+    def is_locked(self, key: str) -> bool:
+        """Whether a process of this machine, or of those that share the file system's locks, holds a lock."""
+        try:
+            with self.path(key).open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False  # no such file, or a file system without locks, where nobody could take one either
+        return False
 
     def remove(self, key: str) -> None:
         """Remove a file."""
@@ -192,6 +210,20 @@ def _new_file(path: Path) -> IO[bytes]:
     if path.parent.stat().st_mode & _GROUPS_OWN == _GROUPS_OWN:
         os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(file.fileno()).st_mode) | stat.S_IRGRP | stat.S_IWGRP)
     return file
+
+
+def _try_to_lock(file: IO[str]) -> bool:
+    """Take the lock; False if another process keeps it."""
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            time.sleep(_PAUSE_S)
+        except OSError as error:
+            reason = f"{error.strerror or error}; --local needs a store on a file system with locks"
+            raise StorageError(f"cannot lock {file.name}: {reason}") from error
+    return False
 
 
 def _sync_folder(folder: Path) -> None:

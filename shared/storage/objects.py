@@ -1,98 +1,242 @@
-"""The store in an object store, through fsspec: a file is one object, written by one PUT."""
+"""The store in a bucket of S3, Google Cloud Storage or Azure: a file is one object, and nobody sees half of one."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
-import fsspec
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
-from shared.storage.folder import Publish, Stamp
+from shared.storage.bucket import open_bucket
+from shared.storage.files import Publish, Stamp
+from shared.storage.object_lock import Found, ObjectLocks
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta, PutResult, UpdateVersion
+
+# What is smaller is one PUT; while more is written memory holds a few parts of it.
+_PART_BYTES: Final = 8 << 20
+# What one request removes at most, and about what one lists.
+_PAGE: Final = 1000
+# In an object's metadata: the write that made it.
+_WRITE: Final = "write"
 
 
 class ObjectStorage:
-    """The files of an object store below one fsspec URL; raises what fsspec raises, an `OSError` as a rule."""
+    """The files of a bucket below one URL; raises `OSError`.
+
+    Do not use it in a process and then in one forked from that: the client's threads do not live on there.
+    """
 
     def __init__(self, root: str) -> None:
         self.root = root.rstrip("/")
-        self._fs: Any = fsspec.core.url_to_fs(self.root)[0]
+        self._bucket = open_bucket(root)
+        self._locks = ObjectLocks(self)
 
-    def _url(self, key: str) -> str:
-        return f"{self.root}/{key}"
+    def path(self, key: str) -> None:
+        """None: an object has no path."""
 
     def make_root(self) -> None:
-        """Nothing: an object store has no folders."""
+        """Nothing: a bucket is made by who owns it, and has no folders."""
 
     def make_shared_folder(self, key: str) -> None:
-        """Nothing: an object store has no folders."""
+        """Nothing: a bucket has no folders."""
 
     def remove_temporaries(self, folder: str) -> None:
-        """Nothing: an object appears whole or not at all."""
+        """Nothing: no object is temporary."""
 
     def write(self, key: str, chunks: Iterable[bytes]) -> None:
-        """Write an object from a stream."""
-        with self._fs.open(self._url(key), "wb") as file:
-            file.writelines(chunks)
+        """Write an object from a stream: one PUT, or a multipart upload that is aborted where `chunks` raises."""
+        parts = _parts(chunks)
+        first, second = next(parts, b""), next(parts, None)
+        self._put(key, first if second is None else chain((first, second), parts))
+
+    def _put(self, key: str, content: bytes | Iterable[bytes]) -> None:
+        with _as_os_errors():
+            obstore.put(self._bucket, key, content, chunk_size=_PART_BYTES, max_concurrency=2)
 
     @contextmanager
     def staged(self, key: str, content: bytes) -> Iterator[Publish]:
         """Keep `content` in memory; the function given to the block writes it."""
-        yield partial(self._fs.pipe_file, self._url(key), content)
+        yield partial(self._put, key, content)
 
     def create(self, key: str, content: bytes) -> bool:
-        """Write an object unless it exists. Two writers at once may both succeed: the write is not conditional."""
-        if self._fs.exists(self._url(key)):
-            return False
-        self._fs.pipe_file(self._url(key), content)
-        return True
+        """Write an object unless it exists, by a conditional write."""
+        return self.swap(key, content, None) is not None
+
+    def swap(self, key: str, content: bytes, old: "UpdateVersion | None") -> "UpdateVersion | None":
+        """Write an object if its version is `old`, or with None if it does not exist.
+
+        Returns:
+            Its new version; None where it is another than `old`. A write whose answer was lost is sent again and
+            refused because of itself: therefore each leaves a mark of its own in the object's metadata.
+        """
+        mark = uuid.uuid4().hex
+        with _as_os_errors():
+            try:
+                made = obstore.put(
+                    self._bucket,
+                    key,
+                    content,
+                    mode="create" if old is None else old,
+                    attributes={_WRITE: mark},
+                    use_multipart=False,
+                )
+            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+                return self._version_by(mark, key)
+        return _version(made)
+
+    def _version_by(self, mark: str, key: str) -> "UpdateVersion | None":
+        """The version of an object if the write of this mark made it."""
+        try:
+            found = obstore.get(self._bucket, key, options={"head": True})
+        except FileNotFoundError:
+            return None
+        return _version(found.meta) if found.attributes.get(_WRITE) == mark else None
+
+    def find(self, key: str) -> Found | None:
+        """The bytes of an object and their version, or None where it is absent."""
+        try:
+            with _as_os_errors():
+                found = obstore.get(self._bucket, key)
+                return Found(content=bytes(found.bytes()), version=_version(found.meta))
+        except FileNotFoundError:
+            return None
+
+    @contextmanager
+    def locked(self, key: str) -> Iterator[Callable[[], bool] | None]:
+        """Hold a lock that is an object, rewritten again and again; when that ends it is taken over."""
+        with self._locks.held(key) as is_ours:
+            yield is_ours
+
+    def is_locked(self, key: str) -> bool:
+        """Whether a process holds a lock, or held it and died less than a moment ago."""
+        return self._locks.is_held(key)
 
     def link(self, source: str, key: str) -> None:
         """Copy an object on the server."""
-        self._fs.cp_file(self._url(source), self._url(key))
+        with _as_os_errors():
+            obstore.copy(self._bucket, source, key)
 
     def written_at(self, key: str) -> float:
-        """When an object was written, in seconds of Unix time."""
-        return float(self._fs.modified(self._url(key)).timestamp())
+        """When an object was written, by the server's clock."""
+        with _as_os_errors():
+            return obstore.head(self._bucket, key)["last_modified"].timestamp()
 
-    def read(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
+    def read(self, key: str, start: int = 0, end: int | None = None) -> bytes:
         """The bytes of an object from `start` up to `end`."""
-        content: bytes = self._fs.cat_file(self._url(key), start=start, end=end)
-        return content
+        with _as_os_errors():
+            if start == 0 and end is None:
+                return bytes(obstore.get(self._bucket, key).bytes())
+            size = obstore.head(self._bucket, key)["size"]  # a server refuses a range that is empty
+            end = size if end is None else min(end, size)
+            return bytes(obstore.get_range(self._bucket, key, start=start, end=end)) if start < end else b""
 
-    def open(self, key: str) -> Any:
-        """The object as a binary file to read."""
-        return self._fs.open(self._url(key), "rb")
+    def lines(self, key: str) -> Iterator[bytes]:
+        """The lines of an object, from one GET."""
+        rest = b""
+        with _as_os_errors():
+            stream = iter(obstore.get(self._bucket, key).stream(min_chunk_size=1 << 20))
+        while True:
+            with _as_os_errors():
+                chunk = next(stream, None)
+            if chunk is None:
+                break
+            *whole, rest = (rest + bytes(chunk)).split(b"\n")
+            yield from (line + b"\n" for line in whole)
+        if rest:
+            yield rest
 
     def stamp(self, key: str) -> Stamp:
         """The stamp of an object."""
-        return _stamp(self._fs.info(self._url(key)))
+        with _as_os_errors():
+            return _stamp(obstore.head(self._bucket, key))
 
     def names(self, folder: str) -> list[str]:
-        """The names directly below a prefix."""
-        return [_name(path) for path in self._list(folder, detail=False)]
+        """The names directly below a prefix; some servers name a folder for minutes after its last file is gone."""
+        with _as_os_errors():
+            found = obstore.list_with_delimiter(self._bucket, folder)
+        return [_name(path) for path in (*found["common_prefixes"], *(meta["path"] for meta in found["objects"]))]
 
     def stamps(self, folder: str) -> dict[str, Stamp]:
         """The objects directly below a prefix, by name."""
-        return {_name(facts["name"]): _stamp(facts) for facts in self._list(folder) if facts["type"] == "file"}
+        with _as_os_errors():
+            found = obstore.list_with_delimiter(self._bucket, folder)
+        return {_name(meta["path"]): _stamp(meta) for meta in found["objects"]}
 
-    def _list(self, folder: str, *, detail: bool = True) -> Any:
-        self._fs.invalidate_cache()
-        return self._fs.ls(self._url(folder), detail=detail)
+    def walk(self, folder: str) -> Iterator[tuple[str, Stamp]]:
+        """Key and stamp of each object below a prefix."""
+        for page in self._pages(folder):
+            yield from ((meta["path"], _stamp(meta)) for meta in page)
+
+    def _pages(self, folder: str) -> "Iterator[Sequence[ObjectMeta]]":
+        stream = iter(obstore.list(self._bucket, folder, chunk_size=_PAGE))
+        while True:
+            with _as_os_errors():
+                page = next(stream, None)
+            if page is None:
+                return
+            yield page
 
     def remove(self, key: str) -> None:
-        """Remove an object."""
-        self._fs.rm_file(self._url(key))
+        """Remove an object; it may be gone already."""
+        with _as_os_errors():
+            obstore.delete(self._bucket, key)
 
     def remove_tree(self, folder: str) -> None:
-        """Remove every object below a prefix."""
-        self._fs.rm(self._url(folder), recursive=True)
+        """Remove every object below a prefix, page by page: who is killed in the middle leaves some."""
+        for page in self._pages(folder):
+            with _as_os_errors():
+                obstore.delete(self._bucket, [meta["path"] for meta in page])
+
+
+def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """The same bytes in parts of `_PART_BYTES` or a little more."""
+    held, size = [], 0
+    for chunk in chunks:
+        held.append(chunk)
+        size += len(chunk)
+        if size >= _PART_BYTES:
+            yield b"".join(held)
+            held, size = [], 0
+    if held:
+        yield b"".join(held)
 
 
 def _name(path: str) -> str:
-    return path.rstrip("/").rsplit("/", 1)[-1]
+    return path.rsplit("/", 1)[-1]
 
 
-def _stamp(facts: Mapping[str, Any]) -> Stamp:
-    """Stores name their version of an object differently, so all that they tell except the name is in the stamp."""
-    told = (str(facts[name]) for name in sorted(facts) if name not in ("name", "Key"))
-    return Stamp(size_bytes=int(facts["size"]), mark=tuple(told))
+def _stamp(meta: "ObjectMeta") -> Stamp:
+    return Stamp(size_bytes=meta["size"], mark=(str(meta["e_tag"]), int(meta["last_modified"].timestamp())))
+
+
+def _version(told: "ObjectMeta | PutResult") -> "UpdateVersion":
+    version: UpdateVersion = {"e_tag": told["e_tag"]}
+    return version if told["version"] is None else {**version, "version": told["version"]}
+
+
+@contextmanager
+def _as_os_errors() -> Iterator[None]:
+    """Raise what the client raises as what a folder would raise, with a reason of one line."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        if "NoSuchBucket" in str(error):
+            raise OSError(_reason(error)) from error
+        raise FileNotFoundError("no such object") from error
+    except BaseError as error:
+        raise OSError(_reason(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    """The server's own words if it gave any, otherwise the client's innermost."""
+    text = str(error).partition("\n\nDebug source")[0]
+    told = re.search("<Code>(?P<code>.*?)</Code>.*?<Message>(?P<message>.*?)</Message>", text, re.DOTALL)
+    if told is not None:
+        return f"{told['code']}: {told['message']}"
+    return " ".join(text.rpartition(" - ")[2].split())[:200]

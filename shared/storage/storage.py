@@ -1,18 +1,18 @@
 """`Storage`: atomic write, read and list in the one place that holds the truth of every job.
 
-A file appears whole or not at all. `FolderStorage` and `ObjectStorage` do the work; here are the names of what is done
-and the errors.
+A file appears whole or not at all. `FolderStorage` or `ObjectStorage` does the work, each as `Files` says; here are the
+names of what is done and the errors.
 """
 
 import errno
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from shared.errors import StorageError
-from shared.storage.folder import FolderStorage, Publish, Stamp
+from shared.storage.files import Files, Publish, Stamp
+from shared.storage.folder import FolderStorage
 from shared.storage.objects import ObjectStorage
 
 # There is nothing, or a file where a folder should be.
@@ -22,22 +22,20 @@ _NO_FILE: Final = frozenset({errno.EISDIR, errno.ELOOP})
 
 
 class Storage:
-    """The store at one root, a folder path or an fsspec URL. Keys are relative, with `/` as separator.
+    """The store at one root, a folder path or the URL of a bucket. Keys are relative, with `/` as separator.
 
     Raises (every method): `StorageError` with the key and the system's reason, unless the name of the method ends in
     `_or_none` and the file is just absent.
     """
 
     def __init__(self, root: str) -> None:
-        self.is_local = "://" not in root or root.startswith("file://")
-        try:
-            self._files = FolderStorage(root) if self.is_local else ObjectStorage(root)
-        except (ImportError, ValueError) as error:  # fsspec has no such file system, or lacks its library
-            raise StorageError(f"{root}: expected a folder or an fsspec URL for the store: {error}") from error
+        is_folder = "://" not in root or root.startswith("file://")
+        self._files: Files = FolderStorage(root) if is_folder else ObjectStorage(root)
         self.root = self._files.root
+        self.is_local = self._files.path("") is not None
 
     def url(self, key: str) -> str:
-        """Where `key` lies, for a person, and for `tf.io.gfile`."""
+        """Where `key` lies, for a person, and in a folder for `tf.io.gfile`."""
         return f"{self.root}/{key}"
 
     @contextmanager
@@ -54,9 +52,10 @@ class Storage:
         Raises:
             StorageError: The store is not a local folder.
         """
-        if not isinstance(self._files, FolderStorage):
+        path = self._files.path(key)
+        if path is None:
             raise StorageError(f"{self.url(key)}: this needs a store in a local folder")
-        return self._files.path(key)
+        return path
 
     def make_root(self) -> None:
         """Make the store's folder. Only a person's own command does so: elsewhere it would hide a vanished mount."""
@@ -103,7 +102,7 @@ class Storage:
             yield publish_all
 
     def create(self, key: str, content: bytes) -> bool:
-        """Write `key` unless it exists; False if it does. Atomic in a folder, best effort in an object store."""
+        """Write `key` unless it exists; False if it does. Of all who try at once exactly one is told True."""
         with self._doing("create", key):
             return self._files.create(key, content)
 
@@ -119,6 +118,23 @@ class Storage:
         """
         with self._doing(f"copy {source} to", key):
             self._files.link(source, key)
+
+    @contextmanager
+    def locked(self, key: str) -> Iterator[Callable[[], bool] | None]:
+        """Hold the lock `key`, in a folder that is there, for the length of the block; None where another process does.
+
+        The block gets a function that tells whether it is still held. Where it is not, this process stood still for so
+        long that another one took it for dead; that can be in a bucket only. In a folder a lock ends with its process.
+        """
+        with ExitStack() as stack:
+            with self._doing("lock", key):
+                is_ours = stack.enter_context(self._files.locked(key))
+            yield is_ours
+
+    def is_locked(self, key: str) -> bool:
+        """Whether a process holds the lock `key`, in a bucket also if it died less than half a minute ago."""
+        with self._doing("look at", key):
+            return self._files.is_locked(key)
 
     def written_at(self, key: str) -> float:
         """When `key` was last written, in seconds of Unix time."""
@@ -143,8 +159,8 @@ class Storage:
 
     def lines(self, key: str) -> Iterator[bytes]:
         """The lines of `key`, streamed, without their line ends."""
-        with self._doing("read", key), self._files.open(key) as file:
-            for line in file:
+        with self._doing("read", key):
+            for line in self._files.lines(key):
                 yield line.rstrip(b"\n")
 
     def stamp_or_none(self, key: str) -> Stamp | None:
@@ -175,15 +191,9 @@ class Storage:
         return {}
 
     def walk(self, folder: str) -> dict[str, Stamp]:
-        """The files in `folder` and below by key, temporary ones too; empty where it is absent. Local stores only."""
-        found = {}
-        for root, _, names in os.walk(self.local_path(folder)):
-            for path in (Path(root, name) for name in names):
-                key = path.relative_to(self.root).as_posix()
-                stamp = None if path.is_symlink() else self.stamp_or_none(key)
-                if stamp is not None:
-                    found[key] = stamp
-        return found
+        """The files in `folder` and below by key, temporary ones too; empty where it is absent."""
+        with self._doing("list", folder):
+            return dict(self._files.walk(folder))
 
     def remove(self, key: str) -> None:
         """Remove the file `key` if it is there."""
@@ -194,7 +204,7 @@ class Storage:
         """Remove `folder` and all in it if it is there.
 
         A local folder is gone at once, by a rename; a process killed in the middle leaves a temporary folder beside it
-        for `remove_temporaries`.
+        for `remove_temporaries`. In a bucket it leaves some of the files.
         """
         with self._doing("remove", folder), suppress(*_ABSENT):
             self._files.remove_tree(folder)

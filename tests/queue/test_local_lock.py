@@ -61,7 +61,7 @@ def test_the_lock_is_seen_while_it_is_held_and_a_look_takes_it_from_nobody(tmp_p
 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with (
-        pytest.raises(StorageError, match=r"cannot write .*/absent/local\.lock: No such file"),
+        pytest.raises(StorageError, match=r"cannot lock .*/absent/local\.lock: No such file"),
         lock_for_local_run(Storage(str(tmp_path)), "absent"),
     ):
         pass

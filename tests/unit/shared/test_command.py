@@ -118,7 +118,7 @@ def test_a_hint_is_quoted_and_names_the_store_where_the_settings_name_another(
     assert hint("submit", Path("my photos")) == "voc2tflite submit 'my photos'"
     assert hint("retry", "a", store=Storage(str(tmp_path))) == "voc2tflite retry a"
     assert hint("retry", "a", store=Storage(str(tmp_path / "b c"))) == f"voc2tflite retry a --store '{tmp_path}/b c'"
-    assert hint("retry", "a", store=Storage("memory://jobs")) == "voc2tflite retry a --store memory://jobs"
+    assert hint("retry", "a", store=Storage("s3://b/jobs")) == "voc2tflite retry a --store s3://b/jobs"
     monkeypatch.chdir(tmp_path)
     assert hint("retry", "a", store=Storage("b")) == "voc2tflite retry a --store b"
 

@@ -9,7 +9,7 @@ import pytest
 
 from shared.errors import LeaseLost, StopRequested, StorageError
 from shared.jobs.identity import read_receipt
-from shared.jobs.job import Job, PathPair, ShardTask
+from shared.jobs.job import PathPair
 from shared.jobs.receipts import ShardReceipt, check_shard
 from shared.leasing.guard import Unguarded
 from shared.storage import Storage
@@ -184,14 +184,3 @@ def test_absent_data_set_fails_the_shard(tmp_path: Path, write: Write, store: St
     with pytest.raises(StorageError, match="the folder of the data set is absent"):
         write()
     assert files(store) == []
-
-
-def test_object_store_gets_the_same_bytes(tmp_path: Path, pairs: list[PathPair], write: Write, store: Storage) -> None:
-    job: Job
-    task: ShardTask
-    job, task = make_job(*pairs)
-    memory = Storage("memory://shards")
-    receipt = write_shard(task, job, storage=memory, data_root=tmp_path, guard=Unguarded(), attempt=1)
-    assert receipt == write()
-    key = "jobs/job/shards/train-00000-of-00001.tfrecord"
-    assert memory.read(key) == store.read(key)

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, on a folder and on an object store."""
+"""What only a folder has: temporary files, rights, a mount that vanishes. `tests/queue/test_stores.py` has the rest."""
 
 import stat
 from pathlib import Path
@@ -7,51 +7,6 @@ import pytest
 
 from shared.errors import StorageError
 from shared.storage import TEMPORARY_MARK, Storage
-
-
-@pytest.fixture(params=["folder", "object store"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
-    made = Storage(str(tmp_path) if request.param == "folder" else f"memory://{tmp_path.name}-{tmp_path.parent.name}")
-    made.make_root()
-    return made
-
-
-def test_written_file_is_read_back_listed_and_removed(storage: Storage) -> None:
-    storage.write("jobs/a/job.json", b"{}")
-    assert storage.read("jobs/a/job.json") == b"{}"
-    assert storage.size_or_none("jobs/a/job.json") == 2
-    assert storage.list_names("jobs") == ["a"]
-    storage.remove("jobs/a/job.json")
-    storage.remove("jobs/a/job.json")
-    assert not storage.exists("jobs/a/job.json")
-
-
-def test_absent_file_is_none_and_absent_folder_is_empty(storage: Storage) -> None:
-    assert storage.read_or_none("nothing") is None
-    assert storage.size_or_none("nothing") is None
-    assert storage.list_names("nothing") == []
-    with pytest.raises(StorageError, match="nothing"):
-        storage.read("nothing")
-
-
-def test_file_is_created_once(storage: Storage) -> None:
-    assert storage.create("jobs/a/job.json", b"first")
-    assert not storage.create("jobs/a/job.json", b"second")
-    assert storage.read("jobs/a/job.json") == b"first"
-
-
-def test_lines_are_streamed_and_ranges_read(storage: Storage) -> None:
-    storage.write_lines("plan.jsonl", (f"line {number}" for number in range(3)))
-    assert list(storage.lines("plan.jsonl")) == [b"line 0", b"line 1", b"line 2"]
-    assert storage.read_range("plan.jsonl", 7, 6) == b"line 1"
-
-
-def test_removed_tree_is_gone(storage: Storage) -> None:
-    storage.write("jobs/a/shards/x", b"x")
-    storage.write("jobs/a/job.json", b"x")
-    storage.remove_tree("jobs/a")
-    storage.remove_tree("jobs/a")
-    assert storage.list_names("jobs/a") == []
 
 
 def test_half_written_file_is_neither_listed_nor_left(tmp_path: Path) -> None:
@@ -64,14 +19,6 @@ def test_half_written_file_is_neither_listed_nor_left(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="broke"):
         storage.write_lines("plan.jsonl", broken())  # type: ignore[arg-type]  # a generator of lines
     assert list(tmp_path.iterdir()) == []
-
-
-def test_staged_files_show_only_when_they_are_published(storage: Storage) -> None:
-    with storage.staged({"shards/a": b"x", "shards/b": b"y"}) as publish:
-        assert storage.list_names("shards") == []
-        publish()
-        assert storage.list_names("shards") == ["a", "b"]
-    assert storage.read("shards/b") == b"y"
 
 
 def test_staged_files_that_are_not_published_are_removed(tmp_path: Path) -> None:
@@ -89,27 +36,6 @@ def test_temporary_files_of_the_dead_are_removed(tmp_path: Path) -> None:
     storage.remove_temporaries("shards")
     storage.remove_temporaries("absent")
     assert [path.name for path in (tmp_path / "shards").iterdir()] == ["b"]
-
-
-def test_a_linked_file_is_read_under_both_names_and_stays_when_one_is_replaced(storage: Storage) -> None:
-    storage.write("a", b"x")
-    storage.link("a", "b")
-    storage.link("a", "b")
-    storage.write("a", b"y")
-    assert (storage.read("a"), storage.read("b")) == (b"y", b"x")
-    with pytest.raises(StorageError, match=r"cannot copy absent to .*/c: "):
-        storage.link("absent", "c")
-    assert storage.list_names("") == ["a", "b"]
-
-
-def test_a_replaced_file_has_another_stamp(storage: Storage) -> None:
-    storage.write("shards/a", b"x")
-    looked_at, listed = storage.stamp_or_none("shards/a"), storage.list_stamps("shards")
-    assert listed["a"].size_bytes == 1
-    assert storage.list_stamps("shards") == listed
-    storage.write("shards/a", b"y")
-    assert storage.stamp_or_none("shards/a") not in (None, looked_at)
-    assert storage.list_stamps("shards") != listed
 
 
 def test_store_that_is_not_there_is_not_made_by_a_write(tmp_path: Path) -> None:
@@ -160,12 +86,6 @@ def test_shared_folder_gives_nobody_a_right_elsewhere(tmp_path: Path) -> None:
     storage.write("jobs/a/shards/x", b"x")
     assert stat.S_IMODE((tmp_path / "jobs/a/shards").stat().st_mode) == stat.S_IMODE((tmp_path / "jobs").stat().st_mode)
     assert not _is_groups(tmp_path / "jobs/a/shards/x")
-
-
-def test_shared_folder_is_nothing_to_an_object_store(storage: Storage) -> None:
-    storage.make_shared_folder("jobs/a/shards")
-    storage.write("jobs/a/shards/x", b"x")
-    assert storage.list_names("jobs/a/shards") == ["x"]
 
 
 def test_shared_folder_is_not_made_where_the_store_is_not_there(tmp_path: Path) -> None:

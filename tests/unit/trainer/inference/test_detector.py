@@ -133,7 +133,7 @@ def test_written_json_is_coco_and_names_do_not_collide(tmp_path: Path) -> None:
 def test_predict_runs_without_tensorflow(model_path: Path, tmp_path: Path) -> None:
     """In a process where importing TensorFlow, Keras, matplotlib, pycocotools or Celery fails."""
     cv2.imwrite(str(tmp_path / "photo.jpg"), picture(120, 200))
-    absent = ["tensorflow", "keras", "matplotlib", "pycocotools", "celery", "fsspec", "jinja2", "redis"]
+    absent = ["tensorflow", "keras", "matplotlib", "pycocotools", "celery", "obstore", "jinja2", "redis"]
     block = f"import sys\nsys.modules.update(dict.fromkeys({absent}))\nfrom trainer.__main__ import main\nmain()"
     command = [sys.executable, "-c", block, "predict", str(model_path), str(tmp_path / "photo.jpg"), "--json"]
     done = subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=True)
@@ -154,7 +154,7 @@ def test_predict_without_a_picture_fails(model_path: Path, tmp_path: Path) -> No
 
 
 def test_command_that_needs_more_than_predict_says_what_to_install(tmp_path: Path) -> None:
-    block = "import sys\nsys.modules['fsspec'] = None\nfrom trainer.__main__ import main\nmain()"
+    block = "import sys\nsys.modules['obstore'] = None\nfrom trainer.__main__ import main\nmain()"
     command = [sys.executable, "-c", block, "evaluate", "run", "--store", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -1,0 +1,97 @@
+"""A URL -> the bucket that it names, with the credentials of this machine."""
+
+import os
+import re
+from collections.abc import Mapping
+from configparser import ConfigParser
+from configparser import Error as NotAProfileFile
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from obstore.exceptions import BaseError
+from obstore.store import ObjectStore, from_url
+
+from shared.errors import StorageError
+
+EXPECTED: Final = "expected a folder, or s3://, gs:// or az:// with a bucket and perhaps a folder in it, for the store"
+
+# What the clients themselves look for first.
+_KEY: Final = "AWS_ACCESS_KEY_ID"
+# The names of a profile's settings, and what they are to the client.
+_PROFILE: Final = {
+    "aws_access_key_id": "access_key_id",
+    "aws_secret_access_key": "secret_access_key",
+    "aws_session_token": "session_token",
+    "region": "region",
+}
+# A server that is away or asks to slow down is asked again for so long; then the caller decides. Five attempts at a
+# shard last longer than a minute by that, and a person who mistyped an address waits no longer.
+_RETRIES: Final = {
+    "max_retries": 20,
+    "retry_timeout": timedelta(seconds=20),
+    "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=3), "base": 2},
+}
+# Without TLS only where an address says http:// itself (AWS_ENDPOINT_URL). The time-out is of one whole request.
+_CLIENT: Final = {"allow_http": True, "connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=120)}
+
+
+def open_bucket(url: str) -> ObjectStore:
+    """The bucket and folder that `url` names; no request is made.
+
+    Credentials come from the environment (`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`,
+    `AZURE_STORAGE_ACCOUNT_KEY`, ...), on S3 else from a profile of `~/.aws`, else from the machine's own role.
+
+    Raises:
+        StorageError: The URL is of no kind that is supported, or holds a secret; the profile that is named has no keys.
+    """
+    scheme, _, rest = url.partition("://")
+    if set(rest) & set("@?#") or ":" in rest.split("/")[0]:  # and what is refused is not repeated
+        raise StorageError(
+            f"{re.sub('[^a-z0-9]', '', scheme.lower())[:8]}://…: {EXPECTED}; found a user, a password, a port or a "
+            f"query in the URL: credentials come from the environment ({_KEY} and the like), a profile or the machine"
+        )
+    if scheme not in ("s3", "gs", "az") or not urlsplit(url).netloc:
+        raise StorageError(f"{url}: {EXPECTED}")
+    own: dict[str, Any] = profile_settings(os.environ) if scheme == "s3" else {}
+    options: dict[str, Any] = {"client_options": _CLIENT, "retry_config": _RETRIES, **own}
+    try:
+        bucket: ObjectStore = from_url(url, **options)
+    except (BaseError, ValueError, OSError) as error:
+        raise StorageError(f"{url}: {str(error).splitlines()[0]}") from error
+    return bucket
+
+
+def profile_settings(environment: Mapping[str, str]) -> dict[str, str]:
+    """What AWS's own programs read from `~/.aws` and obstore does not: the keys and the region of a profile.
+
+    Args:
+        environment: `AWS_PROFILE` names the profile; keys that are in the environment go before it.
+
+    Raises:
+        StorageError: The profile that is named has no keys.
+    """
+    if environment.get(_KEY):
+        return {}
+    name, home = environment.get("AWS_PROFILE"), Path.home() / ".aws"
+    keys = Path(environment.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials")
+    others = Path(environment.get("AWS_CONFIG_FILE") or home / "config")
+    found = _section(others, f"profile {name}" if name else "default") | _section(keys, name or "default")
+    if name and "aws_access_key_id" not in found:
+        raise StorageError(
+            f"AWS_PROFILE={name}: {keys} has no aws_access_key_id for it; of a profile with SSO or a role, "
+            "`aws configure export-credentials --format env` prints keys to set"
+        )
+    if environment.get("AWS_REGION") or environment.get("AWS_DEFAULT_REGION"):
+        found.pop("region", None)
+    return {_PROFILE[key]: value for key, value in found.items() if key in _PROFILE}
+
+
+def _section(file: Path, name: str) -> dict[str, str]:
+    parser = ConfigParser(interpolation=None)
+    try:
+        parser.read(file, encoding="utf-8")
+    except (NotAProfileFile, OSError, ValueError) as error:
+        raise StorageError(f"{file}: expected a file of AWS profiles: {type(error).__name__}") from error
+    return dict(parser[name]) if parser.has_section(name) else {}

