@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.command import hint
 from shared.errors import ShardError, TrainingError
 from shared.jobs.job import Split
 from shared.jobs.manifest import Manifest
@@ -79,9 +80,10 @@ def check_shards(storage: Storage, manifest: Manifest) -> None:
 
     Raises:
         ShardError: A shard is absent or differs.
-        TrainingError: The job has no picture to train on.
+        TrainingError: The job has no picture to train on, or they are where TensorFlow cannot read.
     """
     paths = JobPaths(manifest.job)
+    _require_folder(storage, manifest.job)
     for shards in manifest.splits.values():
         for shard in shards:
             check_file(storage, f"{paths.shards}/{shard.file}", shard.size_bytes, shard.sha256)
@@ -90,9 +92,24 @@ def check_shards(storage: Storage, manifest: Manifest) -> None:
 
 
 def shard_urls(storage: Storage, manifest: Manifest, splits: Sequence[Split]) -> list[str]:
-    """Where the records of `splits` lie, in the manifest's order."""
+    """Where the records of `splits` lie, in the manifest's order.
+
+    Raises:
+        TrainingError: The store is no local folder.
+    """
+    _require_folder(storage, manifest.job)
     folder = JobPaths(manifest.job).shards
     return [storage.url(f"{folder}/{shard.file}") for split in splits for shard in manifest.splits.get(split, ())]
+
+
+def _require_folder(storage: Storage, job: str) -> None:
+    """TensorFlow reads files, and no `s3://`."""
+    if not storage.is_local:
+        folder = JobPaths(job).root
+        raise TrainingError(
+            f"{storage.url(folder)}: training reads shards from a local folder: copy that to out/{folder}, then "
+            f"`{hint('resume', job, '--store', 'out', '--local')}`"
+        )
 
 
 def choose_cache(needed_bytes: int, *, cache_mb: int, folder: Path | None) -> Cache:
