@@ -1,13 +1,16 @@
 """A real S3 server on loopback for tests: SeaweedFS, that can be killed and started again on its folder."""
 
+import http.client
 import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import obstore
@@ -35,7 +38,7 @@ class ObjectServer:
         self._ports = dict(zip([*_PORTS, *(f"{port}.grpc" for port in _PORTS)], _free_ports(8), strict=True))
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
         user = {"name": "tests", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": actions}
-        (folder / "data").mkdir()
+        (folder / "data").mkdir(parents=True)
         (folder / "s3.json").write_text(json.dumps({"identities": [user]}))
 
     @property
@@ -57,15 +60,19 @@ class ObjectServer:
             "master.telemetry": "false",
             "master.volumeSizeLimitMB": 64,
             "volume.max": 60,
-            "s3.config": self.folder / "s3.json",
             "s3.port.iceberg": 0,
             "s3.port.lance": 0,
+            "s3.config": self.folder / "s3.json",
             **self._ports,
         }
         command = [str(weed()), f"-logdir={self.folder}", "server", "-filer", "-s3"]
         command += [f"-{name}={value}" for name, value in options.items()]
+        # Keys in its environment would be those of a further user.
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         with open(self.folder / "server.log", "ab") as log:
-            self.process = subprocess.Popen(command, cwd=self.folder, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, cwd=self.folder, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
         wait_until(self._answers, 60, "the object server answers")
 
     def _answers(self) -> bool:
@@ -104,6 +111,54 @@ class ObjectServer:
         """End it if it runs."""
         if self.process is not None and self.process.poll() is None:
             self.kill()
+
+
+class Forgetful(BaseHTTPRequestHandler):
+    """A gateway that passes everything on, but writes what it is asked to write under a condition without it."""
+
+    behind: ObjectServer
+    protocol_version = "HTTP/1.1"
+
+    def _pass_on(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if "If-None-Match" in self.headers:
+            key = self.path.removeprefix(f"/{BUCKET}/")
+            made = obstore.put(self.behind.bucket(), key, body)
+            self._answer(200, {"ETag": str(made["e_tag"])}, b"")
+            return
+        address = self.behind.environment["AWS_ENDPOINT_URL"].removeprefix("http://")
+        connection = http.client.HTTPConnection(address)
+        connection.request(self.command, self.path, body=body, headers=dict(self.headers))
+        answer = connection.getresponse()
+        self._answer(answer.status, dict(answer.getheaders()), answer.read())
+        connection.close()
+
+    def _answer(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(content)), **headers}.items():
+            if name.lower() not in ("connection", "transfer-encoding", "date", "server"):
+                self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _pass_on  # noqa: N815  # the names that the library looks for
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def forgetful_gateway(server: ObjectServer) -> Iterator[str]:
+    """The URL of a gateway before `server` that forgets conditions."""
+    gateway = ThreadingHTTPServer(("127.0.0.1", 0), type("Before", (Forgetful,), {"behind": server}))
+    thread = threading.Thread(target=gateway.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{gateway.server_port}"
+    finally:
+        gateway.shutdown()
+        thread.join()
+        gateway.server_close()
 
 
 def _free_ports(count: int) -> list[int]:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from redis.exceptions import NoPermissionError, RedisError
 
+from producer.doctor.race import RACERS, races_without_one_winner
 from producer.local.redis_server import LEAST_REDIS, embedded_server
 from producer.settings import ProducerSettings
 from shared.command import hint, start_hint
@@ -153,7 +154,10 @@ def _services(ledger: Ledger) -> Iterator[CheckResult]:
 
 def _store(settings: ProducerSettings) -> Iterator[CheckResult]:
     storage = Storage(settings.store)
-    yield _round_trip(storage, f"doctor-{os.getpid()}.txt")
+    round_trip = _round_trip(storage, f"doctor-{os.getpid()}.txt")
+    yield round_trip
+    if round_trip.is_well:
+        yield _commits(storage)
     if storage.is_local and storage.local_path("").is_dir():
         free_gb = shutil.disk_usage(storage.root).free / 1e9
         advice = "free some space: a full disk fails shards (retry does them again)"
@@ -165,8 +169,8 @@ def _round_trip(storage: Storage, key: str) -> CheckResult:
     try:
         storage.make_root()
         storage.write(key, b"first")
-        if storage.read(key) != b"first" or storage.create(key, b"second"):
-            raise StorageError(f"{storage.url(key)}: reads back other bytes, or was created twice")
+        if storage.read(key) != b"first":
+            raise StorageError(f"{storage.url(key)}: reads back other bytes")
         storage.remove(key)
     except StorageError as error:
         advice = "give this user the right to write there"
@@ -174,6 +178,19 @@ def _round_trip(storage: Storage, key: str) -> CheckResult:
             advice = f"name a folder by --store or VOC_STORE, or move the file {above} away"
         return CheckResult(name="store", is_well=False, found=str(error), advice=advice)
     return CheckResult(name="store", is_well=True, found=f"write, read and remove in {storage.root}")
+
+
+def _commits(storage: Storage) -> CheckResult:
+    """Whether exactly one of several who create a file is told so; jobs, runs and locks rely on it."""
+    advice = "nothing may be kept there: S3 itself and SeaweedFS from 4.48 on can commit, and so can a folder"
+    try:
+        winners = races_without_one_winner(storage)
+    except StorageError as error:
+        return CheckResult(name="commit", is_well=False, found=str(error), advice="look at the store's own log")
+    if winners:
+        found = f"{storage.root} cannot commit: of {RACERS} who created one file at once {max(winners)} were told so"
+        return CheckResult(name="commit", is_well=False, found=found, advice=advice)
+    return CheckResult(name="commit", is_well=True, found=f"of {RACERS} who create one file at once one is told so")
 
 
 def _file_in_the_way(folder: Path) -> Path | None:

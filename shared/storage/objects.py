@@ -29,6 +29,8 @@ _WRITE: Final = "write"
 class ObjectStorage:
     """The files of a bucket below one URL; raises `OSError`.
 
+    An empty object of the name of a folder, as consoles and some servers make them, is no file in it.
+
     Do not use it in a process and then in one forked from that: the client's threads do not live on there.
     """
 
@@ -160,18 +162,19 @@ class ObjectStorage:
         """The names directly below a prefix; some servers name a folder for minutes after its last file is gone."""
         with _as_os_errors():
             found = obstore.list_with_delimiter(self._bucket, folder)
-        return [_name(path) for path in (*found["common_prefixes"], *(meta["path"] for meta in found["objects"]))]
+        paths = (*found["common_prefixes"], *(meta["path"] for meta in found["objects"]))
+        return [_name(path) for path in paths if path != folder]
 
     def stamps(self, folder: str) -> dict[str, Stamp]:
         """The objects directly below a prefix, by name."""
         with _as_os_errors():
             found = obstore.list_with_delimiter(self._bucket, folder)
-        return {_name(meta["path"]): _stamp(meta) for meta in found["objects"]}
+        return {_name(meta["path"]): _stamp(meta) for meta in found["objects"] if meta["path"] != folder}
 
     def walk(self, folder: str) -> Iterator[tuple[str, Stamp]]:
         """Key and stamp of each object below a prefix."""
         for page in self._pages(folder):
-            yield from ((meta["path"], _stamp(meta)) for meta in page)
+            yield from ((meta["path"], _stamp(meta)) for meta in page if meta["path"] != folder)
 
     def _pages(self, folder: str) -> "Iterator[Sequence[ObjectMeta]]":
         stream = iter(obstore.list(self._bucket, folder, chunk_size=_PAGE))

@@ -77,13 +77,12 @@ def test_a_job_in_a_bucket_has_the_bytes_of_one_in_a_folder(
 def test_a_local_run_in_a_bucket_writes_its_shards_and_is_listed_and_removed(
     bucket: BucketCluster, small_voc: Path
 ) -> None:
-    local = {"VOC_BROKER_URL": ""}
-    bucket.producer("submit", str(small_voc), *OPTIONS, "--local", **local)
+    bucket.producer("submit", str(small_voc), *OPTIONS, "--local", VOC_BROKER_URL="")
     assert bucket.state("job") == "DONE"
-    assert "job" in bucket.producer("list", **local).stdout
-    again = bucket.producer("submit", str(small_voc), *OPTIONS, "--local", **local)
+    assert "job" in bucket.producer("list", VOC_BROKER_URL="").stdout
+    again = bucket.producer("submit", str(small_voc), *OPTIONS, "--local", VOC_BROKER_URL="")
     assert "40" in again.stderr + again.stdout
-    bucket.producer("rm", "job", "--yes", **local)
+    bucket.producer("rm", "job", "--yes", VOC_BROKER_URL="")
     assert bucket.storage().walk("jobs") == {}
 
 

@@ -108,7 +108,7 @@ def _require_folder(storage: Storage, job: str) -> None:
         folder = JobPaths(job).root
         raise TrainingError(
             f"{storage.url(folder)}: training reads shards from a local folder: copy that to out/{folder}, then "
-            f"`{hint('resume', job, '--store', 'out', '--local')}`"
+            f"`{hint('resume', job, '--store', 'out')}`"
         )
 
 

@@ -1,0 +1,40 @@
+"""`doctor` races for a file of the store, and names a store that lets more than one win."""
+
+import json
+import uuid
+from typing import Any
+
+from shared.storage import Storage
+from tests.cluster import Cluster
+from tests.object_server import ObjectServer, forgetful_gateway
+
+
+def commit_check(cluster: Cluster, **environment: str) -> dict[str, Any]:
+    """What `doctor` says of the store's commits."""
+    told = cluster.producer("doctor", "--json", check=False, **environment)
+    found = json.loads(told.stdout)
+    checks = {check["name"]: check for check in (found["checks"] if isinstance(found, dict) else found)}
+    assert checks["store"]["is_well"], checks["store"]
+    return dict(checks["commit"])
+
+
+def test_a_folder_commits(cluster: Cluster) -> None:
+    check = commit_check(cluster)
+    assert check["is_well"]
+    assert check["found"] == "of 8 who create one file at once one is told so"
+    assert cluster.storage().list_names("") == []
+
+
+def test_a_bucket_commits(cluster: Cluster, object_server: ObjectServer) -> None:
+    url = object_server.url(uuid.uuid4().hex)
+    assert commit_check(cluster, VOC_STORE=url)["is_well"]
+    assert Storage(url).list_names("") == []
+
+
+def test_a_gateway_that_forgets_conditions_is_named(cluster: Cluster, object_server: ObjectServer) -> None:
+    url = object_server.url(uuid.uuid4().hex)
+    with forgetful_gateway(object_server) as gateway:
+        check = commit_check(cluster, VOC_STORE=url, AWS_ENDPOINT_URL=gateway)
+    assert not check["is_well"]
+    assert check["found"].startswith(f"{url} cannot commit: of 8 who created one file at once ")
+    assert "SeaweedFS from 4.48" in check["advice"]
