@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from producer.jobs.local_lock import lock_for_local_run
 from producer.jobs.status import load_job
 from shared.jobs.identity import read_receipt
 from shared.jobs.manifest import Manifest
@@ -84,6 +85,17 @@ def test_a_local_run_in_a_bucket_writes_its_shards_and_is_listed_and_removed(
     assert "40" in again.stderr + again.stdout
     bucket.producer("rm", "job", "--yes", VOC_BROKER_URL="")
     assert bucket.storage().walk("jobs") == {}
+
+
+def test_a_second_local_run_of_a_job_in_a_bucket_is_refused_in_one_line(bucket: BucketCluster, small_voc: Path) -> None:
+    bucket.producer("submit", str(small_voc), *OPTIONS)
+    with lock_for_local_run(bucket.storage(), "job") as require_lock:
+        ended = bucket.producer("submit", str(small_voc), *OPTIONS, "--local", check=False, VOC_BROKER_URL="")
+        require_lock()
+    assert ended.returncode == 1
+    errors = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert f"another --local command works on it already (it holds {bucket.url}/jobs/job/local.lock)" in errors[0]
 
 
 def test_a_run_in_a_bucket_fails_with_one_line_that_says_what_to_do(bucket: BucketCluster, small_voc: Path) -> None:
