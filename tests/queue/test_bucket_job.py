@@ -14,7 +14,7 @@ from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.receipts import check_shard
 from shared.storage import Storage
-from tests.cluster import Cluster, assert_chain
+from tests.cluster import Cluster, assert_chain, wait_for_progress, wait_until
 from tests.object_server import ObjectServer
 
 OPTIONS = ("--job", "job", "--shard-images", "4", "--no-train")
@@ -108,6 +108,29 @@ def test_a_run_in_a_bucket_fails_with_one_line_that_says_what_to_do(bucket: Buck
     reason = str(bucket.storage().read_or_none(RunPaths("job").failed))
     assert "training reads shards from a local folder" in reason
     assert "Traceback" not in bucket.text("trainer")
+
+
+def test_a_server_that_is_killed_in_the_middle_of_a_job_and_comes_back_delays_it(
+    bucket: BucketCluster, small_voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ObjectServer(tmp_path / "own")
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    server.start()
+    try:
+        services = [bucket.worker(), bucket.serve()]
+        bucket.producer("submit", str(small_voc), *OPTIONS)
+        wait_for_progress(bucket, 2)
+        server.kill()
+        wait_until(lambda: bucket.events("serve", "store_refuses"), 60, "the service cannot read the store")
+        assert [service.poll() for service in services] == [None, None]
+        server.start()
+        bucket.wait_for("job")
+        assert not bucket.status("job").failed
+        assert_chain(bucket, "job")
+        assert [service.poll() for service in services] == [None, None]
+    finally:
+        server.stop()
 
 
 def test_nothing_of_the_credentials_is_written_or_told(bucket: BucketCluster, small_voc: Path) -> None:
