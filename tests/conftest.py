@@ -3,6 +3,7 @@
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -64,6 +65,16 @@ def object_server(running_object_server: ObjectServer, monkeypatch: pytest.Monke
     for name, value in running_object_server.environment.items():
         monkeypatch.setenv(name, value)
     return running_object_server
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def store_root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a new store lies: each test is done in a folder and in a bucket of a real server."""
+    if request.param == "folder":
+        (tmp_path / "store").mkdir()
+        return str(tmp_path / "store")
+    server: ObjectServer = request.getfixturevalue("object_server")
+    return server.url(uuid.uuid4().hex)
 
 
 @pytest.fixture(scope="session")

@@ -69,7 +69,9 @@ def write_shard(
     files = None if job.spec.dry else _make_files(outcomes)
     receipt = _make_receipt(task, outcomes, files, attempt)
     _publish(task, files, storage, guard)
-    storage.write(JobPaths(task.job).receipt(task.shard), receipt.to_json().encode())
+    with storage.staged({JobPaths(task.job).receipt(task.shard): receipt.to_json().encode()}) as publish:
+        guard.before_publish()  # this process may have been frozen meanwhile, and the lease lost or the job removed
+        publish(guard.before_publish)
     reached("shard:after_receipt")
     return receipt
 
@@ -112,9 +114,8 @@ def _publish(task: ShardTask, files: _Files | None, storage: Storage, guard: Gua
     with storage.staged(targets) as publish:
         guard.before_publish()
         reached("shard:before_rename")
-        publish()
+        publish(guard.before_publish)
     reached("shard:after_rename")
-    guard.require_wanted()  # this process may have been frozen in between, and the job removed
 
 
 def _make_receipt(task: ShardTask, outcomes: list[Outcome], files: _Files | None, attempt: int) -> ShardReceipt:

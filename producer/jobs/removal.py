@@ -153,7 +153,7 @@ def _remove_rest(storage: Storage, name: str) -> str:
 
 
 def _require_rest(storage: Storage, name: str) -> None:
-    if not is_name(name) or not (storage.list_names(JobPaths(name).root) or _has_run_of(storage, name)):
+    if not is_name(name) or not (storage.has_files(JobPaths(name).root) or _has_run_of(storage, name)):
         raise PlanError(f"no job {name!r} in {storage.root}: nothing to remove")
 
 

@@ -111,7 +111,7 @@ def load_job(storage: Storage, job: str, run: str | None = None) -> Job:
     found = find_job(storage, job)
     if found is not None:
         return found if run is None else with_run(storage, found, run)
-    if is_name(job) and storage.list_names(JobPaths(job).root):
+    if is_name(job) and storage.has_files(JobPaths(job).root):
         clear = hint("rm", job, store=storage)
         raise PlanError(f"job {job!r} was removed, and not to the end: `{clear}` clears what is left")
     raise PlanError(f"no job {job!r} in {storage.root} (there are: {', '.join(job_names(storage)) or 'none'})")

@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-# Gives a staged file its name.
-Publish = Callable[[], None]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
@@ -20,6 +17,19 @@ class Stamp:
 
     size_bytes: int
     mark: tuple[int | str, ...]
+
+
+class Staged(Protocol):
+    """A file that is written and has no name yet; each method gives it its name or leaves it as it is."""
+
+    def publish(self) -> None:
+        """Give it its name, replacing what is there."""
+
+    def create(self) -> bool:
+        """Give it its name unless a file has it: of all that try at once, exactly one is told True."""
+
+    def replace(self, seen: object) -> bool:
+        """Give it its name if that still has the version `seen`; in a folder not quite at once with the look."""
 
 
 class Files(Protocol):
@@ -46,11 +56,11 @@ class Files(Protocol):
     def write(self, key: str, chunks: Iterable[bytes]) -> None:
         """Write a file from a stream, whole or not at all: where `chunks` raises, nothing is left."""
 
-    def staged(self, key: str, content: bytes) -> AbstractContextManager[Publish]:
-        """Have `content` ready for the length of the block, which may publish it."""
+    def staged(self, key: str, content: bytes) -> AbstractContextManager[Staged]:
+        """Have `content` ready for the length of the block, which may give it its name."""
 
-    def create(self, key: str, content: bytes) -> bool:
-        """Write a file unless it exists: of all that try at once, exactly one is told True."""
+    def version(self, key: str) -> object:
+        """The version of a file for `Staged.replace`; a `FileNotFoundError` where there is none."""
 
     def link(self, source: str, key: str) -> None:
         """Give the file `source` the further name `key`, without its bytes passing through here where possible."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from shared.errors import StorageError
-from shared.storage.files import Publish, Stamp
+from shared.storage.files import Stamp
 
 # Between the target's name and the writer's own; the reconciler removes such files once nobody can be writing them.
 TEMPORARY_MARK = ".tmp-"
@@ -24,6 +24,34 @@ _GROUPS_OWN: Final = stat.S_ISGID | stat.S_IWGRP
 # Asking whether a lock is held takes it for a moment, so a run tries this often before it gives up.
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.05
+
+
+class _StagedFile:
+    """A temporary file, and the name that it may get; the name is made durable."""
+
+    def __init__(self, temporary: Path, target: Path) -> None:
+        self._temporary, self._target = temporary, target
+
+    def publish(self) -> None:
+        """Rename it."""
+        os.replace(self._temporary, self._target)
+        _sync_folder(self._target.parent)
+
+    def create(self) -> bool:
+        """Link it, which fails where there is a file."""
+        try:
+            os.link(self._temporary, self._target)
+        except FileExistsError:
+            return False
+        _sync_folder(self._target.parent)
+        return True
+
+    def replace(self, seen: object) -> bool:
+        """Rename it if the stamp of what is there is the same."""
+        if _stamp(self._target.stat()) != seen:
+            return False
+        self.publish()
+        return True
 
 
 class FolderStorage:
@@ -62,23 +90,17 @@ class FolderStorage:
     def write(self, key: str, chunks: Iterable[bytes]) -> None:
         """Write a file from a stream, whole or not at all."""
         with self._written(key, chunks) as temporary:
-            self._publish(temporary, key)
+            _StagedFile(temporary, self.path(key)).publish()
 
     @contextmanager
-    def staged(self, key: str, content: bytes) -> Iterator[Publish]:
+    def staged(self, key: str, content: bytes) -> Iterator["_StagedFile"]:
         """Write `content` under a temporary name for the length of the block, which may publish it."""
         with self._written(key, [content]) as temporary:
-            yield lambda: self._publish(temporary, key)
+            yield _StagedFile(temporary, self.path(key))
 
-    def create(self, key: str, content: bytes) -> bool:
-        """Write a file unless it exists, atomically."""
-        with self._written(key, [content]) as temporary:
-            try:
-                os.link(temporary, self.path(key))
-            except FileExistsError:
-                return False
-            _sync_folder(self.path(key).parent)
-        return True
+    def version(self, key: str) -> Stamp:
+        """The stamp of whatever is there."""
+        return _stamp(self.path(key).stat())
 
     def link(self, source: str, key: str) -> None:
         """Give a file a further name; copy it where the file system or its owner allows no links."""
@@ -89,7 +111,7 @@ class FolderStorage:
                 self.write(key, [self.read(source)])
                 return
             # rename(2) leaves both names where they are one file already; `_temporary` then removes the one.
-            self._publish(temporary, key)
+            _StagedFile(temporary, self.path(key)).publish()
 
     @contextmanager
     def _written(self, key: str, chunks: Iterable[bytes]) -> Iterator[Path]:
@@ -119,11 +141,6 @@ class FolderStorage:
         if not Path(self.root).is_dir():
             raise StorageError(f"cannot write {folder}: the store {self.root} is not there (mounted?)")
         folder.mkdir(parents=True, exist_ok=True)
-
-    def _publish(self, temporary: Path, key: str) -> None:
-        """Give a temporary file its final name, and make the name durable."""
-        os.replace(temporary, self.path(key))
-        _sync_folder(self.path(key).parent)
 
     def written_at(self, key: str) -> float:
         """When a file was written, in seconds of Unix time."""

@@ -4,15 +4,14 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from shared.storage.bucket import open_bucket
-from shared.storage.files import Publish, Stamp
+from shared.storage.files import Stamp
 from shared.storage.object_lock import Found, ObjectLocks
 
 if TYPE_CHECKING:
@@ -55,20 +54,19 @@ class ObjectStorage:
         """Write an object from a stream: one PUT, or a multipart upload that is aborted where `chunks` raises."""
         parts = _parts(chunks)
         first, second = next(parts, b""), next(parts, None)
-        self._put(key, first if second is None else chain((first, second), parts))
-
-    def _put(self, key: str, content: bytes | Iterable[bytes]) -> None:
+        content = first if second is None else chain((first, second), parts)
         with _as_os_errors():
             obstore.put(self._bucket, key, content, chunk_size=_PART_BYTES, max_concurrency=2)
 
     @contextmanager
-    def staged(self, key: str, content: bytes) -> Iterator[Publish]:
-        """Keep `content` in memory; the function given to the block writes it."""
-        yield partial(self._put, key, content)
+    def staged(self, key: str, content: bytes) -> Iterator["_StagedObject"]:
+        """Keep `content` in memory for the length of the block, which may write it."""
+        yield _StagedObject(self, key, content)
 
-    def create(self, key: str, content: bytes) -> bool:
-        """Write an object unless it exists, by a conditional write."""
-        return self.swap(key, content, None) is not None
+    def version(self, key: str) -> "UpdateVersion":
+        """The version of an object."""
+        with _as_os_errors():
+            return _version(obstore.head(self._bucket, key))
 
     def swap(self, key: str, content: bytes, old: "UpdateVersion | None") -> "UpdateVersion | None":
         """Write an object if its version is `old`, or with None if it does not exist.
@@ -195,6 +193,25 @@ class ObjectStorage:
         for page in self._pages(folder):
             with _as_os_errors():
                 obstore.delete(self._bucket, [meta["path"] for meta in page])
+
+
+class _StagedObject:
+    """Bytes in memory, and the object that they may become."""
+
+    def __init__(self, objects: ObjectStorage, key: str, content: bytes) -> None:
+        self._objects, self._key, self._content = objects, key, content
+
+    def publish(self) -> None:
+        """Write it."""
+        self._objects.write(self._key, [self._content])
+
+    def create(self) -> bool:
+        """Write it unless there is one, by a conditional write."""
+        return self._objects.swap(self._key, self._content, None) is not None
+
+    def replace(self, seen: Any) -> bool:
+        """Write it over that version, by a conditional write."""
+        return self._objects.swap(self._key, self._content, seen) is not None
 
 
 def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:

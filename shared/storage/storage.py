@@ -8,10 +8,10 @@ import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from shared.errors import StorageError
-from shared.storage.files import Files, Publish, Stamp
+from shared.errors import LeaseLost, StorageError
+from shared.storage.files import Files, Staged, Stamp
 from shared.storage.folder import FolderStorage
 from shared.storage.objects import ObjectStorage
 
@@ -19,6 +19,13 @@ from shared.storage.objects import ObjectStorage
 _ABSENT: Final = (FileNotFoundError, NotADirectoryError)
 # What else the system says where there is no file of this name: it is a folder, or a link that leads in a circle.
 _NO_FILE: Final = frozenset({errno.EISDIR, errno.ELOOP})
+
+
+class Publish(Protocol):
+    """Gives staged files their names; see `Storage.staged`."""
+
+    def __call__(self, require_ours: Callable[[], None] | None = None, /) -> None:
+        """Give them."""
 
 
 class Storage:
@@ -87,24 +94,39 @@ class Storage:
         """Write several files now and give them their names later, one right after the other.
 
         The block gets a function that gives the names. What the block does not publish is removed at its end.
-        """
-        publish: dict[str, Publish] = {}
 
-        def publish_all() -> None:
-            for key in contents:
+        Its argument, if there is one, raises unless the caller may still replace what others have written: it is asked
+        where a name is taken, and what was seen there before is what is replaced. So a writer that stood still, and
+        whose work was given to another one meanwhile, replaces nothing of the other's (a `LeaseLost`).
+        """
+        staged: dict[str, Staged] = {}
+
+        def publish(require_ours: Callable[[], None] | None = None) -> None:
+            for key, each in staged.items():
                 with self._doing("write", key):
-                    publish[key]()
+                    if require_ours is None:
+                        each.publish()
+                    else:
+                        self._replace(key, each, require_ours)
 
         with ExitStack() as stack:
             for key, content in contents.items():
                 with self._doing("write", key):
-                    publish[key] = stack.enter_context(self._files.staged(key, content))
-            yield publish_all
+                    staged[key] = stack.enter_context(self._files.staged(key, content))
+            yield publish
+
+    def _replace(self, key: str, staged: Staged, require_ours: Callable[[], None]) -> None:
+        if staged.create():
+            return
+        seen = self._files.version(key)
+        require_ours()
+        if not staged.replace(seen):
+            raise LeaseLost(f"{self.url(key)}: another attempt wrote it just now")
 
     def create(self, key: str, content: bytes) -> bool:
         """Write `key` unless it exists; False if it does. Of all who try at once exactly one is told True."""
-        with self._doing("create", key):
-            return self._files.create(key, content)
+        with self._doing("create", key), self._files.staged(key, content) as staged:
+            return staged.create()
 
     def remove_temporaries(self, folder: str) -> None:
         """Remove what is half written or half removed directly in `folder`, once nobody can be writing it."""
@@ -179,7 +201,10 @@ class Storage:
         return self.stamp_or_none(key) is not None
 
     def list_names(self, folder: str) -> list[str]:
-        """Sorted names of what is directly in `folder`, without temporary files; empty where it is absent."""
+        """Sorted names of what is directly in `folder`, without temporary files; empty where it is absent.
+
+        The servers of some buckets name a folder for minutes after its last file is gone.
+        """
         with self._doing("list", folder), suppress(*_ABSENT):
             return sorted(self._files.names(folder))
         return []
@@ -194,6 +219,11 @@ class Storage:
         """The files in `folder` and below by key, temporary ones too; empty where it is absent."""
         with self._doing("list", folder):
             return dict(self._files.walk(folder))
+
+    def has_files(self, folder: str) -> bool:
+        """Whether there is a file in `folder` or below."""
+        with self._doing("list", folder):
+            return next(iter(self._files.walk(folder)), None) is not None
 
     def remove(self, key: str) -> None:
         """Remove the file `key` if it is there."""

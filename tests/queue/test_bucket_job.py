@@ -85,6 +85,9 @@ def test_a_local_run_in_a_bucket_writes_its_shards_and_is_listed_and_removed(
     assert "40" in again.stderr + again.stdout
     bucket.producer("rm", "job", "--yes", VOC_BROKER_URL="")
     assert bucket.storage().walk("jobs") == {}
+    again = bucket.producer("status", "job", check=False, VOC_BROKER_URL="")
+    assert (again.returncode, again.stdout) == (1, "")
+    assert "no job 'job'" in again.stderr
 
 
 def test_a_second_local_run_of_a_job_in_a_bucket_is_refused_in_one_line(bucket: BucketCluster, small_voc: Path) -> None:

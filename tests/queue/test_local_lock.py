@@ -25,11 +25,11 @@ LISTING_S = 0.02
 
 @pytest.mark.parametrize("kind", ["folder", "bucket"])
 def test_a_service_leaves_a_job_to_its_embedded_run_and_takes_it_when_that_has_ended(
-    cluster: Cluster, small_voc: Path, kind: str, request: pytest.FixtureRequest
+    cluster: Cluster, small_voc: Path, kind: str, fixtures: pytest.FixtureRequest
 ) -> None:
     store = str(cluster.store)
     if kind == "bucket":
-        store = request.getfixturevalue("object_server").url(uuid.uuid4().hex)
+        store = fixtures.getfixturevalue("object_server").url(uuid.uuid4().hex)
     storage, ledger = Storage(store), cluster.broker.ledger()
     settings = ProducerSettings(store=store, broker_url=cluster.broker.url, listing_s=LISTING_S)
     hints = Hints(cluster.broker.url)

@@ -22,18 +22,9 @@ RACERS, ROUNDS = 8, 20
 MANY = 2300
 
 
-@pytest.fixture(params=["folder", "bucket"])
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a new store lies."""
-    if request.param == "folder":
-        return str(tmp_path)
-    server: ObjectServer = request.getfixturevalue("object_server")
-    return server.url(uuid.uuid4().hex)
-
-
 @pytest.fixture
-def storage(root: str) -> Storage:
-    made = Storage(root)
+def storage(store_root: str) -> Storage:
+    made = Storage(store_root)
     made.make_root()
     return made
 
@@ -80,8 +71,8 @@ for line in sys.stdin:
 """
 
 
-def test_of_eight_processes_that_create_one_file_exactly_one_wins(root: str, storage: Storage) -> None:
-    command = [sys.executable, "-c", RACER, root]
+def test_of_eight_processes_that_create_one_file_exactly_one_wins(store_root: str, storage: Storage) -> None:
+    command = [sys.executable, "-c", RACER, store_root]
     racers = [
         subprocess.Popen(
             [*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, cwd=REPOSITORY
@@ -184,9 +175,11 @@ def test_a_file_was_written_now(storage: Storage) -> None:
 def test_removed_tree_is_gone_and_its_neighbour_stays(storage: Storage) -> None:
     for key in ("jobs/a/shards/x", "jobs/a/job.json", "jobs/ab/job.json"):
         storage.write(key, b"x")
+    assert storage.has_files("jobs/a")
     storage.remove_tree("jobs/a")
     storage.remove_tree("jobs/a")
-    assert storage.list_names("jobs/a") == []
+    assert not storage.has_files("jobs/a")
+    assert storage.walk("jobs/a") == storage.list_stamps("jobs/a") == {}
     assert list(storage.walk("jobs")) == ["jobs/ab/job.json"]
 
 
@@ -201,14 +194,14 @@ def test_a_listing_has_more_names_than_a_page_and_all_can_be_removed(storage: St
     assert storage.list_names("shards") == []
 
 
-def test_a_listing_sees_what_another_process_has_written_and_removed(root: str, storage: Storage) -> None:
+def test_a_listing_sees_what_another_process_has_written_and_removed(store_root: str, storage: Storage) -> None:
     def elsewhere(code: str) -> None:
         command = [
             sys.executable,
             "-c",
             f"import sys; from shared.storage import Storage; s = Storage(sys.argv[1]); {code}",
         ]
-        subprocess.run([*command, root], check=True, cwd=REPOSITORY)
+        subprocess.run([*command, store_root], check=True, cwd=REPOSITORY)
 
     storage.write("shards/a", b"x")
     assert storage.list_names("shards") == ["a"]
@@ -218,8 +211,8 @@ def test_a_listing_sees_what_another_process_has_written_and_removed(root: str, 
     assert storage.read("shards/b") == b"y"
 
 
-def test_a_lock_is_one_process_s_until_it_leaves_it(root: str, storage: Storage) -> None:
-    other = Storage(root)
+def test_a_lock_is_one_process_s_until_it_leaves_it(store_root: str, storage: Storage) -> None:
+    other = Storage(store_root)
     storage.write("jobs/a/job.json", b"x")
     assert not storage.is_locked("jobs/a/local.lock")
     for _ in range(2):
@@ -244,9 +237,9 @@ with Storage(sys.argv[1]).locked("jobs/a/local.lock") as is_ours:
 
 
 @pytest.mark.timeout(120)
-def test_the_lock_of_a_killed_process_is_taken_over(root: str, storage: Storage) -> None:
+def test_the_lock_of_a_killed_process_is_taken_over(store_root: str, storage: Storage) -> None:
     storage.write("jobs/a/job.json", b"x")
-    holder = subprocess.Popen([sys.executable, "-c", HOLDER, root], stdout=subprocess.PIPE, cwd=REPOSITORY)
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, store_root], stdout=subprocess.PIPE, cwd=REPOSITORY)
     assert holder.stdout is not None
     assert holder.stdout.readline() == b"True\n"
     with storage.locked("jobs/a/local.lock") as is_ours:

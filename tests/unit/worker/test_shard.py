@@ -145,7 +145,7 @@ def test_writing_twice_gives_the_same_bytes(write: Write, store: Storage) -> Non
 def test_guard_is_asked_after_each_picture_and_before_the_names(write: Write) -> None:
     guard = RecordingGuard()
     write(guard=guard)
-    assert guard.asked == [f"advance {done}" for done in range(1, 6)] + ["before_publish", "require_wanted"]
+    assert guard.asked == [f"advance {done}" for done in range(1, 6)] + ["before_publish", "before_publish"]
 
 
 @pytest.mark.parametrize(("at", "error"), [("advance 2", StopRequested), ("before_publish", LeaseLost)])
