@@ -118,7 +118,8 @@ class TrainingOptions(Frozen):
     `epochs` None lets the trainer choose by the size of the set; `max_minutes` bounds the training loop (None: not).
     `batch` is per replica. `final` trains on train + val (no selection by val). `max_drop` is in points of mAP50.
     `weights` of a published backbone: none, imagenet (EfficientNet-Lite0 always), or the store's
-    key of a file. `stop_at_map` (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better one) end
+    key of a file. `teach` names a finished run of the same job, whose outputs are targets besides the true boxes.
+    `stop_at_map` (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better one) end
     training early by the validation split.
     """
 
@@ -146,6 +147,10 @@ class TrainingOptions(Frozen):
             "Of a published backbone: none, imagenet (MobileNet's are downloaded) or a FILE without top.", "Training"
         ),
     ] = "none"
+    teach: Annotated[
+        Name | None,
+        Option("A finished run of the same job: its network teaches this one what it sees.", "Training"),
+    ] = None
     batch: Annotated[int, Option("Pictures per step and replica.", "Training"), Field(ge=1, le=1024)] = 8
     learning_rate: Annotated[
         float | None, Option("Peak rate; default: by the batch over all replicas.", "Training"), Field(gt=0, le=1)

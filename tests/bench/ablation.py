@@ -1,9 +1,9 @@
 """What each ingredient of the recipe gives: one changed at a time, one fixed schedule, judged on the validation list.
 
-Trains on the train list of one of `photo_sets.SETS` (never on a test list) for `--steps` steps a row, each row in a process of
-its own; appends a JSON line a row to `--out` and skips the rows that are there, so that it can be stopped and
-continued. Run: `python tests/bench/ablation.py --store out/ablation --out ablation.jsonl all` (or some rows), about
-8 minutes of one core a row; without rows the table of what is done is printed.
+Trains on the train list of one of `photo_sets.SETS` (`--set`; never on a test list) for `--steps` steps a row, each row
+in a process of its own; appends a JSON line a row to `--out` and skips the rows that are there, so that it can be
+stopped and continued. Run: `python tests/bench/ablation.py --store out/ablation --out ablation.jsonl all` (or some
+rows), 3 to 8 minutes of one core a row; without rows the table of what is done is printed.
 """
 
 import argparse
@@ -19,11 +19,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-
-from tests.bench.photo_sets import RACCOON, SETS, photo_set, tested_photos
+from tests.bench.photo_sets import RACCOON, ROOT, SETS, photo_set, tested_photos
 
 BATCH: Final = 8
 
@@ -323,13 +321,15 @@ def print_table(out: Path) -> None:
     lines = done(out)
     base = {(line["set"], line["steps"], line["seed"]): line["average"] for line in lines if line["row"] == "recipe"}
     print(
-        f"{'row':20}{'set':12}{'steps':>7}{'seed':>5}{'mAP50':>8}{'mAP':>8}{'':4}{'d50':>7}{'dmAP':>7}{'no EMA':>15}{'s/step':>8}"
+        f"{'row':20}{'set':12}{'steps':>7}{'seed':>5}{'mAP50':>8}{'mAP':>8}{'':4}{'d50':>7}{'dmAP':>7}{'no EMA':>15}"
+        f"{'s/step':>8}"
     )
     for line in lines:
         mine, last = line["average"], line["last"]
         theirs = base.get((line["set"], line["steps"], line["seed"]), mine)
         print(
-            f"{line['row']:20}{line['set']:12}{line['steps']:7}{line['seed']:5}{mine['map50']:8.3f}{mine['map']:8.3f}    "
+            f"{line['row']:20}{line['set']:12}{line['steps']:7}{line['seed']:5}"
+            f"{mine['map50']:8.3f}{mine['map']:8.3f}    "
             f"{mine['map50'] - theirs['map50']:+7.3f}{mine['map'] - theirs['map']:+7.3f}"
             f"{last['map50']:8.3f}{last['map']:7.3f}{line['step_s']:8.2f}"
         )

@@ -79,8 +79,8 @@ def _make_cards(folder: Path) -> None:
 
 def _scene(random: np.random.Generator, grounds: list[Path]) -> tuple[NDArray[np.uint8], list[tuple[str, list[int]]]]:
     """A photo with one to three cards on it, and their classes and boxes (xmin, ymin, xmax, ymax) in pixels."""
-    ground = cv2.imread(str(grounds[random.integers(len(grounds))]))
-    photo = cv2.resize(ground, (640, 480), interpolation=cv2.INTER_AREA).astype(np.float32)
+    ground = np.asarray(cv2.imread(str(grounds[random.integers(len(grounds))])))
+    photo: NDArray[np.float64] = cv2.resize(ground, (640, 480), interpolation=cv2.INTER_AREA).astype(np.float64)
     photo = photo * random.uniform(0.35, 0.8) + random.uniform(0, 60, 3)
     taken, objects = np.zeros(photo.shape[:2], bool), []
     for _ in range(random.integers(1, 4)):
@@ -118,8 +118,8 @@ def _card(random: np.random.Generator, rank: str) -> NDArray[np.uint8]:
                 card, at, int(random.uniform(8, 30)), tuple(random.uniform(40, 220, 3).tolist()), -1, cv2.LINE_AA
             )
     else:
-        for at in _PIPS[rank]:
-            cv2.circle(card, (int(240 * at[0]), int(340 * at[1])), 40 if rank == "ace" else 17, colour, -1, cv2.LINE_AA)
+        for x, y in _PIPS[rank]:
+            cv2.circle(card, (int(240 * x), int(340 * y)), 40 if rank == "ace" else 17, colour, -1, cv2.LINE_AA)
     return card
 
 
@@ -133,18 +133,15 @@ def _laid(
     """The card turned, tilted and moved on a canvas of `shape`, and its mask of 0 to 1."""
     height, width = card.shape[:2]
     length = random.uniform(110, 260)
-    corners = np.float32([[-width, -height], [width, -height], [width, height], [-width, height]]) / 2 * length / height
+    corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
     angle = np.deg2rad(random.uniform(-50, 50))
-    turn = np.float32([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
-    at = np.float32([random.uniform(0.2, 0.8) * shape[1], random.uniform(0.25, 0.75) * shape[0]])
-    placed = corners @ turn.T + at + random.normal(0, 0.03 * length, (4, 2)).astype(np.float32)
-    matrix = cv2.getPerspectiveTransform(
-        np.float32([[0, 0], [width, 0], [width, height], [0, height]]), placed.astype(np.float32)
-    )
-    size = (shape[1], shape[0])
-    return cv2.warpPerspective(card, matrix, size, flags=cv2.INTER_AREA), cv2.warpPerspective(
-        np.ones(card.shape[:2], np.float32), matrix, size
-    )
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    at = np.array([random.uniform(0.2, 0.8) * shape[1], random.uniform(0.25, 0.75) * shape[0]])
+    placed = (corners - corners.mean(axis=0)) * length / height @ turn.T + at + random.normal(0, 0.03 * length, (4, 2))
+    matrix = cv2.getPerspectiveTransform(corners, placed.astype(np.float32))
+    size, whole = (shape[1], shape[0]), np.ones(card.shape[:2], np.float32)
+    laid = cv2.warpPerspective(card, matrix, size, flags=cv2.INTER_AREA)
+    return laid.astype(np.float32), cv2.warpPerspective(whole, matrix, size).astype(np.float32)
 
 
 def _xml(stem: str, photo: NDArray[np.uint8], objects: list[tuple[str, list[int]]]) -> str:
