@@ -3,7 +3,7 @@
 import hashlib
 import re
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
@@ -14,7 +14,15 @@ from producer.dataset.lint import LintedFolder, lint_folder
 from producer.jobs.plan import PlanLines, ShardTasks, dataset_digest, plan_job
 from producer.jobs.removal import remove_files, remove_run
 from producer.jobs.reuse import Reuse, reuse_shards
-from producer.jobs.runs import add_run, check_name, command_for, requests_by_job, require_free
+from producer.jobs.runs import (
+    add_run,
+    check_name,
+    command_for,
+    known_run,
+    photos_learned,
+    requests_by_job,
+    require_free,
+)
 from producer.progress import Progress
 from shared import __version__, faults
 from shared.command import hint
@@ -85,6 +93,15 @@ def lint_request(request: Request, *, data_root: Path, progress: Progress) -> Li
     return linted
 
 
+def with_backbone(request: Request, linted: LintedFolder, storage: Storage) -> Request:
+    """The request with the backbone that `auto` stands for; that of the run, where it is there already."""
+    if request.run is None:
+        return request
+    photos = photos_learned(request.run, Counter(linted.splits))
+    known = known_run(storage, request.job, request.run_name)
+    return replace(request, run=request.run.with_backbone(photos, known))
+
+
 def submit(
     request: Request, linted: LintedFolder, *, storage: Storage, data_root: Path, progress: Progress
 ) -> Admission:
@@ -97,7 +114,7 @@ def submit(
         LintError: More pictures or shards than a job can have; nothing was written.
         PlanError: The name is taken by another request, or the folder is not below `data_root`.
     """
-    folder = folder_below(request.dataset, data_root)
+    folder, request = folder_below(request.dataset, data_root), with_backbone(request, linted, storage)
     tasks = plan_job(linted, job=request.job, incarnation=uuid.uuid4().hex, storage=storage)
     digest = request_digest(request, dataset_digest(linted))
     leftover = read_job_file(storage, request.job)
@@ -218,6 +235,8 @@ def request_digest(request: Request, fingerprint: str) -> str:
     """Hex SHA-256 of all that decides the outcome: data set, spec and run, but not the names."""
     # With what a `RunSpec` adds beside the names: the digests of 0.1.0 are of that.
     run = request.run and {"schema_version": SCHEMA_VERSION, "kind": "train", **request.run.model_dump(mode="json")}
+    if run and run["teach"] is None:
+        del run["teach"]  # as it was before there were teachers
     asked = {"dataset": fingerprint, "spec": request.spec.model_dump(mode="json"), "run": run}
     return hashlib.sha256(canonical_json(asked).encode()).hexdigest()
 

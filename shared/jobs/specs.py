@@ -112,6 +112,15 @@ class Augmentation(Frozen):
     hue_deg: Annotated[float, _COLOURS, Field(ge=0, le=180)] = 6.0
 
 
+_BACKBONE: Final = Option(
+    "Ours from nothing (conv), or a published one; auto: efficientnet_lite0 for few photos.", "Training"
+)
+
+# With fewer training photos ImageNet's features are worth more than what these photos alone can teach
+# (docs/decisions/0084).
+FEW_PHOTOS: Final = 200
+
+
 class TrainingOptions(Frozen):
     """What a person may ask of training.
 
@@ -138,9 +147,9 @@ class TrainingOptions(Frozen):
         Field(ge=1, le=100_000),
     ] = None
     backbone: Annotated[
-        Literal["conv", "efficientnet_lite0", "mobilenet_v2", "mobilenet_v3_small"],
-        Option("Ours (conv), or a published one for transfer learning.", "Training"),
-    ] = "conv"
+        Literal["auto", "conv", "efficientnet_lite0", "mobilenet_v2", "mobilenet_v3_small"],
+        _BACKBONE,
+    ] = "auto"
     weights: Annotated[
         str,
         Option(
@@ -185,17 +194,33 @@ class TrainingOptions(Frozen):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.weights != "none" and self.backbone == "conv":
+        if self.weights != "none" and self.backbone in ("auto", "conv"):
             raise ValueError(f"--weights {self.weights} needs a published --backbone, such as efficientnet_lite0")
         if self.backbone == "efficientnet_lite0" and self.weights != "imagenet":
             raise ValueError(f"--weights {self.weights}: --backbone efficientnet_lite0 brings its own, imagenet's")
-        if self.quantize == "qat" and self.backbone != "conv":
+        if self.quantize == "qat" and self.backbone not in ("auto", "conv"):
             raise ValueError("--quantize qat is for --backbone conv; a published backbone is quantized by ptq")
         if self.final and (self.stop_at_map, self.patience) != (None, None):
             raise ValueError(
                 "--final trains on the validation split too: nothing is left for --stop-at-map, --patience"
             )
         return self
+
+    def with_backbone(self, photos: int, known: "RunSpec | None") -> "TrainingOptions":
+        """These options with the backbone that `auto` stands for.
+
+        Args:
+            photos: That the run learns from.
+            known: The run of this name, if it was asked for before: it keeps its backbone.
+        """
+        if self.backbone != "auto":
+            return self
+        # Who asks for another size, for fine-tuning or for a teacher wants our network.
+        is_plain = self.model == "small" and self.quantize == "ptq" and self.teach is None
+        fields = self.model_dump() | {"backbone": "efficientnet_lite0" if is_plain and photos < FEW_PHOTOS else "conv"}
+        if known is not None:
+            fields |= {"backbone": known.backbone, "weights": known.weights}
+        return TrainingOptions.model_validate(fields)
 
 
 class RunSpec(TrainingOptions):
@@ -209,6 +234,8 @@ class RunSpec(TrainingOptions):
     job: Name
     incarnation: Incarnation = ""
     kind: Literal["train"] = "train"
+    # Decided when it was asked for.
+    backbone: Annotated[Literal["conv", "efficientnet_lite0", "mobilenet_v2", "mobilenet_v3_small"], _BACKBONE] = "conv"
 
     def trains_as(self, other: "RunSpec") -> bool:
         """Whether both ask for the same training, however its weights are exported and judged."""

@@ -95,7 +95,9 @@ def _scene(random: np.random.Generator, grounds: list[Path]) -> tuple[NDArray[np
         taken |= mask > 0.5
         photo = photo * (1 - mask[..., None]) + layer * mask[..., None]
         objects.append((rank, [int(xs.min()) + 1, int(ys.min()) + 1, int(xs.max()) + 1, int(ys.max()) + 1]))
-    photo = cv2.GaussianBlur(photo, (0, 0), random.uniform(0.4, 1.1)) * random.uniform(0.7, 1.15)
+    photo = np.asarray(cv2.GaussianBlur(photo, (0, 0), random.uniform(0.4, 1.1)), np.float64) * random.uniform(
+        0.7, 1.15
+    )
     photo += random.normal(0, 4, photo.shape)
     return np.clip(photo, 0, 255).astype(np.uint8), objects
 

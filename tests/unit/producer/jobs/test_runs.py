@@ -25,7 +25,7 @@ from tests.unit.producer.folders import lint_and_submit
 from worker.shard import write_shard
 
 SPEC = JobSpec(shard_images=32, image_size=32)
-MEDIUM = TrainingOptions(model="medium")
+MEDIUM = TrainingOptions(model="medium", backbone="conv")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def finished_job(root: Path, folder: Path) -> Storage:
 
 
 def request(folder: Path, run_name: str | None = None, options: TrainingOptions | None = None) -> Request:
-    run = options or TrainingOptions()
+    run = options or TrainingOptions(backbone="conv")
     return Request(dataset=folder, name="job", spec=SPEC, run=run, run_name=run_name)
 
 
