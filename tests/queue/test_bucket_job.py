@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from producer.jobs.local_lock import lock_for_local_run
 from producer.jobs.status import load_job
 from shared.jobs.identity import read_receipt
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.receipts import check_shard
 from shared.storage import Storage
-from tests.cluster import Cluster, assert_chain
+from tests.cluster import Cluster, assert_chain, wait_for_progress, wait_until
 from tests.object_server import ObjectServer
 
 OPTIONS = ("--job", "job", "--shard-images", "4", "--no-train")
@@ -86,6 +87,17 @@ def test_a_local_run_in_a_bucket_writes_its_shards_and_is_listed_and_removed(
     assert bucket.storage().walk("jobs") == {}
 
 
+def test_a_second_local_run_of_a_job_in_a_bucket_is_refused_in_one_line(bucket: BucketCluster, small_voc: Path) -> None:
+    bucket.producer("submit", str(small_voc), *OPTIONS)
+    with lock_for_local_run(bucket.storage(), "job") as require_lock:
+        ended = bucket.producer("submit", str(small_voc), *OPTIONS, "--local", check=False, VOC_BROKER_URL="")
+        require_lock()
+    assert ended.returncode == 1
+    errors = [line for line in ended.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert f"another --local command works on it already (it holds {bucket.url}/jobs/job/local.lock)" in errors[0]
+
+
 def test_a_run_in_a_bucket_fails_with_one_line_that_says_what_to_do(bucket: BucketCluster, small_voc: Path) -> None:
     bucket.worker()
     bucket.serve()
@@ -96,6 +108,29 @@ def test_a_run_in_a_bucket_fails_with_one_line_that_says_what_to_do(bucket: Buck
     reason = str(bucket.storage().read_or_none(RunPaths("job").failed))
     assert "training reads shards from a local folder" in reason
     assert "Traceback" not in bucket.text("trainer")
+
+
+def test_a_server_that_is_killed_in_the_middle_of_a_job_and_comes_back_delays_it(
+    bucket: BucketCluster, small_voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ObjectServer(tmp_path / "own")
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    server.start()
+    try:
+        services = [bucket.worker(), bucket.serve()]
+        bucket.producer("submit", str(small_voc), *OPTIONS)
+        wait_for_progress(bucket, 2)
+        server.kill()
+        wait_until(lambda: bucket.events("serve", "store_refuses"), 60, "the service cannot read the store")
+        assert [service.poll() for service in services] == [None, None]
+        server.start()
+        bucket.wait_for("job")
+        assert not bucket.status("job").failed
+        assert_chain(bucket, "job")
+        assert [service.poll() for service in services] == [None, None]
+    finally:
+        server.stop()
 
 
 def test_nothing_of_the_credentials_is_written_or_told(bucket: BucketCluster, small_voc: Path) -> None:

@@ -1,6 +1,7 @@
 """A job on which an embedded run is at work is not the service's, on a store that both have."""
 
 import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,15 @@ from tests.unit.producer.folders import lint_and_submit
 LISTING_S = 0.02
 
 
+@pytest.mark.parametrize("kind", ["folder", "bucket"])
 def test_a_service_leaves_a_job_to_its_embedded_run_and_takes_it_when_that_has_ended(
-    cluster: Cluster, small_voc: Path
+    cluster: Cluster, small_voc: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
-    storage, ledger = cluster.storage(), cluster.broker.ledger()
-    settings = ProducerSettings(store=str(cluster.store), broker_url=cluster.broker.url, listing_s=LISTING_S)
+    store = str(cluster.store)
+    if kind == "bucket":
+        store = request.getfixturevalue("object_server").url(uuid.uuid4().hex)
+    storage, ledger = Storage(store), cluster.broker.ledger()
+    settings = ProducerSettings(store=store, broker_url=cluster.broker.url, listing_s=LISTING_S)
     hints = Hints(cluster.broker.url)
     service = Reconciler(Context(storage=storage, ledger=ledger, broker=hints, settings=settings))
     assert service.tick()
