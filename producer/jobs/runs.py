@@ -212,6 +212,11 @@ def retry_hint(storage: Storage, job: Job) -> str:
     return hint("retry", job.job, *(which if is_alone else []), store=storage)
 
 
+def run_words(job: Job) -> list[str]:
+    """The option that names the run that `job` is seen with, where a command would otherwise mean another one."""
+    return [] if job.run is None or job.run.run == job.job else ["--run", job.run.run]
+
+
 def is_refused(storage: Storage, run: RunSpec) -> bool:
     """Whether a run failed at its export: it has trained, and the gate did not let it pass."""
     note = read_note(storage, RunPaths(run.run).failed, run.incarnation)

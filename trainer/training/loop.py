@@ -119,6 +119,8 @@ class Training:
             if time.monotonic() - self._saved_s > CHECKPOINT_EVERY_S:
                 self._save()
         self._save()
+        step, spent_s = self._progress.step, round(self._budget.spent_s, 1)
+        self._guard.advance(phase="train", step=step, steps=step, trained=step, seconds=spent_s)
         load_average(self._model, self._learner.average() if self._best is None else self._best)
         return Trained(model=self._model, progress=self._progress)
 

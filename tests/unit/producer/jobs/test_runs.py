@@ -9,6 +9,7 @@ from producer.doctor.job_chain import check_chain
 from producer.finalize.dataset_files import dataset_files
 from producer.jobs.control import cancel, note_of, retry
 from producer.jobs.removal import remove
+from producer.jobs.local_lock import lock_for_local_run
 from producer.jobs.runs import runs_of
 from producer.jobs.status import job_status, load_job, run_state, stored_state
 from producer.jobs.submit import Request, for_known_job, further_run
@@ -157,6 +158,29 @@ def test_status_and_doctor_tell_of_every_run(storage: Storage) -> None:
     assert all(check.is_well for check in checks)
     with pytest.raises(PlanError, match=r"no run 'three' \(there are: job, two\)"):
         load_job(storage, "job", "three")
+
+
+def test_every_run_says_why_it_does_not_move_and_what_goes_on_with_it(storage: Storage) -> None:
+    add(storage)
+    cancel(storage, None, "job", "two")
+    own, added = job_status(storage, None, load_job(storage, "job"), 0.1).runs
+    assert (own["state"], own["why"]) == ("FINALIZED", "nobody works on it")
+    assert own["next"].endswith(" resume job --store " + storage.root)
+    assert (added["state"], added["why"]) == ("CANCELLED", "a person cancelled it")
+    assert " retry job --run two" in added["next"]
+    retry(storage, None, "job", run="two")
+    _, added = job_status(storage, None, load_job(storage, "job"), 0.1).runs
+    assert " resume job --run two" in added["next"]
+
+
+def test_a_job_whose_shards_are_all_done_waits_for_no_worker(storage: Storage) -> None:
+    storage.remove(JobPaths("job").manifest)
+    job = load_job(storage, "job")
+    with lock_for_local_run(storage, "job"):
+        status = job_status(storage, None, job, 0.1)
+    count = len(job.shards)
+    why = f"{count} of {count} shards done, the data set is put together (--local)"
+    assert (status.state, status.why) == ("RUNNING", why)
 
 
 def test_a_run_is_removed_alone_and_a_job_with_all_of_its_runs(storage: Storage) -> None:
