@@ -15,6 +15,7 @@ from producer.dataset.lint import LintedFolder
 from producer.jobs.reuse import why_not
 from producer.jobs.status import job_names
 from shared.errors import PipelineError
+from shared.jobs.contents import contents_of, rules_digest
 from shared.jobs.identity import find_job
 from shared.jobs.job import SPLITS, Job, Split
 from shared.jobs.paths import JobPaths
@@ -28,6 +29,10 @@ MOST_UNEVEN: Final = 4
 
 # Shards of an extended job may be this many times as many as a new cut would make.
 MOST_SHARDS: Final = 2
+
+
+# Of hundreds of jobs of one folder the plans of the likeliest lenders alone are read.
+MOST_PLANS_READ: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +57,12 @@ def earlier_shards(linted: LintedFolder, source_ids: Sequence[int], *, job: str,
     """
     best: Earlier = {}
     most, rows = 0, dict[str, int]()
-    for name in sorted(job_names(storage), key=lambda name: name != job) if not linted.spec.dry else ():
+    for name, pairs in _likely_lenders(linted, job, storage) if not linted.spec.dry else ():
+        if pairs <= most:
+            continue
         try:
             lender = find_job(storage, name)
             if lender is None or why_not(linted.spec, linted.labels.names, SHARD_FORMAT, lender) is not None:
-                continue
-            if 2 * sum(plan.pairs for plan in lender.splits.values()) < len(linted.pairs):
                 continue
             rows = rows or {image: row for row, (image, _) in enumerate(linted.pairs)}
             found = _shards_of(lender, linted, source_ids, rows, storage)
@@ -67,6 +72,24 @@ def earlier_shards(linted: LintedFolder, source_ids: Sequence[int], *, job: str,
         if kept > most:
             best, most = found, kept
     return best
+
+
+def _likely_lenders(linted: LintedFolder, job: str, storage: Storage) -> Sequence[tuple[str, int]]:
+    """The jobs that seem to have most of the pictures, and how many pairs: `job` first, then the likeliest."""
+    ours, rules = set(linted.fingerprints), rules_digest(linted.spec, linted.labels.names, SHARD_FORMAT)
+    likely = []
+    for name in job_names(storage):
+        try:
+            contents = contents_of(storage, name)
+        except (PipelineError, ValueError, KeyError):
+            continue
+        if contents is None or 2 * contents.pairs < len(linted.pairs):
+            continue
+        shared = sum(int(fingerprint, 16) in ours for fingerprint in contents.sample)
+        if shared:
+            order = (name != job, contents.rules != rules, -shared * contents.pairs / len(contents.sample), name)
+            likely.append((order, (name, contents.pairs)))
+    return [lender for _, lender in sorted(likely)[:MOST_PLANS_READ]]
 
 
 def extend_cut(

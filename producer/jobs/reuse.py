@@ -5,8 +5,6 @@ source ids, fingerprints), the job's options and labels, and the program's shard
 and no picture was changed since the other job (the lender) was submitted, workers would write the very same bytes.
 """
 
-import hashlib
-import json
 import logging
 import shlex
 from collections import Counter
@@ -23,7 +21,7 @@ from producer.progress import Progress
 from shared import faults
 from shared.command import hint
 from shared.errors import PairChanged, PipelineError
-from shared.jobs.frozen import canonical_json
+from shared.jobs.contents import beginning, contents_of, planned_shards, rules_digest
 from shared.jobs.identity import find_job, read_receipt
 from shared.jobs.job import Job
 from shared.jobs.options import options_of
@@ -76,18 +74,36 @@ def reuse_shards(job: Job, *, storage: Storage, folder: Path, progress: Progress
     names = [name for name in job_names(storage) if name != job.job] if not job.spec.dry else []
     missing = _missing_shards(job, storage) if names else dict.fromkeys(job.shards, "")
     loan = _Loan(missing=missing, lenders=Counter(), refusals=[], held_back={})
+    rules = rules_digest(job.spec, job.labels, job.shard_format)
     for name in names:
+        if not loan.missing:
+            break
         try:
-            lender = find_job(storage, name)
+            lender = _lender(name, job, rules, loan, storage)
             if lender is not None:
                 _borrow(job, lender, loan, storage=storage, folder=folder, progress=progress)
-        except PipelineError as error:
+        except (PipelineError, ValueError, KeyError) as error:
             logger.warning("lender_unreadable", extra={"job": name, "reason": str(error)})
     lent = loan.lenders
     if lent:
         storage.write(JobPaths(job.job).reused, note_of(job, shards=lent.total(), lenders=", ".join(lent)))
     none = (_NO_OTHER if names else "the store has no other job",) if loan.missing else ()
     return Reuse(shards=lent.total(), lenders=tuple(lent), reasons=loan.reasons() or none)
+
+
+def _lender(name: str, job: Job, rules: str, loan: _Loan, storage: Storage) -> Job | None:
+    """The job `name` where it may have a missing shard, or a reason against it has to be found; None for most jobs."""
+    contents = contents_of(storage, name)
+    if contents is None:
+        return None
+    is_kin = contents.dataset == job.dataset
+    if not contents.may_have({beginning(content) for content in loan.missing}):
+        if is_kin and contents.rules == rules:
+            loan.has_kin = True
+            return None
+        if not is_kin:
+            return None
+    return find_job(storage, name)
 
 
 def _borrow(job: Job, lender: Job, loan: _Loan, *, storage: Storage, folder: Path, progress: Progress) -> None:
@@ -145,14 +161,9 @@ def _other_format(shard_format: int, lender: Job) -> str:
 
 def _missing_shards(job: Job, storage: Storage) -> dict[str, str]:
     """Content -> name, of the shards of `job` without a receipt."""
-    return {content: name for name, content, _ in _plan(job, storage) if read_receipt(storage, job, name) is None}
-
-
-def _plan(job: Job, storage: Storage) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
-    """Name, content (a hash of its pairs) and pairs of each shard, streamed."""
-    for name, line in zip(job.shards, storage.lines(JobPaths(job.job).plan(job.incarnation)), strict=True):
-        pairs = json.loads(line)["pairs"]
-        yield name, hashlib.sha256(canonical_json(pairs).encode()).hexdigest(), pairs
+    return {
+        content: name for name, content, _ in planned_shards(storage, job) if read_receipt(storage, job, name) is None
+    }
 
 
 def _matching_shards(
@@ -160,7 +171,7 @@ def _matching_shards(
 ) -> Iterator[tuple[str, ShardReceipt | str]]:
     """The shards of `lender` whose content is in `contents` at that moment; or, of such a one, why it is not lent."""
     submitted_at = storage.written_at(JobPaths(lender.job).job)
-    for name, content, pairs in _plan(lender, storage):
+    for name, content, pairs in planned_shards(storage, lender):
         if content not in contents:
             continue
         receipt = read_receipt(storage, lender, name)

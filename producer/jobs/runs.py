@@ -15,7 +15,7 @@ from typing import Any, Final
 from shared.command import hint
 from shared.errors import ExportError, FormatError, OptionError, PlanError
 from shared.jobs.identity import asked_now, find_job, is_name, read_note, read_request, readable_requests
-from shared.jobs.job import Job
+from shared.jobs.job import Job, Split
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import ReleaseOptions, RunSpec, TrainingOptions
 from shared.storage import Storage
@@ -91,8 +91,11 @@ def add_run(storage: Storage, job: Job, run: str, options: TrainingOptions) -> t
     """
     check_name(run, "run")
     require_free(storage, run, job.job)
+    if options.teach is not None:
+        _require_finished(storage, job, options.teach)
+    known = known_run(storage, job.job, run)
+    options = options.with_backbone(photos_learned(options, photos_of(job)), known)
     asked = RunSpec(**dict(options), run=run, job=job.job, incarnation=job.incarnation)
-    known = job.run if job.run is not None and job.run.run == run else _living(storage, run)
     if known is None:
         storage.remove_tree(RunPaths(run).root)  # of a removed job
         if storage.create(RunPaths(run).request, asked.to_json().encode()):
@@ -106,6 +109,16 @@ def add_run(storage: Storage, job: Job, run: str, options: TrainingOptions) -> t
     return job.model_copy(update={"run": known}), False
 
 
+def _require_finished(storage: Storage, job: Job, teacher: str) -> None:
+    """Check that `teacher` is a finished run of `job`: then it has the same classes, and pictures of the same size."""
+    names = [asked.run for asked in runs_of(storage, job) if asked.run != teacher]
+    if len(names) == len(runs_of(storage, job)):
+        raise PlanError(f"--teach {teacher}: job {job.job!r} has no such run (there are: {', '.join(names) or 'none'})")
+    if read_note(storage, RunPaths(teacher).run, job.incarnation) is None:
+        again = hint("status", job.job, "--run", teacher, store=storage)
+        raise PlanError(f"--teach {teacher}: this run is not finished (`{again}`); it has to be, to teach another")
+
+
 def differing_fields(known: RunSpec, asked: RunSpec) -> list[str]:
     """The fields in which two requests differ, sorted."""
     theirs, ours = known.model_dump(), asked.model_dump()
@@ -115,6 +128,30 @@ def differing_fields(known: RunSpec, asked: RunSpec) -> list[str]:
 def names_of(runs: Iterable[RunSpec]) -> str:
     """The names of runs, for a person."""
     return ", ".join(asked.run for asked in runs)
+
+
+def photos_learned(options: TrainingOptions, splits: Mapping[Split | None, int]) -> int:
+    """How many of the photos in each split a run learns from."""
+    learned: tuple[Split, ...] = ("train", "val") if options.final else ("train",)
+    return sum(splits.get(split, 0) for split in learned)
+
+
+def photos_of(job: Job) -> dict[Split | None, int]:
+    """How many photos each split of a job has."""
+    return {split: plan.pairs for split, plan in job.splits.items()}
+
+
+def known_run(storage: Storage, job: str, run: str | None) -> RunSpec | None:
+    """What was asked of the run `run` of a job (None: of its own), if it is there.
+
+    Raises:
+        PlanError: The run's request cannot be read.
+    """
+    found = find_job(storage, job)
+    own = None if found is None else found.run
+    if run is None or (own is not None and own.run == run):
+        return own
+    return _living(storage, run)
 
 
 def _living(storage: Storage, run: str) -> RunSpec | None:
@@ -173,6 +210,11 @@ def retry_hint(storage: Storage, job: Job) -> str:
     note = read_note(storage, RunPaths(job.run.run).cancelled, job.incarnation) if job.run and is_alone else None
     which = [] if job.run is None or (note is None and job.run.run == job.job) else ["--run", job.run.run]
     return hint("retry", job.job, *(which if is_alone else []), store=storage)
+
+
+def run_words(job: Job) -> list[str]:
+    """The option that names the run that `job` is seen with, where a command would otherwise mean another one."""
+    return [] if job.run is None or job.run.run == job.job else ["--run", job.run.run]
 
 
 def is_refused(storage: Storage, run: RunSpec) -> bool:

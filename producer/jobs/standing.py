@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from producer.jobs.local_lock import has_local_run
-from producer.jobs.runs import retry_hint, ways_on
+from producer.jobs.runs import retry_hint, run_words, ways_on
 from shared.command import hint, start_hint
 from shared.jobs.job import Job
 from shared.jobs.paths import RunPaths
@@ -19,6 +19,8 @@ State = Literal["SUBMITTED", "RUNNING", "FINALIZED", "TRAINING", "INTERRUPTED", 
 
 # A reconciler makes a round every 2 s. One that leads and has made none for so long waits after a loss of Redis.
 _ROUND_S = 10.0
+# What a job is at whose shards are all done, until its manifest is there.
+_FINISHING = "the data set is put together"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +53,12 @@ class Scene:
     is_held: bool
 
     def hint(self, command: str) -> str:
-        """The command line that does `command` to this job."""
-        return hint(command, self.job.job, store=self.storage)
+        """The command line that does `command` to this job, and to the run that it is seen with."""
+        return hint(command, self.job.job, *run_words(self.job), store=self.storage)
+
+    def is_settled(self) -> bool:
+        """Whether every shard is done or given up."""
+        return self.done + self.failed >= len(self.job.shards)
 
 
 def standing_of(scene: Scene) -> Standing:
@@ -80,6 +86,7 @@ def _idle_standing(scene: Scene) -> Standing:
         state = "INTERRUPTED" if before else "FINALIZED"
     if has_local_run(scene.storage, scene.job.job):
         starts = "its trainer starts" if is_training else "its workers start"
+        starts = starts if is_training or not scene.is_settled() else _FINISHING
         return Standing(state=state, why=_joined(before, f"{starts} (--local)"))
     if scene.ledger is None:
         return _without_ledger(scene, state, before)
@@ -89,6 +96,8 @@ def _idle_standing(scene: Scene) -> Standing:
     if age_s is None or age_s > _ROUND_S:
         why = "`serve` makes its first round: where Redis is new or was emptied it lets leases run out first (15 s)"
         return Standing(state=state, why=_joined(before, why))
+    if not is_training and scene.is_settled():
+        return Standing(state=state, why=_joined(before, _FINISHING))
     return _waiting(scene, scene.ledger, state, before, "trainer" if is_training else "worker")
 
 
@@ -114,15 +123,6 @@ def _waiting(scene: Scene, ledger: Ledger, state: State, before: str, kind: str)
 
 def _shards_text(scene: Scene) -> str:
     return f"{scene.done} of {counted(len(scene.job.shards), 'shard')} done"
-
-
-def run_standing(
-    storage: Storage, asked: RunSpec, view: Mapping[str, Any], progress: Mapping[str, Any] | None
-) -> State:
-    """The state of a run that has shards and is not at its end: TRAINING means that somebody trains."""
-    if "worker" in view:
-        return "TRAINING"
-    return "INTERRUPTED" if _interruption(storage, asked, progress) else "FINALIZED"
 
 
 def _interruption(storage: Storage, asked: RunSpec | None, progress: Mapping[str, Any] | None) -> str:

@@ -3,13 +3,13 @@
 import time
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from producer.jobs.outcome import Outcome, read_outcome, seconds_taken, written_at
 from producer.jobs.progress_note import ShardsUnderWay, read_run_progress, run_holder, shards_under_way
 from producer.jobs.runs import Requests, runs_of, with_run
-from producer.jobs.standing import Scene, State, run_standing, standing_of
+from producer.jobs.standing import Scene, State, standing_of
 from shared.command import hint
 from shared.errors import FormatError, PlanError, StorageError, VersionError
 from shared.jobs.identity import (
@@ -56,8 +56,8 @@ class JobStatus:
     of the done ones that came from other jobs. `images_done` counts the `images` that are written, `quarantined`, or
     read by the holder of their shard. `attempts` are claims of shards, None where nobody knows any more.
     `images_per_s` is smoothed, `eta_s` in seconds. `failures` is shard -> reason, `holders` who works on what since
-    when (Unix time), `run` the training; `runs` are all trainings of the job, each with its `state` and, in `changed`,
-    the options changed since its submit, that one first. `why` says why nobody is at work, or how it ended, `next` the
+    when (Unix time), `run` the training; `runs` are all trainings of the job, each with its `state`, `why` and `next`
+    and, in `changed`, the options changed since its submit, that one first. `why` says why nobody is at work, or how it ended, `next` the
     command that goes on. `age_s` counts from the submit; `took_s`, the `model`'s figures (fractions) and `warnings` are
     those of `Outcome`.
     `size_bytes` is what job and runs take on disk, None where nobody has looked, as while a job is watched.
@@ -266,7 +266,7 @@ def job_status(
         failures=stored.failed,
         holders=tuple({"shard": name, **holder} for name, holder in sorted(now.leased.items())),
         run=run,
-        runs=_runs_view(storage, ledger, job, stored, requests),
+        runs=_runs_view(scene, requests, is_finalized=stored.is_finalized),
         **asdict(standing_of(scene)),
         **_outcome_fields(storage, job, (progress or {}).get("seconds")),
     )
@@ -324,19 +324,20 @@ def _noted_count(storage: Storage, job: Job, key: str, name: str) -> int:
     return count if isinstance(count, int) else 0
 
 
-def _runs_view(
-    storage: Storage, ledger: Ledger | None, job: Job, stored: StoredState, requests: Requests | None
-) -> tuple[dict[str, Any], ...]:
+def _runs_view(scene: Scene, requests: Requests | None, *, is_finalized: bool) -> tuple[dict[str, Any], ...]:
     """All runs of the job, the one that it is seen with first; those that wait for shards have the job's state."""
-    views = []
-    for asked in runs_of(storage, job, requests):
+    storage, views = scene.storage, []
+    for asked in runs_of(storage, scene.job, requests):
         progress, state = read_run_progress(storage, asked), run_state(storage, asked)
-        view = _run_view(storage, ledger, asked, progress)
-        if state in ("FINALIZED", "TRAINING"):
-            state = run_standing(storage, asked, view, progress) if stored.is_finalized else stored.state
-        outcome = read_outcome(storage, asked)
-        figures = {"map50": outcome.map50, "map50_interval": outcome.map50_interval, "model": outcome.model}
-        views.append({**view, "state": state, **figures})
+        view = _run_view(storage, scene.ledger, asked, progress)
+        if state in ("FINALIZED", "TRAINING") and not is_finalized:
+            state = scene.state
+        is_held = "worker" in view if is_finalized else scene.is_held
+        seen = scene.job.model_copy(update={"run": asked})
+        standing = standing_of(replace(scene, job=seen, state=state, run=view, progress=progress, is_held=is_held))
+        outcome = asdict(read_outcome(storage, asked))
+        figures = {name: outcome[name] for name in ("map50", "map50_interval", "objects", "model")}
+        views.append({**view, **asdict(standing), **figures})
     return tuple(views)
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import re
 import uuid
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
@@ -14,11 +14,19 @@ from producer.dataset.lint import LintedFolder, lint_folder
 from producer.jobs.plan import PlanLines, ShardTasks, dataset_digest, plan_job
 from producer.jobs.removal import remove_files, remove_run
 from producer.jobs.reuse import Reuse, reuse_shards
-from producer.jobs.runs import add_run, check_name, command_for, requests_by_job, require_free
+from producer.jobs.runs import (
+    add_run,
+    check_name,
+    command_for,
+    known_run,
+    photos_learned,
+    requests_by_job,
+    require_free,
+)
 from producer.progress import Progress
 from shared import __version__, faults
 from shared.command import hint
-from shared.errors import PlanError
+from shared.errors import OptionError, PlanError
 from shared.jobs.frozen import SCHEMA_VERSION, canonical_json
 from shared.jobs.identity import asked_now, find_job, is_removed, read_job_file
 from shared.jobs.job import Job
@@ -71,16 +79,27 @@ def lint_request(request: Request, *, data_root: Path, progress: Progress) -> Li
 
     Raises:
         LintError: The set cannot be used as asked.
-        OptionError: The name is none.
+        OptionError: The name is none, or a teacher is asked for without a further run.
         PlanError: The folder is not below `data_root`.
     """
     folder_below(request.dataset, data_root)
     check_name(request.job, "job")
     if request.run_name is not None:
         check_name(request.run_name, "run")
+    elif request.run is not None and request.run.teach is not None:
+        raise OptionError(f"--teach {request.run.teach} needs --run NAME: it is for a further run of a job")
     linted = lint_folder(request.dataset, spec=request.spec, progress=progress, data_root=data_root)
     linted.require_usable(strict=request.strict)
     return linted
+
+
+def with_backbone(request: Request, linted: LintedFolder, storage: Storage) -> Request:
+    """The request with the backbone that `auto` stands for; that of the run, where it is there already."""
+    if request.run is None:
+        return request
+    photos = photos_learned(request.run, Counter(linted.splits))
+    known = known_run(storage, request.job, request.run_name)
+    return replace(request, run=request.run.with_backbone(photos, known))
 
 
 def submit(
@@ -95,7 +114,7 @@ def submit(
         LintError: More pictures or shards than a job can have; nothing was written.
         PlanError: The name is taken by another request, or the folder is not below `data_root`.
     """
-    folder = folder_below(request.dataset, data_root)
+    folder, request = folder_below(request.dataset, data_root), with_backbone(request, linted, storage)
     tasks = plan_job(linted, job=request.job, incarnation=uuid.uuid4().hex, storage=storage)
     digest = request_digest(request, dataset_digest(linted))
     leftover = read_job_file(storage, request.job)
@@ -105,6 +124,8 @@ def submit(
     if job is None:
         if request.run is not None:
             require_free(storage, request.run_name or request.job, request.job)
+            if request.run.teach is not None:
+                raise PlanError(f"--teach {request.run.teach}: job {request.job!r} is new and has no run yet")
         job = _admit(request, linted, tasks, folder, digest, storage)
         if job is not None:
             reuse = reuse_shards(job, storage=storage, folder=request.dataset, progress=progress)
@@ -214,6 +235,8 @@ def request_digest(request: Request, fingerprint: str) -> str:
     """Hex SHA-256 of all that decides the outcome: data set, spec and run, but not the names."""
     # With what a `RunSpec` adds beside the names: the digests of 0.1.0 are of that.
     run = request.run and {"schema_version": SCHEMA_VERSION, "kind": "train", **request.run.model_dump(mode="json")}
+    if run and run["teach"] is None:
+        del run["teach"]  # as it was before there were teachers
     asked = {"dataset": fingerprint, "spec": request.spec.model_dump(mode="json"), "run": run}
     return hashlib.sha256(canonical_json(asked).encode()).hexdigest()
 

@@ -1,6 +1,7 @@
 """What a `submit` is about to do, said before it does it."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,13 +9,15 @@ from redis.exceptions import RedisError
 from rich.console import Console
 
 from producer.dataset.lint import LintedFolder
+from producer.jobs.runs import known_run, photos_learned, photos_of
 from producer.jobs.submit import Request
 from producer.settings import ProducerSettings
 from shared.command import hint
-from shared.jobs.job import Job
-from shared.jobs.specs import TrainingOptions
+from shared.jobs.job import Job, Split
+from shared.jobs.specs import RunSpec, TrainingOptions
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
+from shared.storage import Storage
 from shared.text import counted
 
 
@@ -47,18 +50,39 @@ def say_intent(work: str, options: StartOptions, *, is_known: bool, with_trainer
         options.confirm()
 
 
-def job_intent(request: Request, linted: LintedFolder) -> str:
+def job_intent(request: Request, linted: LintedFolder, storage: Storage) -> str:
     """What is to be made of a folder: of how much, and for how long at most."""
     photos = counted(sum(split is not None for split in linted.splits), "photo")
     classes = counted(len(linted.labels.names), "class", "classes")
-    return f"job {request.job}: {photos} with {classes} → shards{_training_text(request.run)}"
+    choice = choice_text(request.run, Counter(linted.splits), known_run(storage, request.job, request.run_name))
+    return f"job {request.job}: {photos} with {classes} → shards{_training_text(request.run)}{choice}"
 
 
-def run_intent(run: str, job: Job, training: TrainingOptions) -> str:
+def run_intent(run: str, job: Job, training: TrainingOptions, storage: Storage) -> str:
     """What a further run makes of a job's shards."""
     photos = counted(sum(plan.pairs for plan in job.splits.values()), "photo")
     classes = counted(len(job.labels), "class", "classes")
-    return f"run {run}: the shards of job {job.job}, {photos} with {classes}{_training_text(training)}"
+    choice = choice_text(training, photos_of(job), known_run(storage, job.job, run))
+    return f"run {run}: the shards of job {job.job}, {photos} with {classes}{_training_text(training)}{choice}"
+
+
+def choice_text(typed: TrainingOptions | None, photos: Mapping[Split | None, int], known: RunSpec | None) -> str:
+    """A further line on what `--backbone auto` chooses; empty where nothing is chosen, or ours.
+
+    Args:
+        typed: What a person asked for.
+        photos: In each split.
+        known: The run of this name, if it is there already.
+    """
+    if typed is None or typed.backbone != "auto" or known is not None:
+        return ""
+    learned = photos_learned(typed, photos)
+    if typed.with_backbone(learned, known).backbone == "conv":
+        return ""
+    return (
+        f"\npretrained EfficientNet-Lite0: {counted(learned, 'training photo')}; `--backbone conv` learns from nothing "
+        "and is 2.5 times as fast on the device"
+    )
 
 
 def _training_text(run: TrainingOptions | None) -> str:

@@ -58,7 +58,7 @@ def start_job(request: Request, options: StartOptions) -> JobStatus:
         linted = lint_request(request, data_root=data_root, progress=screen.stage)
     options.console.print(lint_report(linted).render())
     is_known, with_trainer = find_job(storage, request.job) is not None, request.run is not None
-    say_intent(job_intent(request, linted), options, is_known=is_known, with_trainer=with_trainer)
+    say_intent(job_intent(request, linted, storage), options, is_known=is_known, with_trainer=with_trainer)
     with Screen(options.console) as screen:
         admission = submit(request, linted, storage=storage, data_root=data_root, progress=screen.stage)
     stored = stored_state(storage, admission.job, options.settings.failed_share)
@@ -86,7 +86,7 @@ def start_run(
     job = load_job(storage, name)
     for_known_job(Request(dataset=Path(job.dataset), name=name, spec=spec, run=training, typed=typed), job, storage)
     is_known = is_name(run) and storage.exists(RunPaths(run).request)
-    say_intent(run_intent(run, job, training), options, is_known=is_known, with_trainer=True)
+    say_intent(run_intent(run, job, training, storage), options, is_known=is_known, with_trainer=True)
     admission = further_run(job, run, training, storage)
     stored = stored_state(storage, admission.job, options.settings.failed_share)
     options.console.print(job_text.admission_text(admission, stored, storage), highlight=False, soft_wrap=True)

@@ -18,7 +18,7 @@ from producer.jobs.runs import retry_hint, ways_on
 from producer.jobs.status import TERMINAL, JobStatus, StoredState, load_job
 from producer.terminal.console import Terminal
 from producer.terminal.figures import age, duration, map_text
-from producer.terminal.progress import pace, phase_text, results_table, run_facts, why_text
+from producer.terminal.progress import pace, phase_text, results_table, run_facts, standing_text
 from shared.command import hint, shown
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
@@ -117,7 +117,9 @@ def _counts_text(status: JobStatus) -> str:
 
 
 def _figures_text(run: Mapping[str, Any]) -> str:
-    return "" if run.get("map50") is None else f", mAP50 {map_text(run['map50'], run.get('map50_interval'))}"
+    if run.get("map50") is None:
+        return ""
+    return f", mAP50 {map_text(run['map50'], run.get('map50_interval'), run.get('objects'))}"
 
 
 def _model_lines(status: JobStatus) -> Iterator[str]:
@@ -173,40 +175,49 @@ def jobs_table(statuses: Sequence[JobStatus]) -> Table:
             "" if status.map50 is None else map_text(status.map50, status.map50_interval),
             "" if status.size_bytes is None else decimal(status.size_bytes),
         )
-        for run in _open_runs(status):
-            table.add_row(f"  --run {run['run']}", str(run["state"]))
+        for run in _added_runs(status):
+            score = "" if run.get("map50") is None else map_text(run["map50"], run.get("map50_interval"))
+            table.add_row(f"  --run {run['run']}", str(run["state"]), "", "", "", score)
     return table
 
 
-def _open_runs(status: JobStatus) -> list[Mapping[str, Any]]:
-    """The added runs of a job that are not done: its row says nothing of them."""
-    return [run for run in status.runs[1 if status.run else 0 :] if run["state"] != "DONE"]
+def _added_runs(status: JobStatus) -> Sequence[Mapping[str, Any]]:
+    """The runs of a job besides that of its submit: its row says nothing of them."""
+    return status.runs[1 if status.run else 0 :]
 
 
 def remarks(statuses: Sequence[JobStatus], width: int) -> str:
-    """A line for each job, below the table: where its model is, what goes on, or why nothing does and what to type."""
+    """A line for each job and added run, below the table: its model, or what goes on, or why nothing does."""
     lines = []
     for status in statuses:
-        lines.append((status.job, _remark(status, width)))
-        lines += [
-            (f"{status.job} --run {run['run']}", " · ".join(filter(None, (phase_text(run), run_facts(run)))))
-            for run in _open_runs(status)
-        ]
-    return "\n".join(f"{name}: {text}" for name, text in lines if text)
+        run = status.run or {}
+        first = {**run, "state": status.state, "why": status.why, "next": status.next}
+        first |= {"model": status.model, "objects": status.objects, "warnings": status.warnings}
+        lines.append(_remark(status.job, first, width, pace(status)))
+        lines += [_remark(f"{status.job} --run {run['run']}", run, width) for run in _added_runs(status)]
+    return "\n".join(filter(None, lines))
 
 
-def _remark(status: JobStatus, width: int) -> str:
-    if status.model and status.state == "DONE":
-        marks = f" · {counted(len(status.warnings), 'warning')}" if status.warnings else ""
-        return f"{_place(status.model)}{marks}"
-    room = width - len(status.job) - 2
-    if status.state == "FAILED":
-        return _cut(str(status.why), room)
-    if status.why:
-        text = why_text(status)
-        return text if len(text) <= room or not status.next else f"{_cut(status.why, room)}\n  {status.next}"
-    facts = [pace(status), phase_text(status.run or {}), run_facts(status.run or {})]
-    return _cut(" · ".join(filter(None, facts)), room)
+def _remark(name: str, run: Mapping[str, Any], width: int, speed: str = "") -> str:
+    """What is to be known of a job, or one of its runs, in a line; empty where nothing is."""
+    room, text = width - len(name) - 2, ""
+    if run["state"] == "DONE" and run["model"]:
+        objects, warnings = run.get("objects"), run.get("warnings")
+        facts = [_place(run["model"]), "" if objects is None else f"mAP50 of {counted(objects, 'object')}"]
+        text = " · ".join(filter(None, [*facts, counted(len(warnings), "warning") if warnings else ""]))
+    elif run["state"] == "FAILED":
+        text = _cut(str(run["why"]), room)
+    elif run["why"]:
+        text = standing_text(run["why"], run["next"])
+        text = text if len(text) <= room or not run["next"] else f"{_cut(run['why'], room)}\n  {run['next']}"
+    elif run["state"] != "DONE":
+        # What a validation found has no interval: `watch` shows how it rises.
+        text = _cut(" · ".join(filter(None, [speed, phase_text(run), run_facts(_unvalidated(run))])), room)
+    return f"{name}: {text}" if text else ""
+
+
+def _unvalidated(run: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in run.items() if name not in ("val_map50", "val_map")}
 
 
 def _cut(text: str, width: int) -> str:

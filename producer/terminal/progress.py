@@ -52,6 +52,8 @@ class Screen:
         self._is_sharded = False
         self._validated: object = None
         self._has_run = False
+        self._told: str | None = None
+        self._phase = ""
 
     def __enter__(self) -> "Screen":
         if self.console.is_terminal:
@@ -120,10 +122,23 @@ class Screen:
         elif status.run and "phase" in status.run:
             self._training(status.run)
         elif status.why and status.state not in TERMINAL:
-            self.stage("waiting", 0, 0, why_text(status))
+            self._waiting(status)
+
+    def _waiting(self, status: JobStatus) -> None:
+        """Say why nobody is at work. Above the bars a command stays whole; among them it would be wrapped."""
+        if self._bars is None:
+            self.stage("waiting", 0, 0, standing_text(status.why, status.next))
+            return
+        if status.next not in (None, self._told):
+            self.console.print(f"to go on: {status.next}", highlight=False, soft_wrap=True)
+        self._told = status.next
+        self.stage("waiting", 0, 0, str(status.why))
 
     def _training(self, run: Mapping[str, Any]) -> None:
         phase = str(run["phase"])
+        if "trained" in run and self._phase == "train" != phase:  # its last steps were faster than we look
+            self.stage("train", int(run["trained"]), int(run["trained"]), seconds=run.get("seconds"))
+        self._phase = phase
         step, steps = int(run.get("step", 0)), int(run.get("steps", 0))
         trained_s = run.get("seconds") if phase == "train" else None
         self.stage(phase, step, steps, run_facts(run), eta_s=run.get("eta_s"), seconds=trained_s)
@@ -162,9 +177,9 @@ def shard_facts(status: JobStatus, slots: int) -> str:
     return " · ".join(filter(None, facts))
 
 
-def why_text(status: JobStatus) -> str:
+def standing_text(why: str | None, command: str | None) -> str:
     """Why nobody is at work, and what to type."""
-    return f"{status.why}: `{status.next}`" if status.next else str(status.why)
+    return f"{why}: `{command}`" if command else str(why)
 
 
 def phase_text(run: Mapping[str, Any]) -> str:

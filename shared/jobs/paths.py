@@ -15,6 +15,7 @@ class JobPaths:
         self.shards: Final = f"{self.root}/shards"
         self.cancelled: Final = f"{self.root}/cancelled.json"
         self.failed: Final = f"{self.root}/failed"
+        self.contents: Final = f"{self.root}/contents.json"
         self.reused: Final = f"{self.root}/reused.json"
         self.notified: Final = f"{self.root}/notified"
         self.manifest: Final = f"{self.root}/manifest.json"

@@ -112,13 +112,23 @@ class Augmentation(Frozen):
     hue_deg: Annotated[float, _COLOURS, Field(ge=0, le=180)] = 6.0
 
 
+_BACKBONE: Final = Option(
+    "Ours from nothing (conv), or a published one; auto: efficientnet_lite0 for few photos.", "Training"
+)
+
+# With fewer training photos ImageNet's features are worth more than what these photos alone can teach
+# (docs/decisions/0084).
+FEW_PHOTOS: Final = 200
+
+
 class TrainingOptions(Frozen):
     """What a person may ask of training.
 
     `epochs` None lets the trainer choose by the size of the set; `max_minutes` bounds the training loop (None: not).
     `batch` is per replica. `final` trains on train + val (no selection by val). `max_drop` is in points of mAP50.
     `weights` of a published backbone: none, imagenet (EfficientNet-Lite0 always), or the store's
-    key of a file. `stop_at_map` (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better one) end
+    key of a file. `teach` names a finished run of the same job, whose outputs are targets besides the true boxes.
+    `stop_at_map` (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better one) end
     training early by the validation split.
     """
 
@@ -137,15 +147,19 @@ class TrainingOptions(Frozen):
         Field(ge=1, le=100_000),
     ] = None
     backbone: Annotated[
-        Literal["conv", "efficientnet_lite0", "mobilenet_v2", "mobilenet_v3_small"],
-        Option("Ours (conv), or a published one for transfer learning.", "Training"),
-    ] = "conv"
+        Literal["auto", "conv", "efficientnet_lite0", "mobilenet_v2", "mobilenet_v3_small"],
+        _BACKBONE,
+    ] = "auto"
     weights: Annotated[
         str,
         Option(
             "Of a published backbone: none, imagenet (MobileNet's are downloaded) or a FILE without top.", "Training"
         ),
     ] = "none"
+    teach: Annotated[
+        Name | None,
+        Option("A finished run of the same job: its network teaches this one what it sees.", "Training"),
+    ] = None
     batch: Annotated[int, Option("Pictures per step and replica.", "Training"), Field(ge=1, le=1024)] = 8
     learning_rate: Annotated[
         float | None, Option("Peak rate; default: by the batch over all replicas.", "Training"), Field(gt=0, le=1)
@@ -180,17 +194,33 @@ class TrainingOptions(Frozen):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if self.weights != "none" and self.backbone == "conv":
+        if self.weights != "none" and self.backbone in ("auto", "conv"):
             raise ValueError(f"--weights {self.weights} needs a published --backbone, such as efficientnet_lite0")
         if self.backbone == "efficientnet_lite0" and self.weights != "imagenet":
             raise ValueError(f"--weights {self.weights}: --backbone efficientnet_lite0 brings its own, imagenet's")
-        if self.quantize == "qat" and self.backbone != "conv":
+        if self.quantize == "qat" and self.backbone not in ("auto", "conv"):
             raise ValueError("--quantize qat is for --backbone conv; a published backbone is quantized by ptq")
         if self.final and (self.stop_at_map, self.patience) != (None, None):
             raise ValueError(
                 "--final trains on the validation split too: nothing is left for --stop-at-map, --patience"
             )
         return self
+
+    def with_backbone(self, photos: int, known: "RunSpec | None") -> "TrainingOptions":
+        """These options with the backbone that `auto` stands for.
+
+        Args:
+            photos: That the run learns from.
+            known: The run of this name, if it was asked for before: it keeps its backbone.
+        """
+        if self.backbone != "auto":
+            return self
+        # Who asks for another size, for fine-tuning or for a teacher wants our network.
+        is_plain = self.model == "small" and self.quantize == "ptq" and self.teach is None
+        fields = self.model_dump() | {"backbone": "efficientnet_lite0" if is_plain and photos < FEW_PHOTOS else "conv"}
+        if known is not None:
+            fields |= {"backbone": known.backbone, "weights": known.weights}
+        return TrainingOptions.model_validate(fields)
 
 
 class RunSpec(TrainingOptions):
@@ -204,6 +234,8 @@ class RunSpec(TrainingOptions):
     job: Name
     incarnation: Incarnation = ""
     kind: Literal["train"] = "train"
+    # Decided when it was asked for.
+    backbone: Annotated[Literal["conv", "efficientnet_lite0", "mobilenet_v2", "mobilenet_v3_small"], _BACKBONE] = "conv"
 
     def trains_as(self, other: "RunSpec") -> bool:
         """Whether both ask for the same training, however its weights are exported and judged."""

@@ -27,6 +27,9 @@ logger = logging.getLogger(__name__)
 # However long a lease is, its holder renews it this often: after a wipe of Redis all live holders are known again soon.
 RENEW_MOST_S: Final = 5.0
 
+# Facts of a run that outlive the phase of training: how many steps and seconds it took.
+_KEPT: Final = ("trained", "seconds")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
@@ -92,7 +95,8 @@ class Lease:
         """Tell that work advanced; see `Guard.advance`."""
         self._advanced_at = self._clock()
         if progress.get("phase", self._progress.get("phase")) != self._progress.get("phase"):
-            self._progress = {}  # a phase shows its own facts, not those of the one before
+            # A phase shows its own facts, not those of the one before; how long it trained is asked for in all.
+            self._progress = {name: value for name, value in self._progress.items() if name in _KEPT}
         self._progress.update(progress)
         self._raise_unless_ours()
         if self._holder.should_stop():

@@ -1,9 +1,9 @@
 """What each ingredient of the recipe gives: one changed at a time, one fixed schedule, judged on the validation list.
 
-Trains on the train list of BCCD (`VOC_BCCD`, never its test list) for `--steps` steps a row, each row in a process of
-its own; appends a JSON line a row to `--out` and skips the rows that are there, so that it can be stopped and
-continued. Run: `python tests/bench/ablation.py --store out/ablation --out ablation.jsonl all` (or some rows), about
-8 minutes of one core a row; without rows the table of what is done is printed.
+Trains on the train list of one of `photo_sets.SETS` (`--set`; never on a test list) for `--steps` steps a row, each row
+in a process of its own; appends a JSON line a row to `--out` and skips the rows that are there, so that it can be
+stopped and continued. Run: `python tests/bench/ablation.py --store out/ablation --out ablation.jsonl all` (or some
+rows), 3 to 8 minutes of one core a row; without rows the table of what is done is printed.
 """
 
 import argparse
@@ -19,10 +19,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-BCCD: Final = Path(os.environ.get("VOC_BCCD", ROOT.parent / "shared/data/bccd"))
+from tests.bench.photo_sets import RACCOON, ROOT, SETS, photo_set, tested_photos
+
 BATCH: Final = 8
 
 
@@ -32,10 +32,15 @@ class Row:
 
     `plateau` is the share of the steps until which the rate stays at its peak; `mosaic_until` the share of the steps
     after which there are no mosaics; `assign` the name of a function of this file instead of the product's.
+    `teach`: learn from the network that `--teacher` names besides.
+    `moments` says which normalization of a published backbone keeps ImageNet's moments: of what is fixed, or of all.
     """
 
     side: int = 320
     model: str = "small"
+    backbone: str = "conv"
+    moments: str = "fixed"
+    teach: bool = False
     rate: float = 2e-3
     plateau: float = 0.5
     assign: str | None = None
@@ -46,6 +51,10 @@ class Row:
 
 # Mosaics of half of the pictures, until three quarters of the steps: as the product has them.
 MOSAIC: Final = {"mosaic": 0.5}
+
+_FIXED: Final = "network.efficientnet_lite0.FIXED_BLOCKS"
+_FROZEN: Final = "training.schedule.FROZEN_SHARE"
+_SHARE: Final = "training.schedule.PUBLISHED_RATE"
 
 # The recipe of the product, and one thing changed in each of the others.
 ROWS: Final[dict[str, Row]] = {
@@ -75,6 +84,30 @@ ROWS: Final[dict[str, Row]] = {
     "512-px": Row(side=512),
     "nano": Row(model="nano"),
     "medium": Row(model="medium"),
+    "taught": Row(teach=True),
+    "taught-zoom": Row(teach=True, recipe={"zoom": 0.6, "translate": 0.2}),
+    "taught-nano": Row(teach=True, model="nano"),
+    **{
+        name: replace(row, backbone="efficientnet_lite0")
+        for name, row in {
+            "lite0": Row(),
+            "lite0-all-learns": Row(constants={_FIXED: 0}),
+            "lite0-fixed-5": Row(constants={_FIXED: 5}),
+            "lite0-never-frozen": Row(constants={_FROZEN: 0.0}),
+            "lite0-frozen-30": Row(constants={_FROZEN: 0.3}),
+            "lite0-rate-1": Row(constants={_SHARE: 1.0}),
+            "lite0-rate-0.1": Row(constants={_SHARE: 0.1}),
+            "lite0-moments": Row(moments="all"),
+            "lite0-4e-3": Row(rate=4e-3),
+            "lite0-1e-3": Row(rate=1e-3),
+            "lite0-zoom": Row(recipe={"zoom": 0.6, "translate": 0.2}),
+            "lite0-no-mosaic": Row(recipe={"mosaic": 0}),
+            "lite0-256": Row(side=256),
+            "lite0-nano": Row(model="nano"),
+            "lite0-free": Row(constants={_FIXED: 0, _FROZEN: 0.0, _SHARE: 1.0}),
+            "lite0-free-frozen": Row(constants={_FIXED: 0, _FROZEN: 0.15, _SHARE: 1.0}),
+        }.items()
+    },
 }
 
 
@@ -104,14 +137,33 @@ def assign_centres(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any
     return Targets(scores=scores, cells=cells, weights=weights)
 
 
-def make_job(store: str, side: int) -> None:
-    """Have the shards of BCCD at `side` px in the store."""
-    command = ["submit", str(BCCD), "--job", f"bccd-{side}", "--image-size", str(side), "--store", store]
-    if not (Path(store) / "jobs" / f"bccd-{side}" / "manifest.json").exists():
-        subprocess.run([sys.executable, "-m", "producer", *command, "--no-train", "--local", "--wait"], check=True)
+def make_job(store: str, photos: str, side: int) -> None:
+    """Have the shards of a set at `side` px in the store."""
+    tested: set[str] = set()
+    if photos.startswith("raccoon"):
+        _submit(store, "raccoon-split", RACCOON, "--split", "70/10/20")
+        tested = tested_photos(Path(store) / "jobs/raccoon-split/annotations_test.json")
+    folder = photo_set(photos, Path(store).absolute() / "sets", tested)
+    _submit(store, f"{photos}-{side}", folder, "--image-size", str(side))
 
 
-def train_row(row: Row, *, steps: int, seed: int, store: str, start: Path | None) -> Iterator[dict[str, Any]]:
+def _submit(store: str, job: str, folder: Path, *options: str) -> None:
+    if not (Path(store) / "jobs" / job / "manifest.json").exists():
+        command = ["submit", str(folder), "--job", job, *options, "--store", store, "--no-train", "--local", "--wait"]
+        subprocess.run([sys.executable, "-m", "producer", *command], check=True, cwd=ROOT)
+
+
+def train_row(
+    row: Row,
+    *,
+    photos: str,
+    steps: int,
+    seed: int,
+    store: str,
+    start: Path | None,
+    teacher: Path | None,
+    keep: Path | None,
+) -> Iterator[dict[str, Any]]:
     """Train, from the averaged weights of a checkpoint if given; each third of the steps, the figures on val."""
     import keras
     import numpy as np
@@ -136,19 +188,20 @@ def train_row(row: Row, *, steps: int, seed: int, store: str, start: Path | None
         detector._start_logit = lambda *_: float(np.log(0.01 / 0.99))
     keras.utils.set_random_seed(seed)
     storage = Storage(store)
-    manifest = Manifest.model_validate_json(storage.read(JobPaths(f"bccd-{row.side}").manifest))
+    manifest = Manifest.model_validate_json(storage.read(JobPaths(f"{photos}-{row.side}").manifest))
     train, val = (
         examples.read_examples(examples.shard_urls(storage, manifest, [split]), row.side) for split in ("train", "val")
     )
     truth = shard_pictures.truth_from_store(storage, manifest, "val")
     priors, strategy = detector.make_priors(row.side), tf.distribute.get_strategy()
-    build: Callable[[], Any] = lambda: detector.build_model(len(manifest.labels), row.side, row.model)  # type: ignore[arg-type]  # noqa: E731
+    build: Callable[[], Any] = lambda: _network(row, len(manifest.labels))  # noqa: E731
     closed = round(row.mosaic_until * steps)
     stream, rest = (
         batches.batches_from_memory(train, batch=BATCH, recipe=Augmentation(**recipe), seed=seed, first_step=first)
         for first, recipe in ((0, MOSAIC | row.recipe), (closed, row.recipe | {"mosaic": 0.0}))
     )
-    student = train_step.Learner(build, priors, strategy, stream.element_spec)
+    master = keras.models.load_model(teacher, compile=False) if teacher is not None and row.teach else None
+    student = train_step.Learner(build, priors, strategy, stream.element_spec, teacher=master)
     if start is not None:
         train_step.load_average(student.model, np.load(start)["average"])
     judged = build()
@@ -157,7 +210,8 @@ def train_row(row: Row, *, steps: int, seed: int, store: str, start: Path | None
     times_s: list[float] = []
     for number, batch in zip(range(steps), chain(stream.take(closed), rest), strict=False):
         began_s = time.perf_counter()
-        sums = student.step(batch, rate=plan.rate(number), number=number)
+        share = 1.0 if row.backbone == "conv" else plan.published_share(number)
+        sums = student.step(batch, rate=plan.rate(number), number=number, published_share=share)
         times_s.append(time.perf_counter() - began_s)
         if (number + 1) % (steps // 3) and number + 1 != steps:
             continue
@@ -166,7 +220,7 @@ def train_row(row: Row, *, steps: int, seed: int, store: str, start: Path | None
             "loss": round(sums.total, 3),
             "step_s": round(float(np.median(times_s)), 3),
         }
-        for weights in ("average", "last") if number + 1 == steps else ("average",):
+        for weights in ("last", "average") if number + 1 == steps else ("average",):
             state = student.state()
             train_step.load_average(
                 judged,
@@ -179,17 +233,34 @@ def train_row(row: Row, *, steps: int, seed: int, store: str, start: Path | None
                 "ap50": {name: round(own["ap50"] or 0, 3) for name, own in seen.per_class.items()},
             }
         yield figures
+    if keep is not None:
+        judged.save(keep)
+
+
+def _network(row: Row, classes: int) -> Any:
+    from trainer.network.batch_norm import BatchNorm
+    from trainer.network.detector import build_model, is_published
+
+    weights = "none" if row.backbone == "conv" else "imagenet"
+    network = build_model(classes, row.side, row.model, backbone=row.backbone, weights=weights)  # type: ignore[arg-type]
+    for layer in network.layers if row.moments == "all" else ():
+        if isinstance(layer, BatchNorm) and is_published(layer.name):
+            layer.is_fixed = True
+    return network
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="*", default=[], help="`all`, or some; none prints the table.")
+    parser.add_argument("--set", default="bccd", choices=SETS, dest="photos")
     parser.add_argument("--store", default="out/ablation")
     parser.add_argument("--out", default="ablation.jsonl", type=Path)
     parser.add_argument("--steps", default=600, type=int)
     parser.add_argument("--seed", default=0, type=int)
     parser.add_argument("--threads", default=1, type=int)
     parser.add_argument("--start", type=Path, help="A checkpoint of a run: begin with its averaged weights.")
+    parser.add_argument("--teacher", type=Path, help="Of the rows that are taught: a .keras file of `--keep`.")
+    parser.add_argument("--keep", type=Path, help="Keep the network of the last row here (.keras).")
     parser.add_argument("--rate-share", default=1.0, type=float, help="Of each row's rate.")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -199,8 +270,8 @@ def main() -> None:
         print_table(asked.out)
     else:
         for name in ROWS if asked.rows == ["all"] else asked.rows:
-            if not is_done(asked.out, name, asked.steps, asked.seed):
-                make_job(asked.store, ROWS[name].side)
+            if not is_done(asked.out, name, asked.photos, asked.steps, asked.seed):
+                make_job(asked.store, asked.photos, ROWS[name].side)
                 subprocess.run([sys.executable, __file__, *sys.argv[1:], "--only", name], check=False)
 
 
@@ -216,14 +287,18 @@ def do_row(asked: argparse.Namespace) -> None:
     began_s = time.time()
     for figures in train_row(
         replace(ROWS[asked.only], rate=asked.rate_share * ROWS[asked.only].rate),
+        photos=asked.photos,
         steps=asked.steps,
         seed=asked.seed,
         store=asked.store,
         start=asked.start,
+        teacher=asked.teacher,
+        keep=asked.keep,
     ):
         print(asked.only, json.dumps(figures), flush=True)
     line = {
         "row": asked.only,
+        "set": asked.photos,
         "steps": asked.steps,
         "seed": asked.seed,
         "seconds": round(time.time() - began_s),
@@ -237,22 +312,24 @@ def done(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
 
 
-def is_done(out: Path, name: str, steps: int, seed: int) -> bool:
-    return any((line["row"], line["steps"], line["seed"]) == (name, steps, seed) for line in done(out))
+def is_done(out: Path, *row: object) -> bool:
+    return any((line["row"], line["set"], line["steps"], line["seed"]) == row for line in done(out))
 
 
 def print_table(out: Path) -> None:
     """mAP50 and mAP of each row, of the averaged weights, and their distance from the recipe of the same length."""
     lines = done(out)
-    base = {(line["steps"], line["seed"]): line["average"] for line in lines if line["row"] == "recipe"}
+    base = {(line["set"], line["steps"], line["seed"]): line["average"] for line in lines if line["row"] == "recipe"}
     print(
-        f"{'row':20}{'steps':>7}{'seed':>5}{'mAP50':>8}{'mAP':>8}{'':4}{'d50':>7}{'dmAP':>7}{'no EMA':>15}{'s/step':>8}"
+        f"{'row':20}{'set':12}{'steps':>7}{'seed':>5}{'mAP50':>8}{'mAP':>8}{'':4}{'d50':>7}{'dmAP':>7}{'no EMA':>15}"
+        f"{'s/step':>8}"
     )
     for line in lines:
         mine, last = line["average"], line["last"]
-        theirs = base.get((line["steps"], line["seed"]), mine)
+        theirs = base.get((line["set"], line["steps"], line["seed"]), mine)
         print(
-            f"{line['row']:20}{line['steps']:7}{line['seed']:5}{mine['map50']:8.3f}{mine['map']:8.3f}    "
+            f"{line['row']:20}{line['set']:12}{line['steps']:7}{line['seed']:5}"
+            f"{mine['map50']:8.3f}{mine['map']:8.3f}    "
             f"{mine['map50'] - theirs['map50']:+7.3f}{mine['map'] - theirs['map']:+7.3f}"
             f"{last['map50']:8.3f}{last['map']:7.3f}{line['step_s']:8.2f}"
         )

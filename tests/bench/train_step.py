@@ -9,6 +9,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from shared.jobs.specs import Augmentation
 from tests.unit.trainer.pictures import drawn_examples
 from trainer.data.augment import augment_batch
 from trainer.data.batches import batches_from_memory
-from trainer.network.detector import build_model, make_priors
+from trainer.network.detector import build_model, is_published, make_priors
+from trainer.network.efficientnet_lite0 import is_fixed
 from trainer.network.loss import loss_sums
 from trainer.pixels import normalize
 from trainer.training.train_step import Learner
@@ -32,8 +34,8 @@ BATCH = 8
 CLASSES = 2
 
 
-def bare_step(network: keras.Model, side: int) -> Callable[[], Any]:
-    """Forward and backward on pre-made tensors: a weighted sum of the outputs, its gradient by every weight."""
+def bare_step(network: keras.Model, learnt: list[Any], side: int) -> Callable[[], Any]:
+    """Forward and backward on pre-made tensors: a weighted sum of the outputs, its gradient by all weights `learnt`."""
     pictures = tf.random.stateless_uniform((BATCH, side, side, 3), (0, 0), -1.0, 1.0)
     weights = {key: tf.random.stateless_normal(value.shape, (0, 1)) for key, value in network(pictures).items()}
 
@@ -41,7 +43,7 @@ def bare_step(network: keras.Model, side: int) -> Callable[[], Any]:
         with tf.GradientTape() as tape:
             outputs = network(pictures, training=True)
             total = tf.add_n([tf.reduce_sum(outputs[key] * weights[key]) for key in outputs])
-        return tf.add_n([tf.reduce_sum(part) for part in tape.gradient(total, network.trainable_variables)])
+        return tf.add_n([tf.reduce_sum(part) for part in tape.gradient(total, learnt)])
 
     run = tf.function(body)
     return lambda: run().numpy()
@@ -83,6 +85,8 @@ def measure(parts: dict[str, Callable[[], Any]], rounds: int) -> dict[str, tuple
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default="small", choices=["nano", "small", "medium"])
+    parser.add_argument("--backbone", default="conv", choices=["conv", "efficientnet_lite0"])
+    parser.add_argument("--frozen", action="store_true", help="The first phase of a published backbone.")
     parser.add_argument("--side", default=320, type=int)
     parser.add_argument("--rounds", default=12, type=int)
     asked = parser.parse_args()
@@ -91,14 +95,17 @@ def main() -> None:
     stream = batches_from_memory(examples, batch=BATCH, recipe=Augmentation(), seed=0)
     batches = iter(stream)
     strategy = tf.distribute.get_strategy()
-    learner = Learner(
-        lambda: build_model(CLASSES, asked.side, asked.model), priors, strategy, batch_spec=stream.element_spec
-    )
+    weights = "none" if asked.backbone == "conv" else "imagenet"
+    build = partial(build_model, CLASSES, asked.side, asked.model, backbone=asked.backbone, weights=weights)
+    learner = Learner(build, priors, strategy, batch_spec=stream.element_spec)
+    stays = is_published if asked.frozen else is_fixed
+    learnt = [weight for weight in learner.model.trainable_variables if not stays(weight.path)]
+    share = 0.0 if asked.frozen else 1.0
     batch = next(batches)
     found = measure(
         {
-            "bare forward + backward": bare_step(learner.model, asked.side),
-            "whole step": lambda: learner.step(next(batches), rate=0.0, number=1),
+            "bare forward + backward": bare_step(learner.model, learnt, asked.side),
+            "whole step": lambda: learner.step(next(batches), rate=0.0, number=1, published_share=share),
             "of it: augmentation": lambda: augment_batch(
                 examples, np.arange(BATCH), recipe=Augmentation(), rng=np.random.default_rng(0)
             ),

@@ -61,6 +61,7 @@ class Training:
         storage: Storage,
         guard: Guard,
         build: Callable[[], keras.Model],
+        teacher: keras.Model | None = None,
     ) -> None:
         """Build the network.
 
@@ -71,6 +72,7 @@ class Training:
             storage: Where its checkpoints are kept.
             guard: Asked before every step.
             build: Makes the network, with fresh or published weights.
+            teacher: A trained network of the same pictures and classes that it learns from besides.
         """
         self._spec, self._dataset, self._storage, self._guard = spec, dataset, storage, guard
         self._strategy = strategy
@@ -79,7 +81,7 @@ class Training:
         priors = make_priors(dataset.image_size)
         self._stream = BatchStream(dataset, strategy, spec.augmentation.mosaic_until)
         self._learner = Learner(
-            lambda: in_precision(spec.precision, build), priors, strategy, self._stream.element_spec
+            lambda: in_precision(spec.precision, build), priors, strategy, self._stream.element_spec, teacher=teacher
         )
         self._layout = layout_of(self._learner.model)
         self._model = build()
@@ -117,6 +119,8 @@ class Training:
             if time.monotonic() - self._saved_s > CHECKPOINT_EVERY_S:
                 self._save()
         self._save()
+        step, spent_s = self._progress.step, round(self._budget.spent_s, 1)
+        self._guard.advance(phase="train", step=step, steps=step, trained=step, seconds=spent_s)
         load_average(self._model, self._learner.average() if self._best is None else self._best)
         return Trained(model=self._model, progress=self._progress)
 
@@ -273,5 +277,7 @@ class Training:
 def _identity(spec: RunSpec, dataset: TrainingSet, batch: int) -> str:
     """Digest of the request and of the data; a checkpoint with another one is of no use."""
     asked = spec.model_dump(mode="json", exclude={"max_drop", "quantize", "kind"})
+    if spec.teach is None:
+        del asked["teach"]  # checkpoints from before there were teachers go on
     facts = {**asked, "labels": dataset.labels, "fingerprint": dataset.fingerprint, "global_batch": batch}
     return hashlib.sha256(canonical_json(facts).encode()).hexdigest()

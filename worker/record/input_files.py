@@ -4,9 +4,12 @@ The only place in which workers open files of the data set.
 """
 
 import errno
+import fcntl
 import os
 import stat
+import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -19,6 +22,17 @@ _MOST_BYTES: Final = {AnnotationError: MAX_XML_BYTES, ImageError: 512 * 2**20}
 
 # How many files beside a refused one are tried before it alone is blamed: a set is often copied with one mode.
 _SIBLINGS_TRIED: Final = 100
+
+# F_GETPATH of macOS writes into a buffer of MAXPATHLEN bytes.
+_MOST_PATH_BYTES: Final = 1024
+
+# What opens a folder that may be entered and not listed, where the system has it.
+_TO_LOOK_AT: Final = getattr(os, "O_PATH", os.O_RDONLY)
+
+# Of a file that grew since its size was asked.
+_CHUNK_BYTES: Final = 2**20
+
+_OUTSIDE: Final = "leads out of the data root; refused"
 
 # The system's errors for which the path itself is to blame.
 _NO_SUCH_FILE: Final = {
@@ -60,18 +74,11 @@ def read_file(inputs: Inputs, path: str, error_class: type[AnnotationError | Ima
     """
     absolute = os.path.join(inputs.folder, path)  # noqa: PTH118  # a Path costs 8 µs a file
     try:
-        # A link may lead out of the data root. O_NONBLOCK: a pipe must not block the worker for ever.
-        if not Path(os.path.realpath(absolute)).is_relative_to(os.path.realpath(inputs.data_root)):
-            raise error_class(f"{path}: leads out of the data root; refused")
-        descriptor = os.open(absolute, os.O_RDONLY | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as opened:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                raise error_class(f"{path}: not a regular file")
-            if status.st_size > _MOST_BYTES[error_class]:
-                raise error_class(f"{path}: {status.st_size} bytes, at most {_MOST_BYTES[error_class]} are read")
-            return opened.read()
+        return _read_inside(absolute, path, inputs, error_class)
     except OSError as error:
+        # Of what lies outside nobody learns more than that it does.
+        if _leads_out(absolute, inputs.data_root):
+            raise error_class(f"{path}: {_OUTSIDE}") from error
         if inputs.is_repeated and error.errno in _REFUSED and _is_files_fault(absolute, inputs.folder, error):
             raise error_class(f"{path}: {_REFUSED[error.errno]}") from error
         if error.errno not in _NO_SUCH_FILE:
@@ -80,6 +87,80 @@ def read_file(inputs: Inputs, path: str, error_class: type[AnnotationError | Ima
         if not inputs.folder.is_dir():
             raise StorageError(f"{inputs.folder}: the folder of the data set is absent") from error
         raise error_class(f"{path}: {_NO_SUCH_FILE[error.errno]}") from error
+
+
+def _read_inside(absolute: str, path: str, inputs: Inputs, error_class: type[AnnotationError | ImageError]) -> bytes:
+    """The bytes of a regular file below the data root. What was opened is looked at, not what has its name now."""
+    # Before the file is opened: to open a device may already do something.
+    if not stat.S_ISREG(os.stat(absolute).st_mode):  # noqa: PTH116  # as above
+        leads_out = _leads_out(absolute, inputs.data_root)
+        raise error_class(f"{path}: {_OUTSIDE if leads_out else _NO_SUCH_FILE[errno.ENXIO]}")
+    # O_NONBLOCK: a pipe that has taken the file's place must not block the worker for ever.
+    descriptor = os.open(absolute, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise error_class(f"{path}: {_NO_SUCH_FILE[errno.ENXIO]}")
+        if not _is_inside(descriptor, absolute, inputs.data_root):
+            raise error_class(f"{path}: {_OUTSIDE}")
+        if status.st_size > _MOST_BYTES[error_class]:
+            raise error_class(f"{path}: {status.st_size} bytes, at most {_MOST_BYTES[error_class]} are read")
+        return _read_all(descriptor, status.st_size)
+    finally:
+        os.close(descriptor)
+
+
+def _read_all(descriptor: int, size_bytes: int) -> bytes:
+    """The bytes of an open file, which was of this size a moment ago."""
+    content = os.read(descriptor, size_bytes + 1)
+    while more := os.read(descriptor, _CHUNK_BYTES):
+        content += more
+    return content
+
+
+def _is_inside(descriptor: int, absolute: str, data_root: Path) -> bool:
+    """Whether the open file that was found at the path `absolute` lies below the data root.
+
+    Raises:
+        OSError: A link or a mount changed while this was found out.
+    """
+    place = _place_of(descriptor)
+    if place is not None and place.startswith(_root_place(data_root)):
+        return True
+    _root_place.cache_clear()  # the data root may be a link, and lead elsewhere now
+    if _leads_out(absolute, data_root):
+        return False
+    if not os.path.samestat(os.fstat(descriptor), os.lstat(os.path.realpath(absolute))):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+    return True
+
+
+def _place_of(descriptor: int) -> str | None:
+    """The path of an open file without links, in one call of the system; None where the system does not tell it."""
+    try:
+        if sys.platform == "darwin":
+            return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(_MOST_PATH_BYTES)).rstrip(b"\0"))
+        return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115  # as above
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=1)
+def _root_place(data_root: Path) -> str:
+    """What the places of all files below the data root begin with."""
+    try:
+        descriptor = os.open(data_root, _TO_LOOK_AT)
+    except PermissionError:
+        place = None
+    else:
+        place = _place_of(descriptor)
+        os.close(descriptor)
+    return (place or os.path.realpath(data_root)).rstrip("/") + "/"
+
+
+def _leads_out(absolute: str, data_root: Path) -> bool:
+    """Whether links lead from this path out of the data root: asked name by name, 20 µs each."""
+    return not Path(os.path.realpath(absolute)).is_relative_to(os.path.realpath(data_root))
 
 
 def _is_files_fault(path: str, folder: Path, error: OSError) -> bool:

@@ -22,7 +22,7 @@ OPTIONS = [
     (["submit", PHOTOS, "--model", "tiny"], "'tiny' is not one of 'nano', 'small', 'medium'"),
     (
         ["submit", PHOTOS, "--backbone", "resnet"],
-        "'resnet' is not one of 'conv', 'efficientnet_lite0', 'mobilenet_v2', 'mobilenet_v3_small'",
+        "'resnet' is not one of 'auto', 'conv', 'efficientnet_lite0', 'mobilenet_v2', 'mobilenet_v3_small'",
     ),
     (["submit", PHOTOS, "--batch", "0"], "--batch 0: "),
     (["submit", PHOTOS, "--batch", "-4"], "--batch -4: "),

@@ -46,7 +46,7 @@ def refused(
     folder: Path, run: TrainingOptions | None = None, check: str = "int8: accuracy kept"
 ) -> tuple[Storage, Job]:
     """A job whose run trained, and whose gate refused `check` for a loss of 3.21 points."""
-    storage, job = finished(folder, run or TrainingOptions())
+    storage, job = finished(folder, run or TrainingOptions(backbone="conv"))
     assert job.run is not None
     storage.write(RUN.request, job.run.to_json().encode())
     storage.write(

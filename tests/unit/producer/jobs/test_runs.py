@@ -9,12 +9,13 @@ from producer.doctor.job_chain import check_chain
 from producer.finalize.dataset_files import dataset_files
 from producer.jobs.control import cancel, note_of, retry
 from producer.jobs.removal import remove
+from producer.jobs.local_lock import lock_for_local_run
 from producer.jobs.runs import runs_of
 from producer.jobs.status import job_status, load_job, run_state, stored_state
 from producer.jobs.submit import Request, for_known_job, further_run
 from producer.progress import no_progress
 from shared.errors import OptionError, PlanError
-from shared.jobs.identity import read_receipt
+from shared.jobs.identity import make_note, read_receipt
 from shared.jobs.job import ShardTask
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import JobSpec, RunSpec, TrainingOptions
@@ -25,7 +26,7 @@ from tests.unit.producer.folders import lint_and_submit
 from worker.shard import write_shard
 
 SPEC = JobSpec(shard_images=32, image_size=32)
-MEDIUM = TrainingOptions(model="medium")
+MEDIUM = TrainingOptions(model="medium", backbone="conv")
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def finished_job(root: Path, folder: Path) -> Storage:
 
 
 def request(folder: Path, run_name: str | None = None, options: TrainingOptions | None = None) -> Request:
-    run = options or TrainingOptions()
+    run = options or TrainingOptions(backbone="conv")
     return Request(dataset=folder, name="job", spec=SPEC, run=run, run_name=run_name)
 
 
@@ -159,6 +160,29 @@ def test_status_and_doctor_tell_of_every_run(storage: Storage) -> None:
         load_job(storage, "job", "three")
 
 
+def test_every_run_says_why_it_does_not_move_and_what_goes_on_with_it(storage: Storage) -> None:
+    add(storage)
+    cancel(storage, None, "job", "two")
+    own, added = job_status(storage, None, load_job(storage, "job"), 0.1).runs
+    assert (own["state"], own["why"]) == ("FINALIZED", "nobody works on it")
+    assert own["next"].endswith(" resume job --store " + storage.root)
+    assert (added["state"], added["why"]) == ("CANCELLED", "a person cancelled it")
+    assert " retry job --run two" in added["next"]
+    retry(storage, None, "job", run="two")
+    _, added = job_status(storage, None, load_job(storage, "job"), 0.1).runs
+    assert " resume job --run two" in added["next"]
+
+
+def test_a_job_whose_shards_are_all_done_waits_for_no_worker(storage: Storage) -> None:
+    storage.remove(JobPaths("job").manifest)
+    job = load_job(storage, "job")
+    with lock_for_local_run(storage, "job"):
+        status = job_status(storage, None, job, 0.1)
+    count = len(job.shards)
+    why = f"{count} of {count} shards done, the data set is put together (--local)"
+    assert (status.state, status.why) == ("RUNNING", why)
+
+
 def test_a_run_is_removed_alone_and_a_job_with_all_of_its_runs(storage: Storage) -> None:
     add(storage)
     with pytest.raises(PlanError, match="cancel job --run two"):
@@ -178,3 +202,20 @@ def test_a_request_that_a_removed_job_left_does_not_keep_the_name(storage: Stora
     left = RunSpec(**dict(MEDIUM), run="two", job="job", incarnation="f" * 32)
     storage.write(RunPaths("two").request, left.to_json().encode())
     assert add(storage) == "run"
+
+
+def test_a_teacher_is_a_finished_run_of_the_same_job(storage: Storage, folder: Path, tmp_path: Path) -> None:
+    for teacher, reason in (("nobody", r"has no such run \(there are: job\)"), ("job", "is not finished")):
+        with pytest.raises(PlanError, match=f"--teach {teacher}: .*{reason}"):
+            add(storage, options=TrainingOptions(teach=teacher))
+    assert storage.list_names("runs") == []
+    job = load_job(storage, "job")
+    storage.write(RunPaths("job").run, make_note(job.incarnation))
+    assert add(storage, options=TrainingOptions(teach="job")) == "run"
+    with pytest.raises(PlanError, match="--teach two: this run is not finished"):
+        add(storage, options=TrainingOptions(teach="two"))
+    empty = Storage(str(tmp_path / "other"))
+    for asked, reason in ((None, "needs --run NAME"), ("first", "job 'job' is new and has no run yet")):
+        with pytest.raises((PlanError, OptionError), match=f"--teach job.*{reason}"):
+            lint_and_submit(request(folder, asked, TrainingOptions(teach="job")), storage=empty, data_root=folder)
+    assert empty.list_names("jobs") == []

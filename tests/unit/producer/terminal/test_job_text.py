@@ -1,11 +1,12 @@
 """What a person reads at the end of a job."""
 
 import json
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 from producer.terminal.console import Terminal
-from producer.terminal.job_text import print_result
+from producer.terminal.job_text import jobs_table, print_result, remarks
 from shared.command import hint
 from shared.storage import Storage
 from tests.unit.producer.terminal.test_progress import training
@@ -48,6 +49,38 @@ def test_a_job_ends_with_the_photos_that_are_not_in(tmp_path: Path) -> None:
     text = printed(tmp_path)
     assert "1 photo set aside: lint.csv names it" in text
     assert "1 photo nearly the same as one of another split" in text
+
+
+def listed(**run: object) -> str:
+    """`list` at 80 columns: a job that is done, and its added run as `run` says."""
+    done = {"state": "DONE", "map50": 1.0, "map50_interval": (0.981, 1.0), "objects": 26, "model": "/out/model"}
+    status = replace(training(), state="DONE", runs=({"run": "j", **done}, {"run": "two", **done, **run}))
+    status = replace(status, map50=1.0, map50_interval=(0.981, 1.0), objects=26, model="/out/model", took_s=3723.0)
+    out = StringIO()
+    console = Terminal(file=out, width=80)
+    console.print(jobs_table([status]))
+    console.print(remarks([status], 80), soft_wrap=True)
+    return out.getvalue()
+
+
+def test_the_list_has_interval_and_objects_of_every_map(tmp_path: Path) -> None:
+    text = listed()
+    assert text.count("100.0 % (98.1 to 100.0)") == 2
+    assert "j: /out/model · mAP50 of 26 objects" in text
+    assert "j --run two: /out/model · mAP50 of 26 objects" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_the_list_has_no_map_that_it_cannot_be_sure_of() -> None:
+    facts = {"phase": "train", "step": 9, "loss": 0.5, "val_map50": 0.25, "val_map": 0.1, "val_epoch": 3}
+    text = listed(state="TRAINING", why=None, next=None, map50=None, model=None, **facts)
+    assert "j --run two: train, step 9 · loss 0.500" in text
+    assert "25.0" not in text
+
+
+def test_an_added_run_that_waits_says_so_in_the_list() -> None:
+    text = listed(state="INTERRUPTED", why="nobody works on it", next="voc2tflite resume j --run two", map50=None)
+    assert "j --run two: nobody works on it: `voc2tflite resume j --run two`" in text
 
 
 def test_a_run_of_an_older_version_has_none(tmp_path: Path) -> None:

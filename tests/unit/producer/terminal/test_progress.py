@@ -87,7 +87,24 @@ def test_why_nothing_moves_is_said_whole() -> None:
     with Screen(Console(file=out, force_terminal=True, width=80, color_system=None)) as screen:
         for _ in range(3):
             screen.job(idle, 0)
-    assert "interrupted at step 7, nobody works on it: `resume j`" in out.getvalue().split("\x1b[2K")[-1]
+    assert "interrupted at step 7, nobody works on it" in out.getvalue().split("\x1b[2K")[-1]
+
+
+def test_a_command_wider_than_the_terminal_is_told_once_and_stays_whole() -> None:
+    out, command = StringIO(), f"voc2tflite resume j --store {'/a/long/way/down' * 6}"
+    idle = replace(training(), state="INTERRUPTED", why="interrupted at step 7, nobody works on it", next=command)
+    with Screen(Console(file=out, force_terminal=True, width=80, color_system=None)) as screen:
+        for _ in range(3):
+            screen.job(idle, 0)
+    assert out.getvalue().count(command) == 1
+
+
+def test_a_training_whose_end_nobody_saw_ends_with_all_of_its_steps() -> None:
+    runs = [{"phase": "train", "step": 79, "steps": 94}, {"phase": "export", "trained": 94, "seconds": 61.0}]
+    _, train, *_ = frame_of(*runs)
+    assert train.split()[-2:] == ["94/94", "1:01"]
+    early = [{"phase": "train", "step": 79, "steps": 94}, {"phase": "export", "trained": 80, "seconds": 61.0}]
+    assert "80/80" in frame_of(*early)[1]
 
 
 def test_a_validation_is_told_once() -> None:

@@ -32,6 +32,16 @@ def test_the_ledger_shows_who_holds_a_unit_and_how_far_it_is(broker: Broker) -> 
     assert 59_000 < broker.ledger().client.pttl(UNIT.lease_key) <= 60_000
 
 
+def test_a_phase_has_its_own_facts_and_those_of_the_whole_training(broker: Broker) -> None:
+    lease = lease_of(broker)
+    lease.claim()
+    lease.advance(phase="train", step=9, loss=0.5, seconds=4.0, trained=9)
+    lease.advance(phase="export", form="int8")
+    facts = lease.facts()
+    assert {"phase", "form", "trained", "seconds"} <= facts.keys()
+    assert not {"step", "loss"} & facts.keys()
+
+
 def test_the_thread_renews_while_the_work_advances(broker: Broker) -> None:
     lease = lease_of(broker, lease_s=0.6)
     lease.claim()

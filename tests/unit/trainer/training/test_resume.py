@@ -15,6 +15,7 @@ STEPS = 120
 # A process of its own: the whole detector, checkpoints every second, its step on standard output.
 CHILD = """
 import sys
+from functools import partial
 import numpy as np
 from shared.leasing.guard import Unguarded
 from shared.jobs.specs import RunSpec
@@ -31,18 +32,20 @@ class Tells(Unguarded):
 
 loop.CHECKPOINT_EVERY_S = 1.0
 examples = drawn_examples(24)
+spec = RunSpec(run="r", job="j", model="nano", epochs=40, batch=8, backbone=sys.argv[3])
+build = partial(build_model, 2, SIDE, "nano", backbone=spec.backbone, weights=spec.weights)
 done = loop.Training(
-    RunSpec(run="r", job="j", model="nano", epochs=40, batch=8),
+    spec,
     training_set(examples, batch=8, validation=drawn_examples(4, seed=1)),
-    strategy=make_strategy(1), storage=Storage(sys.argv[1]), guard=Tells(), build=lambda: build_model(2, SIDE, "nano"),
+    strategy=make_strategy(1), storage=Storage(sys.argv[1]), guard=Tells(), build=build,
 ).run()
 np.save(sys.argv[2], np.concatenate([np.ravel(value) for value in done.model.get_weights()]))
 """
 
 
-def start(store: Path) -> subprocess.Popen[str]:
+def start(store: Path, backbone: str) -> subprocess.Popen[str]:
     store.mkdir(exist_ok=True)
-    command = [sys.executable, "-c", CHILD, str(store), str(store / "weights.npy")]
+    command = [sys.executable, "-c", CHILD, str(store), str(store / "weights.npy"), backbone]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
 
@@ -68,13 +71,14 @@ def kill_at(child: subprocess.Popen[str], step: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # five processes, each starts TensorFlow
-def test_a_killed_run_resumed_ends_with_the_weights_of_an_unbroken_one(tmp_path: Path) -> None:
-    assert steps_of(start(tmp_path / "unbroken")) == list(range(STEPS))
+@pytest.mark.parametrize("backbone", ["conv", "efficientnet_lite0"])
+def test_a_killed_run_resumed_ends_with_the_weights_of_an_unbroken_one(tmp_path: Path, backbone: str) -> None:
+    assert steps_of(start(tmp_path / "unbroken", backbone)) == list(range(STEPS))
     broken = tmp_path / "broken"
     for step in (50, 95):  # both in the middle of an epoch of 3 steps
-        kill_at(start(broken), step)
+        kill_at(start(broken, backbone), step)
         assert not (broken / "weights.npy").exists()
-    steps = steps_of(start(broken))
+    steps = steps_of(start(broken, backbone))
     assert 0 < steps[0] <= 95, "from a checkpoint, before the step it was killed in"
     found, expected = np.load(broken / "weights.npy"), np.load(tmp_path / "unbroken" / "weights.npy")
     print(f"resumed at step {steps[0]}; largest difference of a weight {np.abs(found - expected).max():.1e}")
