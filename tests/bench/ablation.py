@@ -124,7 +124,7 @@ def assign_centres(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any
     return Targets(scores=scores, cells=cells, weights=weights)
 
 
-def make_job(store: str, photos: str, side: int) -> None:
+def make_shards(store: str, photos: str, side: int) -> None:
     """Have the shards of a set at `side` px in the store."""
     tested: set[str] = set()
     if photos.startswith("raccoon"):
@@ -147,9 +147,10 @@ def train_row(
     steps: int,
     seed: int,
     store: str,
-    start: Path | None,
+    start: Path | None = None,
+    looks: int = 3,
 ) -> Iterator[dict[str, Any]]:
-    """Train, from the averaged weights of a checkpoint if given; each third of the steps, the figures on val."""
+    """Train, from the averaged weights of a checkpoint if given; `looks` times, equally apart, the figures on val."""
     import keras
     import numpy as np
     import tensorflow as tf
@@ -197,7 +198,7 @@ def train_row(
         share = 1.0 if row.backbone == "conv" else plan.published_share(number)
         sums = student.step(batch, rate=plan.rate(number), number=number, published_share=share)
         times_s.append(time.perf_counter() - began_s)
-        if (number + 1) % (steps // 3) and number + 1 != steps:
+        if (number + 1) % (steps // looks) and number + 1 != steps:
             continue
         figures: dict[str, Any] = {
             "step": number + 1,
@@ -246,7 +247,7 @@ def main() -> None:
     else:
         for name in ROWS if asked.rows == ["all"] else asked.rows:
             if not is_done(asked.out, name, asked.photos, asked.steps, asked.seed):
-                make_job(asked.store, asked.photos, ROWS[name].side)
+                make_shards(asked.store, asked.photos, ROWS[name].side)
                 subprocess.run([sys.executable, __file__, *sys.argv[1:], "--only", name], check=False)
 
 
