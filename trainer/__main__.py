@@ -224,7 +224,7 @@ def compare_command(
 @app.command(name="sizes", hidden=_NEEDS_MORE)
 def sizes_command(
     backbone: Annotated[
-        list[str] | None, typer.Option(help="conv, mobilenet_v2, mobilenet_v3_small; may be given more than once.")
+        list[str] | None, typer.Option(help="conv, efficientnet_lite0, mobilenet_v2, …; may be given more than once.")
     ] = None,
     image_size: Annotated[int, typer.Option(min=32, help="Side of the pictures in pixels, a multiple of 32.")] = 320,
     classes: Annotated[int, typer.Option(min=1, help="Classes to tell apart.")] = 3,
@@ -233,7 +233,7 @@ def sizes_command(
 
     Example: voc2tflite sizes --backbone conv
     """
-    known: list[Backbone] = ["conv", "mobilenet_v2", "mobilenet_v3_small"]
+    known: list[Backbone] = ["conv", "efficientnet_lite0", "mobilenet_v2", "mobilenet_v3_small"]
     _check_known("--backbone", backbone, known)
     if image_size % 32:
         raise OptionError(f"--image-size {image_size}: expected a multiple of 32")

@@ -131,7 +131,7 @@ def finished_training(
         return None
     if note.get("run") != spec.run or note.get("manifest_digest") != manifest_digest:
         return None
-    network = load_network(storage, spec.run, WEIGHTS_FILE)
+    network = _load_network(storage, spec.run, WEIGHTS_FILE)
     if network is None:
         return None
     timings = {stage: note["seconds"][stage] for stage in _EARLIER_STAGES if stage in note["seconds"]}
@@ -236,7 +236,7 @@ def _read_run(storage: Storage, run: str) -> tuple[RunSpec, Manifest]:
 
 def _load_weights(storage: Storage, spec: RunSpec, manifest: Manifest, step: int | None) -> keras.Model:
     """The network of a run: what it ended with, or what a checkpoint holds."""
-    saved = None if step is not None else load_network(storage, spec.run, WEIGHTS_FILE)
+    saved = None if step is not None else _load_network(storage, spec.run, WEIGHTS_FILE)
     if saved is not None:
         return saved
     network = build_model(len(manifest.labels), manifest.image_size, spec.model, backbone=spec.backbone)
@@ -248,8 +248,7 @@ def _load_weights(storage: Storage, spec: RunSpec, manifest: Manifest, step: int
     return network
 
 
-def load_network(storage: Storage, run: str, file: str) -> keras.Model | None:
-    """The network that a run has saved as `file`; None where it has not."""
+def _load_network(storage: Storage, run: str, file: str) -> keras.Model | None:
     content = storage.read_or_none(f"{RunPaths(run).root}/{file}")
     if content is None:
         return None
@@ -273,7 +272,7 @@ def _fine_tuned(
     if spec.quantize != "qat":
         return None
     with timed(timings, "qat"):
-        saved = load_network(storage, spec.run, QAT_WEIGHTS_FILE) if keeps else None
+        saved = _load_network(storage, spec.run, QAT_WEIGHTS_FILE) if keeps else None
         if saved is not None:
             return saved
         strategy = make_strategy(1)

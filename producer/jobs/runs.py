@@ -91,8 +91,6 @@ def add_run(storage: Storage, job: Job, run: str, options: TrainingOptions) -> t
     """
     check_name(run, "run")
     require_free(storage, run, job.job)
-    if options.teach is not None:
-        _require_finished(storage, job, options.teach)
     known = known_run(storage, job.job, run)
     options = options.with_backbone(photos_learned(options, photos_of(job)), known)
     asked = RunSpec(**dict(options), run=run, job=job.job, incarnation=job.incarnation)
@@ -107,16 +105,6 @@ def add_run(storage: Storage, job: Job, run: str, options: TrainingOptions) -> t
         remove = hint("rm", job.job, "--run", run, store=storage)
         raise PlanError(f"run {run!r} exists{found}: choose another --run, or remove it with `{remove}`")
     return job.model_copy(update={"run": known}), False
-
-
-def _require_finished(storage: Storage, job: Job, teacher: str) -> None:
-    """Check that `teacher` is a finished run of `job`: then it has the same classes, and pictures of the same size."""
-    names = [asked.run for asked in runs_of(storage, job) if asked.run != teacher]
-    if len(names) == len(runs_of(storage, job)):
-        raise PlanError(f"--teach {teacher}: job {job.job!r} has no such run (there are: {', '.join(names) or 'none'})")
-    if read_note(storage, RunPaths(teacher).run, job.incarnation) is None:
-        again = hint("status", job.job, "--run", teacher, store=storage)
-        raise PlanError(f"--teach {teacher}: this run is not finished (`{again}`); it has to be, to teach another")
 
 
 def differing_fields(known: RunSpec, asked: RunSpec) -> list[str]:

@@ -26,7 +26,7 @@ from producer.jobs.runs import (
 from producer.progress import Progress
 from shared import __version__, faults
 from shared.command import hint
-from shared.errors import OptionError, PlanError
+from shared.errors import PlanError
 from shared.jobs.frozen import SCHEMA_VERSION, canonical_json
 from shared.jobs.identity import asked_now, find_job, is_removed, read_job_file
 from shared.jobs.job import Job
@@ -79,15 +79,13 @@ def lint_request(request: Request, *, data_root: Path, progress: Progress) -> Li
 
     Raises:
         LintError: The set cannot be used as asked.
-        OptionError: The name is none, or a teacher is asked for without a further run.
+        OptionError: The name is none.
         PlanError: The folder is not below `data_root`.
     """
     folder_below(request.dataset, data_root)
     check_name(request.job, "job")
     if request.run_name is not None:
         check_name(request.run_name, "run")
-    elif request.run is not None and request.run.teach is not None:
-        raise OptionError(f"--teach {request.run.teach} needs --run NAME: it is for a further run of a job")
     linted = lint_folder(request.dataset, spec=request.spec, progress=progress, data_root=data_root)
     linted.require_usable(strict=request.strict)
     return linted
@@ -124,8 +122,6 @@ def submit(
     if job is None:
         if request.run is not None:
             require_free(storage, request.run_name or request.job, request.job)
-            if request.run.teach is not None:
-                raise PlanError(f"--teach {request.run.teach}: job {request.job!r} is new and has no run yet")
         job = _admit(request, linted, tasks, folder, digest, storage)
         if job is not None:
             reuse = reuse_shards(job, storage=storage, folder=request.dataset, progress=progress)
@@ -235,8 +231,6 @@ def request_digest(request: Request, fingerprint: str) -> str:
     """Hex SHA-256 of all that decides the outcome: data set, spec and run, but not the names."""
     # With what a `RunSpec` adds beside the names: the digests of 0.1.0 are of that.
     run = request.run and {"schema_version": SCHEMA_VERSION, "kind": "train", **request.run.model_dump(mode="json")}
-    if run and run["teach"] is None:
-        del run["teach"]  # as it was before there were teachers
     asked = {"dataset": fingerprint, "spec": request.spec.model_dump(mode="json"), "run": run}
     return hashlib.sha256(canonical_json(asked).encode()).hexdigest()
 
