@@ -37,7 +37,7 @@ class Request:
     """What a person asks with `submit`: the folder, the job's name (None: from the folder's), and the two specs.
 
     `run_name` is that of `--run`, for a further training on the shards of a job; None: the run has the job's name.
-    `typed` are the fields of `spec` that a person has typed.
+    `typed` are the fields of `spec` that a person has typed, `archive` is the zip or tar that `dataset` came from.
     """
 
     dataset: Path
@@ -47,6 +47,7 @@ class Request:
     strict: bool = False
     run_name: str | None = None
     typed: frozenset[str] = frozenset()
+    archive: Path | None = None
 
     @property
     def job(self) -> str:
@@ -175,7 +176,15 @@ def _as_another_job(request: Request, storage: Storage) -> str:
     if run is not None and run.weights.startswith("weights/"):
         run = run.model_copy(update={"weights": storage.url(run.weights)})
     asked = ["--no-train"] if run is None else words(run, TrainingOptions)
-    return hint("submit", request.dataset, "--job", name, *words(request.spec, JobSpec), *asked, store=storage)
+    return hint(
+        "submit",
+        request.archive or request.dataset,
+        "--job",
+        name,
+        *words(request.spec, JobSpec),
+        *asked,
+        store=storage,
+    )
 
 
 def folder_below(dataset: Path, data_root: Path) -> str:
@@ -263,6 +272,7 @@ def _admit(
         job=tasks.job,
         incarnation=tasks.incarnation,
         dataset=str(request.dataset.resolve()),
+        archive="" if request.archive is None else str(request.archive.absolute()),
         folder=folder,
         spec=request.spec,
         run=_run_of(request, tasks.job, tasks.incarnation),

@@ -2,6 +2,8 @@
 
 import tempfile
 import uuid
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +34,7 @@ from shared.jobs.findings import Finding
 from shared.jobs.identity import find_job, is_name, read_receipt
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.receipts import ShardReceipt
 from shared.jobs.specs import JobSpec, ReleaseOptions, TrainingOptions
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
@@ -140,13 +143,14 @@ def _data_root_of(job: Job, options: StartOptions, stored: StoredState) -> Path:
     return data_root if job.folder == "." else data_root.parents[len(Path(job.folder).parts) - 1]
 
 
-def lint_pixels(linted: LintedFolder, options: StartOptions) -> list[Finding]:
+def lint_pixels(linted: LintedFolder, options: StartOptions) -> tuple[LintedFolder, list[Finding]]:
     """Let workers open every picture that lint found, by a dry job that leaves nothing behind.
 
     The spec of `linted` is dry; where the workers run here, a store of its own is used.
 
     Returns:
-        All findings, of names and XML too, each once, sorted by file.
+        `linted` with the pictures without objects and the objects of each class as the workers found them, and all
+        findings, of names and XML too, each once, sorted by file.
 
     Raises:
         PlanError: The folder is not below the data root of the workers.
@@ -171,7 +175,18 @@ def lint_pixels(linted: LintedFolder, options: StartOptions) -> list[Finding]:
     ]
     merged = Findings([*merged_findings(linted.findings, received), *failures])
     merged.sort()
-    return list(merged)
+    return linted if failures else _counted_by_workers(linted, receipts), list(merged)
+
+
+def _counted_by_workers(linted: LintedFolder, receipts: Sequence[ShardReceipt]) -> LintedFolder:
+    """`linted` without the boxes that were dropped, and with the pictures that lost all of theirs as background."""
+    objects = Counter[str]()
+    for receipt in receipts:
+        objects.update(receipt.class_counts)
+    found = {"background": sum(receipt.background for receipt in receipts), "emptied": 0}
+    classes = {name: objects[name] for name in linted.class_counts}
+    by_class = {f"class:{name}": count for name, count in classes.items()}
+    return replace(linted, counts={**linted.counts, **found, **by_class}, class_counts=classes)
 
 
 def _run_or_hand_over(job: Job, data_root: Path, options: StartOptions, storage: Storage) -> JobStatus:

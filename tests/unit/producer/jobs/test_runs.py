@@ -8,8 +8,8 @@ import pytest
 from producer.doctor.job_chain import check_chain
 from producer.finalize.dataset_files import dataset_files
 from producer.jobs.control import cancel, note_of, retry
-from producer.jobs.removal import remove
 from producer.jobs.local_lock import lock_for_local_run
+from producer.jobs.removal import remove
 from producer.jobs.runs import runs_of
 from producer.jobs.status import job_status, load_job, run_state, stored_state
 from producer.jobs.submit import Request, for_known_job, further_run
