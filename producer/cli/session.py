@@ -98,6 +98,8 @@ def how_to(
     from producer.run.intent import StartOptions
 
     is_local = local or settings.broker_url is None
+    if settings.broker_url is not None:
+        settings.broker()  # one that is none of Redis is refused before anything is read or said
     return StartOptions(
         settings=settings,
         local=is_local,

@@ -152,7 +152,12 @@ def _services(ledger: Ledger) -> Iterator[CheckResult]:
 
 
 def _store(settings: ProducerSettings) -> Iterator[CheckResult]:
-    storage = Storage(settings.store)
+    try:
+        storage = Storage(settings.store)
+    except StorageError as error:
+        advice = "name a folder by --store or VOC_STORE, or move the file away"
+        yield CheckResult(name="store", is_well=False, found=str(error), advice=advice)
+        return
     yield _round_trip(storage, f"doctor-{os.getpid()}.txt")
     if storage.is_local and storage.local_path("").is_dir():
         free_gb = shutil.disk_usage(storage.root).free / 1e9

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from shared.command import hint
 from shared.errors import ExportError
+from shared.jobs.identity import read_note, read_request
 from shared.jobs.paths import RunPaths
 from shared.storage import Storage
 from shared.text import counted
@@ -55,7 +57,7 @@ def _compared(run: str, storage: Storage) -> Compared:
         if not storage.exists(RunPaths(run).request):
             names = ", ".join(storage.list_names("runs")) or "none"
             raise ExportError(f"{storage.root} holds no run {run!r} (there are: {names})")
-        raise ExportError(f"{storage.url(key)} is not there: the run is not finished")
+        raise _not_finished(run, storage)
     metrics = json.loads(content)
     exact, rounded = metrics["float32"], metrics["int8"]
     interval = rounded.get("map50_interval")
@@ -72,6 +74,19 @@ def _compared(run: str, storage: Storage) -> Compared:
         interval=None if interval is None else (100 * interval[0], 100 * interval[1]),
         objects=rounded.get("objects"),
     )
+
+
+def _not_finished(run: str, storage: Storage) -> ExportError:
+    """Why a run has no figures, and what to type."""
+    asked = read_request(storage, run)
+    if asked is None:
+        return ExportError(f"run {run!r} has no figures, and its request cannot be read")
+    notes = {"was cancelled": RunPaths(run).cancelled, "failed": RunPaths(run).failed}
+    ended = next((how for how, note in notes.items() if read_note(storage, note, asked.incarnation)), None)
+    words = [asked.job, *([] if run == asked.job else ["--run", run])]
+    command = hint("retry" if ended else "status", *words, store=storage)
+    goes_on = "goes on with it" if ended else "says where it is"
+    return ExportError(f"run {run!r} {ended or 'is not finished'} and has no figures: `{command}` {goes_on}")
 
 
 def comparison_table(rows: Sequence[Compared]) -> str:

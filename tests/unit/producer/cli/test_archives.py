@@ -190,7 +190,8 @@ def test_what_is_no_whole_archive_is_one_line(folder: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_named(folder: Path) -> None:
-    (folder.parent / "out").write_text("a file where the store should be")
+    (folder.parent / "out").mkdir()
+    (folder.parent / "out/unpacked").write_text("a file where the folder should be")
     ended = run("lint", packed(folder, "cards.zip"), folder.parent / "out")
     assert ended.returncode == 1
     assert "it cannot be unpacked" in ended.stderr
