@@ -212,14 +212,17 @@ def export_command(
 def compare_command(
     runs: Annotated[list[str], typer.Argument(help="Finished runs of the store, e.g. the same with other seeds.")],
     store: Store = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Int8 against float32 in several finished runs: mAP50, mAP, bytes, time.
+    """Int8 against float32 in several finished runs, and in what the runs differ: size, recipe, epochs, mAP, bytes, ms.
 
     Example: voc2tflite compare bccd-0 bccd-1 bccd-2 --store out
     """
     from trainer.reporting.compare import compare_runs, comparison_table
 
-    typer.echo(comparison_table(compare_runs(runs, _storage_with(runs[0], store))))
+    rows = compare_runs(runs, _storage_with(runs[0], store))
+    typer.echo(json.dumps([row.as_json() for row in rows]) if as_json else comparison_table(rows))
 
 
 @app.command(name="sizes", hidden=_NEEDS_MORE)
