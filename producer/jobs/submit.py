@@ -18,10 +18,10 @@ from producer.jobs.runs import (
     add_run,
     check_name,
     command_for,
-    known_run,
     photos_learned,
     requests_by_job,
     require_free,
+    run_asked,
 )
 from producer.progress import Progress
 from shared import __version__, faults
@@ -45,7 +45,7 @@ class Request:
     """What a person asks with `submit`: the folder, the job's name (None: from the folder's), and the two specs.
 
     `run_name` is that of `--run`, for a further training on the shards of a job; None: the run has the job's name.
-    `typed` are the fields of `spec` that a person has typed.
+    `typed` are the fields of `spec` that a person has typed, `archive` is the zip or tar that `dataset` came from.
     """
 
     dataset: Path
@@ -55,6 +55,7 @@ class Request:
     strict: bool = False
     run_name: str | None = None
     typed: frozenset[str] = frozenset()
+    archive: Path | None = None
 
     @property
     def job(self) -> str:
@@ -96,7 +97,7 @@ def with_backbone(request: Request, linted: LintedFolder, storage: Storage) -> R
     if request.run is None:
         return request
     photos = photos_learned(request.run, Counter(linted.splits))
-    known = known_run(storage, request.job, request.run_name)
+    known = run_asked(storage, request.job, request.run_name)
     return replace(request, run=request.run.with_backbone(photos, known))
 
 
@@ -192,7 +193,15 @@ def _as_another_job(request: Request, storage: Storage) -> str:
     if run is not None and run.weights.startswith("weights/"):
         run = run.model_copy(update={"weights": storage.url(run.weights)})
     asked = ["--no-train"] if run is None else words(run, TrainingOptions)
-    return hint("submit", request.dataset, "--job", name, *words(request.spec, JobSpec), *asked, store=storage)
+    return hint(
+        "submit",
+        request.archive or request.dataset,
+        "--job",
+        name,
+        *words(request.spec, JobSpec),
+        *asked,
+        store=storage,
+    )
 
 
 def folder_below(dataset: Path, data_root: Path) -> str:
@@ -280,6 +289,7 @@ def _admit(
         job=tasks.job,
         incarnation=tasks.incarnation,
         dataset=str(request.dataset.resolve()),
+        archive="" if request.archive is None else str(request.archive.absolute()),
         folder=folder,
         spec=request.spec,
         run=_run_of(request, tasks.job, tasks.incarnation),

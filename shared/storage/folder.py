@@ -58,7 +58,10 @@ class FolderStorage:
     """The files of a local folder; raises the system's `OSError`, and `StorageError` where the folder is not there."""
 
     def __init__(self, root: str) -> None:
-        self.root = str(Path(root.removeprefix("file://")).expanduser().absolute())
+        folder = Path(root.removeprefix("file://")).expanduser().absolute()
+        if folder.is_file():
+            raise StorageError(f"{folder}: expected a folder for the store, found a file")
+        self.root = str(folder)
 
     def path(self, key: str) -> Path:
         """The path of `key`."""
@@ -66,10 +69,7 @@ class FolderStorage:
 
     def make_root(self) -> None:
         """Make the folder."""
-        root = Path(self.root)
-        if root.exists() and not root.is_dir():
-            raise StorageError(f"{root}: expected a folder for the store, found a file")
-        root.mkdir(parents=True, exist_ok=True)
+        Path(self.root).mkdir(parents=True, exist_ok=True)
 
     def make_shared_folder(self, key: str) -> None:
         """Make a folder that the group may write into where the first folder of `key` has the setgid bit."""
