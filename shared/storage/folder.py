@@ -19,6 +19,9 @@ TEMPORARY_MARK = ".tmp-"
 # A folder with these bits is written into by a whole group: what is made in it belongs to the group, which may write.
 _GROUPS_OWN: Final = stat.S_ISGID | stat.S_IWGRP
 
+# When a folder, and folders in it, last got, lost or renamed an entry: ns of Unix time.
+FolderMark = tuple[int, ...]
+
 # Gives a staged file its name.
 Publish = Callable[[], None]
 
@@ -168,6 +171,20 @@ class FolderStorage:
                     # We make no symbolic links; one may lead in a circle.
                     if TEMPORARY_MARK not in entry.name and entry.is_file(follow_symlinks=False):
                         found[entry.name] = _stamp(entry.stat(follow_symlinks=False))
+        return found
+
+    def marks(self, folder: str, inside: Iterable[str]) -> dict[str, FolderMark | None]:
+        """The marks of the folders in a folder, each with those `inside` it; None where there is no telling."""
+        found: dict[str, FolderMark | None] = {}
+        with os.scandir(self.path(folder)) as entries:
+            for entry in entries:
+                if TEMPORARY_MARK in entry.name:
+                    continue
+                try:
+                    below = [os.stat(f"{entry.path}/{name}").st_mtime_ns for name in inside]  # noqa: PTH116
+                    found[entry.name] = (entry.stat().st_mtime_ns, *below)
+                except OSError:
+                    found[entry.name] = None
         return found
 
     def remove(self, key: str) -> None:

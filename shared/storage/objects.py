@@ -7,7 +7,7 @@ from typing import Any
 
 import fsspec
 
-from shared.storage.folder import Publish, Stamp
+from shared.storage.folder import FolderMark, Publish, Stamp
 
 
 class ObjectStorage:
@@ -78,6 +78,10 @@ class ObjectStorage:
     def _list(self, folder: str, *, detail: bool = True) -> Any:
         self._fs.invalidate_cache()
         return self._fs.ls(self._url(folder), detail=detail)
+
+    def marks(self, folder: str, _inside: Iterable[str]) -> dict[str, FolderMark | None]:
+        """The names in a folder: an object store has no folders that would tell of changes."""
+        return dict.fromkeys(self.names(folder))
 
     def remove(self, key: str) -> None:
         """Remove an object."""
