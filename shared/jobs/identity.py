@@ -27,7 +27,7 @@ from shared.jobs.versioned import read_stored
 from shared.storage import TEMPORARY_MARK, Stamp, Storage
 
 # Files are looked at again and again and seldom change: what was read is remembered until the file is replaced.
-_FILES_REMEMBERED: Final = 2048
+_FILES_REMEMBERED: Final = 256
 _RECEIPTS_REMEMBERED: Final = 2**17
 
 _COPY: Final = "give the folder its old name back, or delete it by hand"
