@@ -54,12 +54,18 @@ class Announcer:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="announce")
         self._is_stopping = threading.Event()
         self._told: set[str] = set()
+        self._unheard: set[str] = set()
         self.failures: list[str] = []
+
+    def unheard(self) -> set[str]:
+        """The jobs with an end that nobody took: at the next look at them it is posted again."""
+        return set(self._unheard)
 
     def see(self, job: Job) -> None:
         """Post what of `job` has ended and was not announced yet, in a thread."""
         if self._url is None:
             return
+        self._unheard.discard(job.job)
         try:
             if not self._storage.exists(SINCE):
                 self._storage.create(SINCE, b"{}")
@@ -106,6 +112,7 @@ class Announcer:
             return
         logger.warning("not_announced", extra={"job": facts["job"], "state": facts["state"], "reason": reason})
         self._told.discard(key)
+        self._unheard.add(str(facts["job"]))
         self.failures.append(
             f"{facts['job']}: its end was not posted to the URL of --notify or VOC_NOTIFY_URL ({reason})"
         )
