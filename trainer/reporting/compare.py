@@ -24,8 +24,8 @@ class Compared:
     """Int8 against float32 of one run: points of mAP50 and mAP, shares of bytes and of one thread's milliseconds.
 
     `interval` and `map_interval` are those of int8's mAP50 and mAP (95 %), `objects` how many they are of; None in
-    runs of 0.2.0. `size_bytes` and `median_ms` are int8's. `asked` are the options of the training by name, `epochs` how many
-    it took; empty and None where the run does not say.
+    runs of 0.2.0. `size_bytes` and `median_ms` are int8's. `asked` are the options of the training by name, `epochs`
+    how many it took; empty and None where the run does not say.
     """
 
     run: str
