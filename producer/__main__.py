@@ -6,7 +6,7 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -106,7 +106,8 @@ def submit_command(  # long: an option each
     if dataset is not None:
         asked = training if train else None
         folder = folder_of(dataset, how)
-        request = Request(dataset=folder, name=job, spec=spec, run=asked, strict=strict, run_name=run, typed=typed)
+        named: dict[str, Any] = {"name": job, "run_name": run, "archive": None if folder == dataset else dataset}
+        request = Request(dataset=folder, spec=spec, run=asked, strict=strict, typed=typed, **named)
         status = start_job(request, how)
     elif job is not None and run is not None:
         status = start_run(job, run, spec, training, how, typed)

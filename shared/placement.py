@@ -11,6 +11,9 @@ Resize = Literal["stretch", "letterbox"]
 # The gray of letterbox bars, as the YOLO family pads: near the mean of photographs, so the edge is no object.
 PADDING_GRAY: Final = 114
 
+# The part of a box that must remain inside its picture; with less the box is dropped.
+MIN_REMAINING: Final = 0.25
+
 _Box = tuple[float, float, float, float]
 
 
@@ -69,3 +72,21 @@ def place(width: int, height: int, size: int, resize: Resize) -> Placement:
         scale_x=inner_width / width,
         scale_y=inner_height / height,
     )
+
+
+def clip_box(box: _Box, size: tuple[int, int]) -> tuple[_Box, float]:
+    """Clip (xmin, ymin, xmax, ymax) to a picture of (width, height) pixels.
+
+    Returns:
+        The clipped box and the part of the area that remains, 0 to 1; where it is 0 the box means nothing.
+    """
+    xmin, ymin, xmax, ymax = box
+    width, height = size
+    clipped = (max(xmin, 0.0), max(ymin, 0.0), min(xmax, float(width)), min(ymax, float(height)))
+    if clipped == box:
+        return box, 1.0
+    inner_width, inner_height = clipped[2] - clipped[0], clipped[3] - clipped[1]
+    if inner_width <= 0 or inner_height <= 0:
+        return clipped, 0.0
+    # By side, not by area: the product of two huge sides is infinite.
+    return clipped, (inner_width / (xmax - xmin)) * (inner_height / (ymax - ymin))

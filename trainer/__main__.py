@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from trainer.inference.sources import Frame
     from trainer.inference.window import Window
     from trainer.network.detector import Backbone
+    from trainer.settings import TrainerSettings
+    from trainer.sizes import Cost
 
 # Modules without which no command works. Where they are all there is (the extra `predict`), the others are not shown.
 NEEDS: Final = ("ai_edge_litert", "cv2", "numpy")
@@ -163,10 +165,10 @@ def evaluate_command(
     """
     _check_known("--form", form, ("float32", "float16", "dynamic", "int8"))
     storage = _storage_with(run, store)
-    _quiet_tensorflow()
+    settings = _start_tensorflow()
     from trainer.rerun import evaluate_run
 
-    metrics = evaluate_run(run, storage=storage, split=split, forms=form)
+    metrics = evaluate_run(run, storage=storage, split=split, forms=form, threads=settings.threads or 1)
     typer.echo(json.dumps(metrics) if as_json else _table(metrics))
 
 
@@ -191,11 +193,11 @@ def export_command(
     Example: voc2tflite export demo --store out/demo --quantize qat
     """
     storage = _storage_with(run, store)
-    _quiet_tensorflow()
+    settings = _start_tensorflow()
     from shared.leasing.guard import Unguarded
     from trainer.rerun import export_run
 
-    changes: dict[str, Any] = {"max_drop": max_drop, "quantize": quantize, "step": step}
+    changes: dict[str, Any] = {"max_drop": max_drop, "quantize": quantize, "step": step, "cache_mb": settings.cache_mb}
     exported = export_run(run, storage=storage, guard=Unguarded(), **changes)
     typer.echo(json.dumps(exported.metrics) if as_json else _table(exported.metrics))
     for warning in exported.warnings:
@@ -211,20 +213,23 @@ def export_command(
 def compare_command(
     runs: Annotated[list[str], typer.Argument(help="Finished runs of the store, e.g. the same with other seeds.")],
     store: Store = None,
+    *,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Int8 against float32 in several finished runs: mAP50, mAP, bytes, time.
+    """Int8 against float32 in several finished runs, and in what the runs differ: size, recipe, epochs, mAP, bytes, ms.
 
     Example: voc2tflite compare bccd-0 bccd-1 bccd-2 --store out
     """
     from trainer.reporting.compare import compare_runs, comparison_table
 
-    typer.echo(comparison_table(compare_runs(runs, _storage_with(runs[0], store))))
+    rows = compare_runs(runs, _storage_with(runs[0], store))
+    typer.echo(json.dumps([row.as_json() for row in rows]) if as_json else comparison_table(rows))
 
 
 @app.command(name="sizes", hidden=_NEEDS_MORE)
 def sizes_command(
     backbone: Annotated[
-        list[str] | None, typer.Option(help="conv, mobilenet_v2, mobilenet_v3_small; may be given more than once.")
+        list[str] | None, typer.Option(help="conv, efficientnet_lite0, mobilenet_v2, …; may be given more than once.")
     ] = None,
     image_size: Annotated[int, typer.Option(min=32, help="Side of the pictures in pixels, a multiple of 32.")] = 320,
     classes: Annotated[int, typer.Option(min=1, help="Classes to tell apart.")] = 3,
@@ -233,7 +238,7 @@ def sizes_command(
 
     Example: voc2tflite sizes --backbone conv
     """
-    known: list[Backbone] = ["conv", "mobilenet_v2", "mobilenet_v3_small"]
+    known: list[Backbone] = ["conv", "efficientnet_lite0", "mobilenet_v2", "mobilenet_v3_small"]
     _check_known("--backbone", backbone, known)
     if image_size % 32:
         raise OptionError(f"--image-size {image_size}: expected a multiple of 32")
@@ -243,7 +248,8 @@ def sizes_command(
     typer.echo(f"{image_size} px, {classes} classes; {machine()}")
     typer.echo(f"{'backbone':20}{'model':8}{'parameters':>12}{'MMAC':>8}{'int8 kB':>9}{'float ms':>10}{'int8 ms':>9}")
     backbones = [name for name in known if not backbone or name in backbone]
-    for row in costs(backbones, ["nano", "small", "medium"], image_size=image_size, classes=classes):
+    rows = iter(costs(backbones, ["nano", "small", "medium"], image_size=image_size, classes=classes))
+    while (row := _next_quietly(rows)) is not None:
         typer.echo(
             f"{row.backbone:20}{row.model:8}{row.parameters:12,}{row.macs / 1e6:8.0f}{row.int8_bytes / 1e3:9.0f}"
             f"{row.float32_ms:10.1f}{row.int8_ms:9.1f}"
@@ -257,9 +263,8 @@ def _counted(names: list[str]) -> str:
 def _table(metrics: "Mapping[str, Any]") -> str:
     lines = [f"{'form':9}{'mAP50 % (95 %)':>23}{'mAP % (95 %)':>23}{'bytes':>12}{'ms':>9}"]
     for form, row in metrics.items():
-        median = f"{row['median_ms']:9.2f}" if "median_ms" in row else f"{'-':>9}"
         shown = (f"{_percents(row[name], row[f'{name}_interval']):>23}" for name in ("map50", "map"))
-        lines.append(f"{form:9}{''.join(shown)}{row['bytes']:12,}{median}")
+        lines.append(f"{form:9}{''.join(shown)}{row['bytes']:12,}{row['median_ms']:9.2f}")
     row = metrics["int8"] if "int8" in metrics else next(iter(metrics.values()))
     return "\n".join([*lines, f"measured on {row['objects']} objects in {row['pictures']} pictures"])
 
@@ -287,6 +292,26 @@ def _storage_with(run: str, store: str | None) -> "Storage":
         names = ", ".join(storage.list_names("runs")) or "none"
         raise PipelineError(f"{storage.root} holds no run {run!r} (there are: {names})")
     return storage
+
+
+def _next_quietly(rows: "Iterator[Cost]") -> "Cost | None":
+    """The next row; the converter has a remark on each of its steps."""
+    from trainer.inference.quiet import quiet_libraries
+
+    with quiet_libraries():
+        return next(rows, None)
+
+
+def _start_tensorflow() -> "TrainerSettings":
+    """Import TensorFlow, on as many threads as the settings say; the settings."""
+    from trainer.settings import TrainerSettings
+
+    settings = TrainerSettings()
+    _quiet_tensorflow()
+    from trainer.run import use_threads
+
+    use_threads(settings.threads)
+    return settings
 
 
 def _quiet_tensorflow() -> None:

@@ -184,13 +184,15 @@ class Release:
             figures = self._figures(measured.seen[self._measured_split]["int8"], measured.best_scores["int8"])
             judged = metrics["int8"]["gate"]["objects"] if self._gate_split == "val" else None
             self._exported = exported_epoch(figures.inputs.history, self.best_epoch, judged)
+            facts = read_job_facts(self.storage, self.spec.job)
             asked: dict[str, Any] = {"spec": self.spec, "manifest": self.manifest, "exported": self._exported}
+            asked["split_rule"] = facts.split_rule
             self._advice = advise(AdviceFacts(metrics=metrics, figures=figures, **asked))
             self._files |= {f"plots/{name}": content for name, content in draw_plots(figures).items()}
         summary = RunSummary(
             spec=self.spec,
             manifest=self.manifest,
-            facts=read_job_facts(self.storage, self.spec.job),
+            facts=facts,
             metrics=metrics,
             checks=self._checks,
             layers=layers,

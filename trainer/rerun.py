@@ -22,13 +22,15 @@ from shared.storage import Storage
 from trainer.commit import commit, released_files, summary_of, training_facts
 from trainer.data.shard_pictures import pictures_of, truth_of
 from trainer.data.training_set import load_training_set
+from trainer.evaluation.latency import median_ms
 from trainer.evaluation.measure import detect_all, measure
 from trainer.inference.detector import Detector
 from trainer.inference.model_file import MOST_MODEL_BYTES, quoted
+from trainer.inference.quiet import quiet_libraries
 from trainer.network.detector import build_model
 from trainer.release import Release, timed
 from trainer.tflite.convert import FORMS, QAT_WEIGHTS_FILE
-from trainer.training.checkpoint import TrainingProgress, exportable_weights, newest_progress
+from trainer.training.checkpoint import TrainingProgress, exportable_weights, newest_progress, saved_steps
 from trainer.training.qat import fine_tune
 from trainer.training.strategy import make_strategy
 from trainer.training.train_step import load_average
@@ -38,6 +40,9 @@ WEIGHTS_FILE: Final = "model.keras"
 
 # Decoded pictures are kept in memory up to this size while fine-tuning.
 _CACHE_MB: Final = 2048
+
+# Rounds in which the time of a form is measured.
+_TIMED_ROUNDS: Final = 10
 
 # Stages before the release, in `run.json`.
 _EARLIER_STAGES: Final = ("read", "train", "qat")
@@ -61,6 +66,7 @@ def export_run(  # long: a line for each option
     max_drop: float | None = None,
     quantize: Literal["ptq", "qat"] | None = None,
     step: int | None = None,
+    cache_mb: int = _CACHE_MB,
 ) -> Exported:
     """Export the saved weights of `run` again, without training; what is there is replaced.
 
@@ -77,6 +83,7 @@ def export_run(  # long: a line for each option
         max_drop: Points of mAP50 that int8 may lose; None: as the run asked.
         quantize: How int8 is made; None: as the run asked.
         step: Of the checkpoint to take.
+        cache_mb: Decoded pictures are kept in memory up to this size while fine-tuning.
 
     Raises:
         ExportError: The run has no weights, or the gate refused the model.
@@ -89,6 +96,7 @@ def export_run(  # long: a line for each option
     network = _load_weights(storage, spec, manifest, step)
     timings = _earlier_timings(storage, run)
     keeps = quantize is None and step is None
+    tuning: dict[str, Any] = {"keeps": keeps, "storage": storage, "guard": guard, "cache_mb": cache_mb}
     release = Release(
         spec=spec,
         manifest=manifest,
@@ -97,7 +105,7 @@ def export_run(  # long: a line for each option
         truth=truth_of(storage, manifest),
         storage=storage,
         guard=guard,
-        fine_tuned=_fine_tuned(network, spec, manifest, timings, keeps=keeps, storage=storage, guard=guard),
+        fine_tuned=_fine_tuned(network, spec, manifest, timings, **tuning),
         best_epoch=_best_epoch(storage, spec, manifest) if step is None else 0,
         timings=timings,
     )
@@ -131,7 +139,7 @@ def finished_training(
         return None
     if note.get("run") != spec.run or note.get("manifest_digest") != manifest_digest:
         return None
-    network = load_network(storage, spec.run, WEIGHTS_FILE)
+    network = _load_network(storage, spec.run, WEIGHTS_FILE)
     if network is None:
         return None
     timings = {stage: note["seconds"][stage] for stage in _EARLIER_STAGES if stage in note["seconds"]}
@@ -190,8 +198,12 @@ def _refused_training(storage: Storage, spec: RunSpec, manifest: Manifest) -> Tr
     return progress if progress is not None and progress.manifest in ("", manifest.digest()) else None
 
 
-def evaluate_run(run: str, *, storage: Storage, split: str, forms: Sequence[str] | None) -> dict[str, Any]:
-    """`map50`, `map`, `per_class` and `bytes` of the exported models of `run` on a split, by form.
+def evaluate_run(
+    run: str, *, storage: Storage, split: str, forms: Sequence[str] | None, threads: int = 1
+) -> dict[str, Any]:
+    """`map50`, `map`, `per_class`, `bytes` and `median_ms` (of one thread) of the exported models of `run`, by form.
+
+    They are measured on `split`, by `threads` threads.
 
     Raises:
         ExportError: There is no such split, form or file.
@@ -202,20 +214,24 @@ def evaluate_run(run: str, *, storage: Storage, split: str, forms: Sequence[str]
     if chosen is None or unknown:
         raise ExportError(f"there are splits {', '.join(SPLITS)} and forms {', '.join(FORMS)}, not {unknown or split}")
     pictures, truth = pictures_of(storage, manifest), truth_of(storage, manifest)(chosen)
-    metrics = {}
+    metrics, contents = {}, {}
     for form in forms or FORMS:
         key = f"{RunPaths(run).root}/model_{form}.tflite"
         # No more than is taken: a file that grew beyond all bounds is not read whole to be refused.
         content = storage.read_range(key, 0, MOST_MODEL_BYTES + 1)
-        detector = _detector_of(manifest, content, storage.url(key))
+        detector, contents[form] = _detector_of(manifest, content, storage.url(key), threads), content
         seen = detect_all(detector.detect_batch, pictures(chosen))
         metrics[form] = {**measure(truth, seen).figures, "bytes": len(content)}
-    return metrics
+    with quiet_libraries():
+        timed_alone = {form: Detector(content, is_ours=True) for form, content in contents.items()}
+        times = median_ms(timed_alone, next(iter(pictures(chosen))).rgb, _TIMED_ROUNDS)
+    return {form: {**row, "median_ms": times[form]} for form, row in metrics.items()}
 
 
-def _detector_of(manifest: Manifest, content: bytes, file: str) -> Detector:
+def _detector_of(manifest: Manifest, content: bytes, file: str, threads: int) -> Detector:
     """A model of a run, for the pictures and classes of its job."""
-    detector = Detector(content, file=file)
+    with quiet_libraries():
+        detector = Detector(content, threads, file=file)
     found = (detector.labels, detector.description.image_size)
     if found != (manifest.labels, manifest.image_size):
         (labels, size), (wanted, wanted_size) = found, (manifest.labels, manifest.image_size)
@@ -236,20 +252,26 @@ def _read_run(storage: Storage, run: str) -> tuple[RunSpec, Manifest]:
 
 def _load_weights(storage: Storage, spec: RunSpec, manifest: Manifest, step: int | None) -> keras.Model:
     """The network of a run: what it ended with, or what a checkpoint holds."""
-    saved = None if step is not None else load_network(storage, spec.run, WEIGHTS_FILE)
+    saved = None if step is not None else _load_network(storage, spec.run, WEIGHTS_FILE)
     if saved is not None:
         return saved
     network = build_model(len(manifest.labels), manifest.image_size, spec.model, backbone=spec.backbone)
     weights = exportable_weights(storage, spec.run, layout_of(network), step)
     if weights is None:
-        wanted = f"checkpoint of step {step}" if step is not None else f"{WEIGHTS_FILE} and no checkpoint"
-        raise ExportError(f"{storage.url(RunPaths(spec.run).root)} has no {wanted}: there is nothing to export yet")
+        raise _nothing_to_export(storage, spec.run, step)
     load_average(network, weights)
     return network
 
 
-def load_network(storage: Storage, run: str, file: str) -> keras.Model | None:
-    """The network that a run has saved as `file`; None where it has not."""
+def _nothing_to_export(storage: Storage, run: str, step: int | None) -> ExportError:
+    root, steps = storage.url(RunPaths(run).root), saved_steps(storage, run)
+    if step is None:
+        return ExportError(f"{root} has no {WEIGHTS_FILE} and no checkpoint: there is nothing to export yet")
+    there = f"there are those of {', '.join(map(str, steps))}" if steps else "there is none"
+    return ExportError(f"{root} has no checkpoint of step {step}: {there}; without --step the best weights are taken")
+
+
+def _load_network(storage: Storage, run: str, file: str) -> keras.Model | None:
     content = storage.read_or_none(f"{RunPaths(run).root}/{file}")
     if content is None:
         return None
@@ -268,17 +290,18 @@ def _fine_tuned(
     keeps: bool,
     storage: Storage,
     guard: Guard,
+    cache_mb: int = _CACHE_MB,
 ) -> keras.Model | None:
     """What int8 is made of, where that is asked for; where it `keeps` what there is, the network tuned before."""
     if spec.quantize != "qat":
         return None
     with timed(timings, "qat"):
-        saved = load_network(storage, spec.run, QAT_WEIGHTS_FILE) if keeps else None
+        saved = _load_network(storage, spec.run, QAT_WEIGHTS_FILE) if keeps else None
         if saved is not None:
             return saved
         strategy = make_strategy(1)
         batch = spec.batch * strategy.num_replicas_in_sync
-        dataset = load_training_set(spec, manifest, storage=storage, batch=batch, cache_mb=_CACHE_MB)
+        dataset = load_training_set(spec, manifest, storage=storage, batch=batch, cache_mb=cache_mb)
         return fine_tune(network, dataset, strategy=strategy, guard=guard)
 
 

@@ -19,7 +19,7 @@ from shared.errors import Cancelled, ShardError, TrainingError
 from shared.faults import reached
 from shared.jobs.identity import asked_now, file_digest, find_job, read_manifest
 from shared.jobs.manifest import Manifest
-from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.paths import JobPaths
 from shared.jobs.specs import RunSpec
 from shared.leasing.guard import Guard
 from shared.storage import Storage
@@ -29,7 +29,7 @@ from trainer.data.shard_pictures import pictures_of, truth_of
 from trainer.data.training_set import load_training_set
 from trainer.network.detector import build_model
 from trainer.release import Release, timed
-from trainer.rerun import WEIGHTS_FILE, finished_training, load_network
+from trainer.rerun import finished_training
 from trainer.settings import TrainerSettings
 from trainer.training.loop import Training
 from trainer.training.qat import fine_tune
@@ -137,12 +137,8 @@ def _train_and_release(
     weights = local_weights(request.weights, storage)
     network: tuple[Any, ...] = (len(manifest.labels), manifest.image_size, request.model)
     build = partial(build_model, *network, backbone=request.backbone, weights=weights)
-    teacher = _teacher_of(request, storage)
     with timed(seconds, "train"):
-        training = Training(
-            request, dataset, strategy=strategy, storage=storage, guard=guard, build=build, teacher=teacher
-        )
-        trained = training.run()
+        trained = Training(request, dataset, strategy=strategy, storage=storage, guard=guard, build=build).run()
     # An attempt that failed after its training, or was killed, has not trained in vain: its time counts.
     seconds["train"] = max(seconds["train"], round(trained.progress.spent_s, 2))
     request = asked_now(storage, request)  # a person may have changed meanwhile how it is exported
@@ -154,17 +150,6 @@ def _train_and_release(
     metrics, notes = _release(request, manifest, ready, seconds, storage=storage, guard=guard)
     facts = training_facts(trained.progress, trained.model, strategy.num_replicas_in_sync)
     return request, metrics, {"seconds": seconds, "training": facts, **notes}
-
-
-def _teacher_of(request: RunSpec, storage: Storage) -> keras.Model | None:
-    """The network that this run is to learn from, if any."""
-    if request.teach is None:
-        return None
-    teacher = load_network(storage, request.teach, WEIGHTS_FILE)
-    if teacher is None:
-        root = storage.url(RunPaths(request.teach).root)
-        raise TrainingError(f"--teach {request.teach}: {root} has no {WEIGHTS_FILE}: train that run to its end first")
-    return teacher
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def lint(
     with Screen(screen_console) as screen:
         linted = lint_folder(dataset, spec=spec, progress=screen.stage, data_root=root)
     pixels = pixels and not linted.findings.of_rank("error")
-    findings = lint_pixels(linted, options) if pixels else list(linted.findings)
+    linted, findings = lint_pixels(linted, options) if pixels else (linted, list(linted.findings))
     report = lint_report(linted, findings)
     if csv is not None:
         csv.write_text("".join(f"{row}\r\n" for row in lint_rows(findings)), encoding="utf-8", newline="")

@@ -98,6 +98,8 @@ def how_to(
     from producer.run.intent import StartOptions
 
     is_local = local or settings.broker_url is None
+    if settings.broker_url is not None:
+        settings.broker()  # one that is none of Redis is refused before anything is read or said
     return StartOptions(
         settings=settings,
         local=is_local,
@@ -133,14 +135,38 @@ def folder_of(dataset: Path, options: "StartOptions") -> Path:
 
     if not is_archive(dataset):
         return dataset
-    folder = options.settings.data_root / ".unpacked"
+    folder, remedy = options.settings.data_root / ".unpacked", {"remedy": _by_hand(dataset, options)}
     if options.local:
+        remedy = {}
         storage = Storage(options.settings.store)
         if not storage.is_local:
             raise LintError(f"{dataset}: an archive is unpacked into a store in a local folder: name one by --store")
         folder = storage.local_path("unpacked").absolute()
     with Screen(screen_console) as screen:
-        return unpacked(dataset, folder, screen.stage)
+        return unpacked(dataset, folder, screen.stage, **remedy)
+
+
+def _by_hand(archive: Path, options: "StartOptions") -> str:
+    """The command that unpacks an archive below the data root, which Compose mounts read-only, and submits the folder.
+
+    In a container a person types it outside, where the data root is the folder `data`.
+    """
+    import os
+    import shlex
+    import zipfile
+
+    from producer.dataset.archive import bare_name
+    from shared.command import CALLED_AS, hint
+
+    root, name = options.settings.data_root, bare_name(archive)
+    source, target = archive, root / name
+    if CALLED_AS in os.environ:
+        inside = archive.is_relative_to(root)
+        source, target = Path("data") / (archive.relative_to(root) if inside else archive.name), Path("data", name)
+    unzip = ["unzip", "-q", source, "-d", target]
+    unpack = unzip if zipfile.is_zipfile(archive) else ["tar", "-xf", source, "-C", target]
+    words = [["mkdir", "-p", str(target)], list(map(str, unpack))]
+    return f"`{' && '.join(map(shlex.join, words))} && {hint('submit', root / name)}` does it by hand"
 
 
 def end(status: "JobStatus", settings: "ProducerSettings", *, as_json: bool, local: bool = False) -> None:

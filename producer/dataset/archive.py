@@ -52,10 +52,11 @@ def is_archive(path: Path) -> bool:
     return path.is_file()
 
 
-def unpacked(archive: Path, folder: Path, progress: Progress) -> Path:
+def unpacked(archive: Path, folder: Path, progress: Progress, *, remedy: str = "unpack it yourself") -> Path:
     """The folder with the files of `archive`, below `folder`; what was unpacked there before is taken as it is.
 
-    It is named after the archive, in a folder named by the archive's content.
+    It is named after the archive, in a folder named by the archive's content. What somebody has put beside the files,
+    such as XML that a converter made, stays. `remedy` is what to do where nothing can be written.
 
     Raises:
         LintError: It is no archive that is read, or damaged, hostile, too large, or there is no room.
@@ -68,16 +69,12 @@ def unpacked(archive: Path, folder: Path, progress: Progress) -> Path:
             raise LintError(f"{archive}: expected a folder with images and Pascal-VOC XML, or one of {_KINDS}")
         with archive.open("rb") as file:
             place = folder / file_digest(file, "sha256").hexdigest()[:16]
-        target = place / (
-            re.sub(r"\.(zip|tar|tgz|tbz2?|txz|tar\.\w+)$", "", archive.name, flags=re.IGNORECASE) or "set"
-        )
+        target = place / bare_name(archive)
         if not _is_whole(place, target):
             _unpack(archive, place, target, progress)
     except OSError as error:
         at = f" ({error.filename})" if error.filename and str(error.filename) != str(archive) else ""
-        raise LintError(
-            f"{archive}: it cannot be unpacked: {error.strerror or error}{at}; unpack it yourself"
-        ) from error
+        raise LintError(f"{archive}: it cannot be unpacked: {error.strerror or error}{at}; {remedy}") from error
     except EOFError as error:
         raise LintError(f"{archive}: it ends too early: download or copy it again") from error
     except _BROKEN as error:
@@ -85,18 +82,23 @@ def unpacked(archive: Path, folder: Path, progress: Progress) -> Path:
     return target
 
 
+def bare_name(archive: Path) -> str:
+    """The archive's name without what says that it is one."""
+    return re.sub(r"\.(zip|tar|tgz|tbz2?|txz|tar\.\w+)$", "", archive.name, flags=re.IGNORECASE) or "set"
+
+
 def _is_whole(place: Path, target: Path) -> bool:
-    """Whether all that was unpacked is still there, by number and size of the files."""
+    """Whether all that was unpacked is still there, by the sizes of the files; there may be more."""
     try:
-        noted = json.loads((place / _NOTE).read_bytes())
-    except (OSError, ValueError):
+        noted = json.loads((place / _NOTE).read_bytes())["sizes"]
+    except (OSError, ValueError, KeyError):
         return False
-    return bool(noted == _sum_of(target))
+    return bool(noted.items() <= _sizes_in(target).items())
 
 
-def _sum_of(folder: Path) -> dict[str, int]:
-    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
-    return {"files": len(sizes), "bytes": sum(sizes)}
+def _sizes_in(folder: Path) -> dict[str, int]:
+    """Bytes of each file below `folder`, by its path there."""
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
 
 
 def _unpack(archive: Path, place: Path, target: Path, progress: Progress) -> None:
@@ -108,7 +110,8 @@ def _unpack(archive: Path, place: Path, target: Path, progress: Progress) -> Non
         inside.mkdir(parents=True)
         with _members(archive) as members:
             _write_all(archive, members, inside, progress)
-        (work / _NOTE).write_text(json.dumps(_sum_of(inside)))
+        (work / _NOTE).write_text(json.dumps({"sizes": _sizes_in(inside)}))
+        _keep_added(place, target, inside)
         for path in (work, inside, *inside.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)  # workers may be another user
         shutil.rmtree(place, ignore_errors=True)  # what is not whole any more
@@ -117,6 +120,14 @@ def _unpack(archive: Path, place: Path, target: Path, progress: Progress) -> Non
         except OSError:
             if not _is_whole(place, target):  # otherwise somebody else has unpacked the same meanwhile
                 raise
+
+
+def _keep_added(place: Path, target: Path, inside: Path) -> None:
+    """Copy what somebody has put into the folder that was unpacked before: it is not in the archive."""
+    for name in _sizes_in(target) if (place / _NOTE).is_file() else ():
+        if not (inside / name).exists():
+            (inside / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(target / name, inside / name)
 
 
 @contextmanager

@@ -29,7 +29,15 @@ from shared.jobs.specs import JobSpec
 from shared.text import counted
 
 # In `counts` even where there are none: what people and tests look up.
-_ALWAYS_COUNTED = ("annotated", "background", "unreadable", "objects_read", "objects_kept", "filename_disagrees")
+_ALWAYS_COUNTED = (
+    "annotated",
+    "background",
+    "unreadable",
+    "objects_read",
+    "objects_kept",
+    "emptied",
+    "filename_disagrees",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +173,7 @@ def _count(facts: FolderFacts, findings: Findings) -> dict[str, int]:
     pictures = Counter(facts.assignment.splits)
     counts.update({split: pictures[split] for split in SPLITS})
     counts["left_out"] = pictures[None]
+    counts[f"split_by_{facts.assignment.rule}"] = len(read.fingerprints)  # for the advice of a run
     counts.update(findings.kinds())
     counts["orphan_images"], counts["orphan_annotations"] = len(pairing.images), len(pairing.annotations)
     counts.update({f"class:{name}": count for name, count in read.class_counts.items()})

@@ -11,8 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-# Files of a folder that are looked at: one may be a list or a read-me.
-MOST_SAMPLES: Final = 5
+# Files of a folder that are looked at: many may be lists, read-me's or empty labels. A JSON may be large: fewer.
+MOST_SAMPLES: Final = 100
+_MOST_JSON: Final = 5
 # What the command follows in the text, so that a page can show it on a line of its own.
 TO_CONVERT: Final = "to convert it, "
 SAMPLED_EXTENSIONS: Final = frozenset({".txt", ".json"})
@@ -39,8 +40,8 @@ def converter(root: Path, samples: Mapping[tuple[str, str], Sequence[str]]) -> s
             first[shlex.join(["mkdir", "-p", str(target.parent)])] = None
         commands.append(command)
 
-    for (_, folder), names in sorted(samples.items()):
-        for name in names:
+    for (extension, folder), names in sorted(samples.items()):
+        for name in names[:_MOST_JSON] if extension == ".json" else names:
             format_name = _format_of(root / folder / name)
             if format_name == "coco":
                 target = _coco_target(root, root / folder, name)
@@ -51,7 +52,7 @@ def converter(root: Path, samples: Mapping[tuple[str, str], Sequence[str]]) -> s
             elif format_name == "yolo":
                 classes, written = _yolo_classes(root, root / folder)
                 is_named = is_named and bool(classes.is_file() or written)
-                first.update(dict.fromkeys(written))
+                first.update(dict.fromkeys([*written, *_set_aside(root / folder, names)]))
                 target = _beside(root, root / folder, "xml") or root / folder / "xml"
                 add(_convert_yolo(root, root / folder, target, classes), target)
                 break
@@ -59,6 +60,13 @@ def converter(root: Path, samples: Mapping[tuple[str, str], Sequence[str]]) -> s
         return None
     asked = "" if is_named else f"write the class names into {root / _NAMES}, one a line in their order; "
     return f"{TO_CONVERT}{asked}`{' && '.join(['pip install globox', *first, *commands])}`"
+
+
+def _set_aside(folder: Path, names: Sequence[str]) -> list[str]:
+    """The commands that rename what is no label file, such as a read-me: globox stops at it."""
+    texts = [folder / name for name in names if name not in _CLASS_LISTS]
+    others = [path for path in texts if path.stat().st_size and _format_of(path) is None]
+    return [shlex.join(["mv", str(path), f"{path}.other"]) for path in others]
 
 
 def _convert_yolo(root: Path, folder: Path, target: Path, classes: Path) -> str:

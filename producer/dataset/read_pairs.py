@@ -24,6 +24,7 @@ from shared.errors import AnnotationError, ImageError
 from shared.jobs.findings import Finding
 from shared.jobs.fingerprint import fingerprint_pair, hash_parts, sample_file
 from shared.jobs.specs import JobSpec
+from shared.placement import MIN_REMAINING, clip_box
 
 # Picture path and XML path (None: background without XML), relative to the data set's folder.
 Pair = tuple[str, str | None]
@@ -143,6 +144,7 @@ def _read_pair(folder: Path, spec: JobSpec, image: str, path: str | None, read: 
 def _add_annotation(annotation: Annotation, image: str, path: str, spec: JobSpec, read: PairsRead) -> None:
     read.counts["objects_read"] += annotation.objects_read
     read.counts["objects_kept"] += len(annotation.objects)
+    read.counts["emptied"] += _is_emptied(annotation)
     read.class_counts.update([voc_object.name for voc_object in annotation.objects])
     read.written.update(annotation.written)
     read.findings.extend(annotation.findings)
@@ -150,6 +152,13 @@ def _add_annotation(annotation: Annotation, image: str, path: str, spec: JobSpec
     read.findings.extend(_other_filename(annotation, image, path))
     read.boxes.add(annotation, spec.image_size, spec.resize)
     read.areas.add(annotation, len(read.fingerprints) - 1)
+
+
+def _is_emptied(annotation: Annotation) -> bool:
+    """Whether the picture loses every box to clipping, as far as `<size>` tells."""
+    if annotation.size is None or not annotation.objects:
+        return False
+    return all(clip_box(each.box, annotation.size)[1] < MIN_REMAINING for each in annotation.objects)
 
 
 def _beyond_size(annotation: Annotation, file: str) -> Iterator[Finding]:

@@ -183,3 +183,6 @@ def _unused_options(facts: FolderFacts) -> Iterator[Finding]:
     if rule != "seeded" and spec.split != JobSpec.model_fields["split"].default:
         found = f"--split is not used: {_RULES[rule]}"
         yield Finding(file=".", rank="info", kind="split_not_used", found=found, done=_TO_FILL[rule])
+    if rule != "seeded" and spec.seed != JobSpec.model_fields["seed"].default:
+        found, done = f"--seed deals no splits: {_RULES[rule]}", "it decides shards and training only"
+        yield Finding(file=".", rank="info", kind="seed_deals_nothing", found=found, done=done)

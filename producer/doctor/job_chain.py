@@ -59,7 +59,8 @@ def check_chain(storage: Storage, job: Job, failed_share: float, progress: Progr
         except PipelineError as error:
             faults = [str(error)]
         found = _faults_text(faults) if faults else _good_text(name, job, stored, storage)
-        checks.append(CheckResult(name=name, is_well=not faults, found=found, advice=_advice(name, job, storage)))
+        advice = _advice(name, job, storage) if faults else ""
+        checks.append(CheckResult(name=name, is_well=not faults, found=found, advice=advice))
     return checks
 
 

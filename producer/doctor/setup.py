@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -25,25 +25,26 @@ from shared.storage import Storage
 LEAST_FREE_GB: Final = 1.0
 # The service does a round every 2 s.
 ROUND_AGE_S: Final = 30.0
+_SETTLES: Final = (
+    "it runs and waits until leases of before have run out (VOC_LEASE_S), because Redis is new or was emptied; its log "
+    "says more"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """One thing that was checked: whether it is well, what was found, and what to do if it is not (else empty)."""
+    """One thing that was checked: whether it is well, what was found, and what to do if it is not."""
 
     name: str
     is_well: bool
     found: str
     advice: str = ""
 
-    def __post_init__(self) -> None:
-        if self.is_well:
-            object.__setattr__(self, "advice", "")
-
 
 def check_setup(settings: ProducerSettings) -> list[CheckResult]:
     """All checks, in the order in which to repair what they find."""
-    return [*_versions(), *_broker(settings), *_store(settings), *_data_root(settings)]
+    checks = [*_versions(), *_broker(settings), *_store(settings), *_data_root(settings)]
+    return [replace(check, advice="") if check.is_well else check for check in checks]
 
 
 def _versions() -> Iterator[CheckResult]:
@@ -141,19 +142,24 @@ def _services(ledger: Ledger) -> Iterator[CheckResult]:
         found, advice = f"{len(slots)} with {sum(slots)} processes", f"start one: {start_hint(kind, queue)}"
         yield CheckResult(name=f"{kind}s", is_well=bool(slots), found=found, advice=advice)
     age_s = ledger.round_age_s()
-    is_live = age_s is not None and age_s < ROUND_AGE_S
+    is_live, is_led = age_s is not None and age_s < ROUND_AGE_S, ledger.is_led()
     found = "no round of the reconciler yet" if age_s is None else f"last round {age_s:.0f} s ago"
     advice = f"start it: {start_hint('producer')} (submit --wait does its part too)"
-    if not is_live and ledger.is_led():
+    if age_s is None and is_led:  # it settles, as `Leadership.is_settling` says
+        is_live, found = True, _SETTLES
+    elif not is_live and is_led:
         found += ", one leads"
-        advice = (
-            "wait: after Redis was new or emptied it lets leases run out first (15 s); its log says if it cannot work"
-        )
+        advice = "see its log: it says why it cannot work"
     yield CheckResult(name="service", is_well=is_live, found=found, advice=advice)
 
 
 def _store(settings: ProducerSettings) -> Iterator[CheckResult]:
-    storage = Storage(settings.store)
+    try:
+        storage = Storage(settings.store)
+    except StorageError as error:
+        advice = "name a folder by --store or VOC_STORE, or move the file away"
+        yield CheckResult(name="store", is_well=False, found=str(error), advice=advice)
+        return
     round_trip = _round_trip(storage, f"doctor-{os.getpid()}.txt")
     yield round_trip
     if round_trip.is_well:

@@ -13,10 +13,9 @@ from typing import Final
 
 from producer.dataset.lint import LintedFolder
 from producer.jobs.reuse import why_not
-from producer.jobs.status import job_names
 from shared.errors import PipelineError
 from shared.jobs.contents import contents_of, rules_digest
-from shared.jobs.identity import find_job
+from shared.jobs.identity import find_job, is_name
 from shared.jobs.job import SPLITS, Job, Split
 from shared.jobs.paths import JobPaths
 from shared.jobs.schema import SHARD_FORMAT
@@ -78,7 +77,7 @@ def _likely_lenders(linted: LintedFolder, job: str, storage: Storage) -> Sequenc
     """The jobs that seem to have most of the pictures, and how many pairs: `job` first, then the likeliest."""
     ours, rules = set(linted.fingerprints), rules_digest(linted.spec, linted.labels.names, SHARD_FORMAT)
     likely = []
-    for name in job_names(storage):
+    for name in filter(is_name, storage.list_names("jobs")):
         try:
             contents = contents_of(storage, name)
         except (PipelineError, ValueError, KeyError):

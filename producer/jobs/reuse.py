@@ -16,13 +16,12 @@ from typing import Any, Final
 
 from producer.finalize.dataset_files import check_annotations
 from producer.jobs.control import note_of
-from producer.jobs.status import job_names
 from producer.progress import Progress
 from shared import faults
 from shared.command import hint
 from shared.errors import PairChanged, PipelineError
 from shared.jobs.contents import beginning, contents_of, planned_shards, rules_digest
-from shared.jobs.identity import find_job, read_receipt
+from shared.jobs.identity import find_job, is_name, read_receipt
 from shared.jobs.job import Job
 from shared.jobs.options import options_of
 from shared.jobs.paths import JobPaths
@@ -71,7 +70,9 @@ def reuse_shards(job: Job, *, storage: Storage, folder: Path, progress: Progress
 
     The plan of the new `job` is in the store; `folder` is the data set, to see which pictures were changed since.
     """
-    names = [name for name in job_names(storage) if name != job.job] if not job.spec.dry else []
+    names = (
+        [name for name in storage.list_names("jobs") if is_name(name) and name != job.job] if not job.spec.dry else []
+    )
     missing = _missing_shards(job, storage) if names else dict.fromkeys(job.shards, "")
     loan = _Loan(missing=missing, lenders=Counter(), refusals=[], held_back={})
     rules = rules_digest(job.spec, job.labels, job.shard_format)

@@ -89,34 +89,39 @@ def add_run(storage: Storage, job: Job, run: str, options: TrainingOptions) -> t
         OptionError: `run` is no name.
         PlanError: Another job has a run of this name, or this job has one with other options.
     """
-    check_name(run, "run")
-    require_free(storage, run, job.job)
-    if options.teach is not None:
-        _require_finished(storage, job, options.teach)
-    known = known_run(storage, job.job, run)
-    options = options.with_backbone(photos_learned(options, photos_of(job)), known)
-    asked = RunSpec(**dict(options), run=run, job=job.job, incarnation=job.incarnation)
+    known = known_run(storage, job, run, options)
     if known is None:
+        asked = _spec_of(job, run, options, known)
         storage.remove_tree(RunPaths(run).root)  # of a removed job
         if storage.create(RunPaths(run).request, asked.to_json().encode()):
             return job.model_copy(update={"run": asked}), True
-        known = _living(storage, run)
-    differing = [] if known is None else differing_fields(known, asked)
-    if known is None or differing:
-        found = f" with other options ({', '.join(differing)})" if differing else ", of another job"
-        remove = hint("rm", job.job, "--run", run, store=storage)
-        raise PlanError(f"run {run!r} exists{found}: choose another --run, or remove it with `{remove}`")
+        known = known_run(storage, job, run, options)
+    if known is None:
+        raise PlanError(f"run {run!r} was asked for by somebody else just now, and removed: submit again")
     return job.model_copy(update={"run": known}), False
 
 
-def _require_finished(storage: Storage, job: Job, teacher: str) -> None:
-    """Check that `teacher` is a finished run of `job`: then it has the same classes, and pictures of the same size."""
-    names = [asked.run for asked in runs_of(storage, job) if asked.run != teacher]
-    if len(names) == len(runs_of(storage, job)):
-        raise PlanError(f"--teach {teacher}: job {job.job!r} has no such run (there are: {', '.join(names) or 'none'})")
-    if read_note(storage, RunPaths(teacher).run, job.incarnation) is None:
-        again = hint("status", job.job, "--run", teacher, store=storage)
-        raise PlanError(f"--teach {teacher}: this run is not finished (`{again}`); it has to be, to teach another")
+def known_run(storage: Storage, job: Job, run: str, options: TrainingOptions) -> RunSpec | None:
+    """The run `run` of `job` if it was asked for already; None where the name is free for it.
+
+    Raises:
+        OptionError: `run` is no name.
+        PlanError: Another job has a run of this name, or this job has one with other options.
+    """
+    check_name(run, "run")
+    require_free(storage, run, job.job)
+    known = run_asked(storage, job.job, run)
+    differing = [] if known is None else differing_fields(known, _spec_of(job, run, options, known))
+    if differing:
+        remove = hint("rm", job.job, "--run", run, store=storage)
+        found = f"with other options ({', '.join(differing)})"
+        raise PlanError(f"run {run!r} exists {found}: choose another --run, or remove it with `{remove}`")
+    return known
+
+
+def _spec_of(job: Job, run: str, options: TrainingOptions, known: RunSpec | None) -> RunSpec:
+    options = options.with_backbone(photos_learned(options, photos_of(job)), known)
+    return RunSpec(**dict(options), run=run, job=job.job, incarnation=job.incarnation)
 
 
 def differing_fields(known: RunSpec, asked: RunSpec) -> list[str]:
@@ -141,7 +146,7 @@ def photos_of(job: Job) -> dict[Split | None, int]:
     return {split: plan.pairs for split, plan in job.splits.items()}
 
 
-def known_run(storage: Storage, job: str, run: str | None) -> RunSpec | None:
+def run_asked(storage: Storage, job: str, run: str | None) -> RunSpec | None:
     """What was asked of the run `run` of a job (None: of its own), if it is there.
 
     Raises:

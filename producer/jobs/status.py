@@ -57,9 +57,9 @@ class JobStatus:
     read by the holder of their shard. `attempts` are claims of shards, None where nobody knows any more.
     `images_per_s` is smoothed, `eta_s` in seconds. `failures` is shard -> reason, `holders` who works on what since
     when (Unix time), `run` the training; `runs` are all trainings of the job, each with its `state`, `why` and `next`
-    and, in `changed`, the options changed since its submit, that one first. `why` says why nobody is at work, or how it ended, `next` the
-    command that goes on. `age_s` counts from the submit; `took_s`, the `model`'s figures (fractions) and `warnings` are
-    those of `Outcome`.
+    and, in `changed`, the options changed since its submit, that one first. `why` says why nobody is at work, or how it
+    ended, `next` the command that goes on. `age_s` counts from the submit; `took_s`, the `model`'s figures (fractions)
+    and `warnings` are those of `Outcome`.
     `size_bytes` is what job and runs take on disk, None where nobody has looked, as while a job is watched.
     """
 

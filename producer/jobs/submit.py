@@ -18,15 +18,15 @@ from producer.jobs.runs import (
     add_run,
     check_name,
     command_for,
-    known_run,
     photos_learned,
     requests_by_job,
     require_free,
+    run_asked,
 )
 from producer.progress import Progress
 from shared import __version__, faults
 from shared.command import hint
-from shared.errors import OptionError, PlanError
+from shared.errors import PlanError
 from shared.jobs.frozen import SCHEMA_VERSION, canonical_json
 from shared.jobs.identity import asked_now, find_job, is_removed, read_job_file
 from shared.jobs.job import Job
@@ -45,7 +45,7 @@ class Request:
     """What a person asks with `submit`: the folder, the job's name (None: from the folder's), and the two specs.
 
     `run_name` is that of `--run`, for a further training on the shards of a job; None: the run has the job's name.
-    `typed` are the fields of `spec` that a person has typed.
+    `typed` are the fields of `spec` that a person has typed, `archive` is the zip or tar that `dataset` came from.
     """
 
     dataset: Path
@@ -55,6 +55,7 @@ class Request:
     strict: bool = False
     run_name: str | None = None
     typed: frozenset[str] = frozenset()
+    archive: Path | None = None
 
     @property
     def job(self) -> str:
@@ -79,15 +80,13 @@ def lint_request(request: Request, *, data_root: Path, progress: Progress) -> Li
 
     Raises:
         LintError: The set cannot be used as asked.
-        OptionError: The name is none, or a teacher is asked for without a further run.
+        OptionError: The name is none.
         PlanError: The folder is not below `data_root`.
     """
     folder_below(request.dataset, data_root)
     check_name(request.job, "job")
     if request.run_name is not None:
         check_name(request.run_name, "run")
-    elif request.run is not None and request.run.teach is not None:
-        raise OptionError(f"--teach {request.run.teach} needs --run NAME: it is for a further run of a job")
     linted = lint_folder(request.dataset, spec=request.spec, progress=progress, data_root=data_root)
     linted.require_usable(strict=request.strict)
     return linted
@@ -98,7 +97,7 @@ def with_backbone(request: Request, linted: LintedFolder, storage: Storage) -> R
     if request.run is None:
         return request
     photos = photos_learned(request.run, Counter(linted.splits))
-    known = known_run(storage, request.job, request.run_name)
+    known = run_asked(storage, request.job, request.run_name)
     return replace(request, run=request.run.with_backbone(photos, known))
 
 
@@ -124,8 +123,6 @@ def submit(
     if job is None:
         if request.run is not None:
             require_free(storage, request.run_name or request.job, request.job)
-            if request.run.teach is not None:
-                raise PlanError(f"--teach {request.run.teach}: job {request.job!r} is new and has no run yet")
         job = _admit(request, linted, tasks, folder, digest, storage)
         if job is not None:
             reuse = reuse_shards(job, storage=storage, folder=request.dataset, progress=progress)
@@ -196,7 +193,15 @@ def _as_another_job(request: Request, storage: Storage) -> str:
     if run is not None and run.weights.startswith("weights/"):
         run = run.model_copy(update={"weights": storage.url(run.weights)})
     asked = ["--no-train"] if run is None else words(run, TrainingOptions)
-    return hint("submit", request.dataset, "--job", name, *words(request.spec, JobSpec), *asked, store=storage)
+    return hint(
+        "submit",
+        request.archive or request.dataset,
+        "--job",
+        name,
+        *words(request.spec, JobSpec),
+        *asked,
+        store=storage,
+    )
 
 
 def folder_below(dataset: Path, data_root: Path) -> str:
@@ -235,8 +240,6 @@ def request_digest(request: Request, fingerprint: str) -> str:
     """Hex SHA-256 of all that decides the outcome: data set, spec and run, but not the names."""
     # With what a `RunSpec` adds beside the names: the digests of 0.1.0 are of that.
     run = request.run and {"schema_version": SCHEMA_VERSION, "kind": "train", **request.run.model_dump(mode="json")}
-    if run and run["teach"] is None:
-        del run["teach"]  # as it was before there were teachers
     asked = {"dataset": fingerprint, "spec": request.spec.model_dump(mode="json"), "run": run}
     return hashlib.sha256(canonical_json(asked).encode()).hexdigest()
 
@@ -286,6 +289,7 @@ def _admit(
         job=tasks.job,
         incarnation=tasks.incarnation,
         dataset=str(request.dataset.resolve()),
+        archive="" if request.archive is None else str(request.archive.absolute()),
         folder=folder,
         spec=request.spec,
         run=_run_of(request, tasks.job, tasks.incarnation),

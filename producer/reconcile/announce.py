@@ -27,6 +27,7 @@ from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import RunSpec
 from shared.storage import Storage
+from shared.text import counted
 
 logger = logging.getLogger(__name__)
 
@@ -53,12 +54,18 @@ class Announcer:
         self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="announce")
         self._is_stopping = threading.Event()
         self._told: set[str] = set()
+        self._unheard: set[str] = set()
         self.failures: list[str] = []
+
+    def unheard(self) -> set[str]:
+        """The jobs with an end that nobody took: at the next look at them it is posted again."""
+        return set(self._unheard)
 
     def see(self, job: Job) -> None:
         """Post what of `job` has ended and was not announced yet, in a thread."""
         if self._url is None:
             return
+        self._unheard.discard(job.job)
         try:
             if not self._storage.exists(SINCE):
                 self._storage.create(SINCE, b"{}")
@@ -105,6 +112,7 @@ class Announcer:
             return
         logger.warning("not_announced", extra={"job": facts["job"], "state": facts["state"], "reason": reason})
         self._told.discard(key)
+        self._unheard.add(str(facts["job"]))
         self.failures.append(
             f"{facts['job']}: its end was not posted to the URL of --notify or VOC_NOTIFY_URL ({reason})"
         )
@@ -146,11 +154,9 @@ def announcement(job: Job, status: JobStatus) -> dict[str, Any]:
     """What is posted: `text` for chat programs, the rest for programs; mAP as fractions, of the int8 model."""
     run = None if status.run is None else str(status.run["run"])
     error = str((status.run or {}).get("failed") or status.last_error or "").split("\n")[0][:300]
-    name = job.job if run in (None, job.job) else f"{job.job}, run {run}"
-    score = f", mAP50 {100 * status.map50:.1f} %" if status.state == "DONE" and status.map50 is not None else ""
-    failure = f": {error}" if status.state == "FAILED" and error else ""
+    name = f"job {job.job}" if run in (None, job.job) else f"run {run} of job {job.job}"
     return {
-        "text": f"{name}: {status.state}{score}{failure}",
+        "text": f"{name} {_end_text(status, error)}",
         "job": job.job,
         "identity": job.incarnation,
         "run": run,
@@ -158,10 +164,31 @@ def announcement(job: Job, status: JobStatus) -> dict[str, Any]:
         "pictures": status.images,
         "shards_failed": status.failed,
         "map50": status.map50,
+        "map50_interval": status.map50_interval,
         "map": status.map,
+        "map_interval": status.map_interval,
+        "objects": status.objects,
         "seconds": status.took_s,
         "error": error if status.state == "FAILED" else None,
     }
+
+
+def _end_text(status: JobStatus, error: str) -> str:
+    """How it ended, as a person says it to others."""
+    if status.state != "DONE":
+        return "was cancelled" if status.state == "CANCELLED" else f"failed{f': {error}' if error else ''}"
+    took = "" if status.took_s is None else f" after {counted(max(1, round(status.took_s / 60)), 'minute')}"
+    lost = f", without {counted(status.failed, 'shard')} that failed" if status.failed else ""
+    if status.map50 is None:
+        return f"is done{took}{lost}"
+    facts = (
+        []
+        if status.map50_interval is None
+        else ["{:.1f} to {:.1f}".format(*(100 * at for at in status.map50_interval))]
+    )
+    facts += [] if status.objects is None else [counted(status.objects, "object")]
+    sure = f" ({', '.join(facts)})" if facts else ""
+    return f"is done{took}{lost}: mAP50 {100 * status.map50:.1f} %{sure}"
 
 
 class _NoRedirect(HTTPRedirectHandler):

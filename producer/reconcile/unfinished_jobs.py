@@ -8,11 +8,12 @@ from redis.exceptions import ResponseError
 
 from producer.jobs.control import scopes_of, verify
 from producer.jobs.local_lock import has_local_run
-from producer.jobs.runs import Requests, requests_by_job, runs_of
+from producer.jobs.runs import requests_by_job, runs_of
 from producer.jobs.status import TERMINAL, StoredState, claims_of, run_state, stored_state, times_retried
 from producer.progress import no_progress
 from producer.reconcile.announce import Announcer
 from producer.reconcile.context import Context
+from producer.reconcile.settled_jobs import SettledJobs, StoredRequests
 from producer.reconcile.tracked_job import TrackedJob
 from producer.reconcile.training_runs import TrainingRuns
 from shared.errors import FormatError, PipelineError, ShardError, StorageError
@@ -38,16 +39,18 @@ class UnfinishedJobs:
         self._listed_at = float("-inf")
         self.next_round: set[str] = set()
         self._verified_failures: set[Stamp | None] = set()
-        self._requests: Requests | None = None
+        self._settled, self._requests = SettledJobs(context.storage), StoredRequests(context.storage)
+        self._are_requests_read = False
 
     def list_next_round(self) -> None:
-        """Have the next `update` list the whole store: changes may have been missed."""
+        """Have the next `update` list the whole store and look at all jobs: changes may have been missed."""
         self._listed_at = float("-inf")
+        self._settled.forget()
 
     def update(self) -> None:
-        """Look at the jobs that were changed, and at all of them every `listing_s`."""
+        """Look at the jobs of which Redis tells; every `listing_s` at all that are not over or that changed."""
         names, self.next_round = self._context.ledger.touched() | self.next_round, set()
-        self._requests = None
+        self._are_requests_read = False
         if self._context.clock() - self._listed_at > self._context.settings.listing_s:
             names |= self._list_store()
             self._listed_at = self._context.clock()
@@ -57,9 +60,13 @@ class UnfinishedJobs:
 
     def _runs_of(self, job: Job) -> list[RunSpec]:
         """The runs of `job`; the store's requests are read once a round, and where a job is looked at only."""
-        if self._requests is None:
-            self._requests = requests_by_job(self._context.storage)
-        return runs_of(self._context.storage, job, self._requests)
+        if not self._are_requests_read:
+            self._read_requests()
+        return runs_of(self._context.storage, job, self._requests.by_job())
+
+    def _read_requests(self) -> None:
+        self._requests.update()
+        self._are_requests_read = True
 
     def _list_store(self) -> set[str]:
         """The names of all jobs that may need a look; what is half written and nobody's is removed."""
@@ -68,7 +75,9 @@ class UnfinishedJobs:
             return {self._only}
         for folder in ("jobs", "runs"):
             self._context.storage.remove_temporaries(folder)
-        return set(self._context.storage.list_names("jobs")) | self.by_name.keys()
+        self._read_requests()
+        changed = self._requests.take_changed_jobs()
+        return self._settled.list_due() | changed | self._announcer.unheard() | self.by_name.keys()
 
     @contextmanager
     def errors_of(self, name: str) -> Iterator[None]:
@@ -100,6 +109,7 @@ class UnfinishedJobs:
             del self.by_name[name]  # its job was removed
             self._runs.stop_tracking(tracked.job)
         if job is None:
+            self._settled.note_look(name, is_over=False)
             return
         if self._only is None and has_local_run(storage, name):
             self.by_name.pop(name, None)  # a local run works on it; its leases are in its own Redis
@@ -110,11 +120,13 @@ class UnfinishedJobs:
         self._announcer.see(job)
         if stored.state in ("SUBMITTED", "RUNNING"):
             self._runs.stop_tracking(job)
+            self._settled.note_look(name, is_over=False)
             self._track(job, stored)
             return
         self.by_name.pop(name, None)
-        if stored.is_finalized:
-            self._runs.start(job, self._runs_of(job))
+        runs = self._runs_of(job) if stored.is_finalized else []
+        self._runs.start(job, runs)
+        self._settled.note_look(name, is_over=all(run_state(storage, asked) in TERMINAL for asked in runs))
 
     def _track(self, job: Job, stored: StoredState) -> None:
         """Keep the shards of `job` going; fill the ledger's view from its receipts where that knows of fewer."""

@@ -9,7 +9,7 @@ from redis.exceptions import RedisError
 from rich.console import Console
 
 from producer.dataset.lint import LintedFolder
-from producer.jobs.runs import known_run, photos_learned, photos_of
+from producer.jobs.runs import photos_learned, photos_of, run_asked
 from producer.jobs.submit import Request
 from producer.settings import ProducerSettings
 from shared.command import hint
@@ -54,7 +54,7 @@ def job_intent(request: Request, linted: LintedFolder, storage: Storage) -> str:
     """What is to be made of a folder: of how much, and for how long at most."""
     photos = counted(sum(split is not None for split in linted.splits), "photo")
     classes = counted(len(linted.labels.names), "class", "classes")
-    choice = choice_text(request.run, Counter(linted.splits), known_run(storage, request.job, request.run_name))
+    choice = choice_text(request.run, Counter(linted.splits), run_asked(storage, request.job, request.run_name))
     return f"job {request.job}: {photos} with {classes} → shards{_training_text(request.run)}{choice}"
 
 
@@ -62,7 +62,7 @@ def run_intent(run: str, job: Job, training: TrainingOptions, storage: Storage) 
     """What a further run makes of a job's shards."""
     photos = counted(sum(plan.pairs for plan in job.splits.values()), "photo")
     classes = counted(len(job.labels), "class", "classes")
-    choice = choice_text(training, photos_of(job), known_run(storage, job.job, run))
+    choice = choice_text(training, photos_of(job), run_asked(storage, job.job, run))
     return f"run {run}: the shards of job {job.job}, {photos} with {classes}{_training_text(training)}{choice}"
 
 

@@ -2,6 +2,8 @@
 
 import tempfile
 import uuid
+from collections import Counter
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ from producer.finalize.lint_csv import merged_findings
 from producer.finalize.near_duplicates import hashed_pictures, near_duplicates
 from producer.jobs.control import count_retry, tell_redis, verify
 from producer.jobs.local_lock import lock_for_local_run
-from producer.jobs.runs import change_release
+from producer.jobs.runs import change_release, check_name, known_run, require_free
 from producer.jobs.status import TERMINAL, JobStatus, StoredState, job_status, load_job, stored_state
 from producer.jobs.submit import Request, for_known_job, further_run, lint_request, submit
 from producer.local import interrupts
@@ -29,9 +31,10 @@ from shared.broker import Broker
 from shared.command import hint
 from shared.errors import Interrupted, PlanError
 from shared.jobs.findings import Finding
-from shared.jobs.identity import find_job, is_name, read_receipt
+from shared.jobs.identity import find_job, read_receipt
 from shared.jobs.job import Job
-from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.paths import JobPaths
+from shared.jobs.receipts import ShardReceipt
 from shared.jobs.specs import JobSpec, ReleaseOptions, TrainingOptions
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
@@ -51,9 +54,7 @@ def start_job(request: Request, options: StartOptions) -> JobStatus:
         PipelineError: One of a local run's processes keeps dying.
     """
     storage, data_root = Storage(options.settings.store), options.data_root(request.dataset)
-    known = find_job(storage, request.job) if request.run_name is not None else None
-    if known is not None:
-        request = for_known_job(request, known, storage)
+    request = _admissible(request, storage)
     with Screen(options.console) as screen:
         linted = lint_request(request, data_root=data_root, progress=screen.stage)
     options.console.print(lint_report(linted).render())
@@ -64,6 +65,25 @@ def start_job(request: Request, options: StartOptions) -> JobStatus:
     stored = stored_state(storage, admission.job, options.settings.failed_share)
     options.console.print(job_text.admission_text(admission, stored, storage), highlight=False, soft_wrap=True)
     return _run_or_hand_over(admission.job, data_root, options, storage)
+
+
+def _admissible(request: Request, storage: Storage) -> Request:
+    """`request`, as far as it can be refused before the photos are read; one for a known job has its data options.
+
+    Raises:
+        OptionError: A name is none.
+        PlanError: The run's name is taken, or it is asked otherwise than before.
+    """
+    check_name(request.job, "job")
+    known, run = find_job(storage, request.job), request.run_name
+    if run is not None and known is not None:
+        request = for_known_job(request, known, storage)
+    if request.run is not None:
+        if known is not None and run is not None:
+            known_run(storage, known, run, request.run)
+        elif known is None:
+            require_free(storage, run or request.job, request.job)
+    return request
 
 
 def start_run(
@@ -85,7 +105,7 @@ def start_run(
     storage = Storage(options.settings.store)
     job = load_job(storage, name)
     for_known_job(Request(dataset=Path(job.dataset), name=name, spec=spec, run=training, typed=typed), job, storage)
-    is_known = is_name(run) and storage.exists(RunPaths(run).request)
+    is_known = known_run(storage, job, run, training) is not None
     say_intent(run_intent(run, job, training, storage), options, is_known=is_known, with_trainer=True)
     admission = further_run(job, run, training, storage)
     stored = stored_state(storage, admission.job, options.settings.failed_share)
@@ -140,13 +160,14 @@ def _data_root_of(job: Job, options: StartOptions, stored: StoredState) -> Path:
     return data_root if job.folder == "." else data_root.parents[len(Path(job.folder).parts) - 1]
 
 
-def lint_pixels(linted: LintedFolder, options: StartOptions) -> list[Finding]:
+def lint_pixels(linted: LintedFolder, options: StartOptions) -> tuple[LintedFolder, list[Finding]]:
     """Let workers open every picture that lint found, by a dry job that leaves nothing behind.
 
     The spec of `linted` is dry; where the workers run here, a store of its own is used.
 
     Returns:
-        All findings, of names and XML too, each once, sorted by file.
+        `linted` with the pictures without objects and the objects of each class as the workers found them, and all
+        findings, of names and XML too, each once, sorted by file.
 
     Raises:
         PlanError: The folder is not below the data root of the workers.
@@ -171,7 +192,18 @@ def lint_pixels(linted: LintedFolder, options: StartOptions) -> list[Finding]:
     ]
     merged = Findings([*merged_findings(linted.findings, received), *failures])
     merged.sort()
-    return list(merged)
+    return linted if failures else _counted_by_workers(linted, receipts), list(merged)
+
+
+def _counted_by_workers(linted: LintedFolder, receipts: Sequence[ShardReceipt]) -> LintedFolder:
+    """`linted` without the boxes that were dropped, and with the pictures that lost all of theirs as background."""
+    objects = Counter[str]()
+    for receipt in receipts:
+        objects.update(receipt.class_counts)
+    found = {"background": sum(receipt.background for receipt in receipts), "emptied": 0}
+    classes = {name: objects[name] for name in linted.class_counts}
+    by_class = {f"class:{name}": count for name, count in classes.items()}
+    return replace(linted, counts={**linted.counts, **found, **by_class}, class_counts=classes)
 
 
 def _run_or_hand_over(job: Job, data_root: Path, options: StartOptions, storage: Storage) -> JobStatus:

@@ -45,7 +45,9 @@ def admission_text(admission: "Admission", stored: StoredState, storage: Storage
     shards = counted(len(job.shards), "shard")
     splits = ", ".join(f"{split} {plan.pairs}" for split, plan in job.splits.items())
     read, kept = (job.counts.get(name, 0) for name in ("objects_read", "objects_kept"))
-    text = f"{splits} images, {counted(read, 'object')} read, {kept} kept, {shards}"
+    emptied = job.counts.get("emptied", 0)
+    lost = f", {counted(emptied, 'photo')} with no box inside the picture" if emptied else ""
+    text = f"{splits} images, {counted(read, 'object')} read, {kept} kept{lost}, {shards}"
     return "\n".join([text, f"→ {_place(storage.url(JobPaths(job.job).root))}", *_reuse_lines(admission)])
 
 
@@ -229,7 +231,9 @@ def _cut(text: str, width: int) -> str:
 def print_result(status: JobStatus, storage: Storage, console: Terminal, *, is_local: bool = False) -> None:
     """What a finished job has made, where it is, and what to do next: here as well, if it `is_local`."""
     paths = JobPaths(status.job)
-    console.print(f"{status.job}: {counted(status.done, 'shard')}, {storage.url(paths.manifest)}", soft_wrap=True)
+    added = "" if status.run is None or status.run["run"] == status.job else f"run {status.run['run']} of "
+    shards = f"{counted(status.done, 'shard')}, {storage.url(paths.manifest)}"
+    console.print(f"{added}{status.job}: {shards}", soft_wrap=True)
     console.print(f"lint report: {storage.url(paths.lint)}", soft_wrap=True)
     for text in _set_aside(storage, paths):
         console.print(text, style="yellow", soft_wrap=True)
@@ -279,11 +283,11 @@ def _command_here(command: str, storage: Storage, *, is_local: bool) -> str:
 def failure_text(status: JobStatus, storage: Storage) -> str:
     """Why a job failed and what to do, for a person."""
     failed = f", {status.failed} of {counted(status.shards, 'shard')} failed" if status.failed else ""
-    lines = [f"{status.job}: {status.state}{failed}"]
+    run = status.run and str(status.run["run"])
+    lines = [f"{status.job}{f' --run {run}' if _run_words(status.job, run) else ''}: {status.state}{failed}"]
     lines += [f"  {shard}: {reason}" for shard, reason in sorted(status.failures.items())[:10]]
     if status.run is not None and "failed" in status.run:
         lines.append(f"  the run failed: {status.run['failed']}")
-    run = status.run and str(status.run["run"])
     ways = ways_on(storage, load_job(storage, status.job, run)) if run else []
     retry = hint("retry", status.job, *_run_words(status.job, run), store=storage)
     again = f"mend the cause, then `{retry}` does only what is missing"

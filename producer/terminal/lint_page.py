@@ -78,11 +78,14 @@ class LintReport:
             f"{count} {kind.removeprefix('box_').removeprefix('object_').replace('_', ' ')}"
             for kind, count in self.objects_dropped.items()
         ]
-        return (
-            f"{counted(self.linted.counts['images'], 'image')}, {self.linted.counts['background']} without objects, "
-            f"{sum(kinds[kind] for kind in _CORRUPT)} corrupt, "
-            f"{counted(dropped, 'box', 'boxes')} dropped" + (f" ({', '.join(reasons)})" if reasons else "")
-        )
+        emptied = self.linted.counts["emptied"]
+        facts = [
+            f"{counted(self.linted.counts['images'], 'image')}, {self.linted.counts['background']} without objects",
+            f"{emptied} with no box inside the picture" if emptied else "",
+            f"{sum(kinds[kind] for kind in _CORRUPT)} corrupt",
+            f"{counted(dropped, 'box', 'boxes')} dropped" + (f" ({', '.join(reasons)})" if reasons else ""),
+        ]
+        return ", ".join(filter(None, facts))
 
     def to_dict(self) -> dict[str, Any]:
         """As plain values, for `--json`."""

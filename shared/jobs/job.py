@@ -1,5 +1,6 @@
 """What travels on the queue, and what was accepted: `PathPair`, `ShardTask`, `Job`."""
 
+import operator
 import re
 from typing import Annotated, Final, Literal, Self
 
@@ -85,15 +86,17 @@ class SplitPlan(Frozen):
 class Job(Frozen):
     """`job.json`: what was asked and accepted. Written after the plan; from then on the job exists.
 
-    `folder` is the data set below the data root ("." for the root itself). `counts` are what scan and lint saw.
-    `made_by` is the program's name and version, for people. `shard_format` is that of the program that accepted the
-    job: only jobs of equal ones lend each other shards.
+    `archive` is the zip or tar that the data set was unpacked from, if any. `folder` is the data set below the data
+    root ("." for the root itself). `counts` are what scan and lint saw. `made_by` is the program's name and version,
+    for people. `shard_format` is that of the program that accepted the job: only jobs of equal ones lend each other
+    shards.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
     job: Name
     incarnation: Incarnation = ""
     dataset: Annotated[str, AfterValidator(_utf8)]
+    archive: Annotated[str, AfterValidator(_utf8), Field(exclude_if=operator.not_)] = ""
     folder: Literal["."] | RelativePath
     spec: JobSpec
     run: RunSpec | None

@@ -118,7 +118,7 @@ _BACKBONE: Final = Option(
 
 # With fewer training photos ImageNet's features are worth more than what these photos alone can teach
 # (docs/decisions/0084).
-FEW_PHOTOS: Final = 200
+FEW_PHOTOS: Final = 300
 
 
 class TrainingOptions(Frozen):
@@ -127,8 +127,7 @@ class TrainingOptions(Frozen):
     `epochs` None lets the trainer choose by the size of the set; `max_minutes` bounds the training loop (None: not).
     `batch` is per replica. `final` trains on train + val (no selection by val). `max_drop` is in points of mAP50.
     `weights` of a published backbone: none, imagenet (EfficientNet-Lite0 always), or the store's
-    key of a file. `teach` names a finished run of the same job, whose outputs are targets besides the true boxes.
-    `stop_at_map` (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better one) end
+    key of a file. `stop_at_map` (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better one) end
     training early by the validation split.
     """
 
@@ -156,10 +155,6 @@ class TrainingOptions(Frozen):
             "Of a published backbone: none, imagenet (MobileNet's are downloaded) or a FILE without top.", "Training"
         ),
     ] = "none"
-    teach: Annotated[
-        Name | None,
-        Option("A finished run of the same job: its network teaches this one what it sees.", "Training"),
-    ] = None
     batch: Annotated[int, Option("Pictures per step and replica.", "Training"), Field(ge=1, le=1024)] = 8
     learning_rate: Annotated[
         float | None, Option("Peak rate; default: by the batch over all replicas.", "Training"), Field(gt=0, le=1)
@@ -215,8 +210,8 @@ class TrainingOptions(Frozen):
         """
         if self.backbone != "auto":
             return self
-        # Who asks for another size, for fine-tuning or for a teacher wants our network.
-        is_plain = self.model == "small" and self.quantize == "ptq" and self.teach is None
+        # Who asks for another size, or for fine-tuning, wants our network.
+        is_plain = self.model == "small" and self.quantize == "ptq"
         fields = self.model_dump() | {"backbone": "efficientnet_lite0" if is_plain and photos < FEW_PHOTOS else "conv"}
         if known is not None:
             fields |= {"backbone": known.backbone, "weights": known.weights}

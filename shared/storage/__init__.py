@@ -1,7 +1,7 @@
 """Where jobs and runs are kept: `Storage`, in a local folder or in a bucket."""
 
-from shared.storage.files import Stamp
+from shared.storage.files import FolderMark, Stamp
 from shared.storage.folder import TEMPORARY_MARK
 from shared.storage.storage import Storage
 
-__all__ = ["TEMPORARY_MARK", "Stamp", "Storage"]
+__all__ = ["TEMPORARY_MARK", "FolderMark", "Stamp", "Storage"]

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+# When a folder, and folders in it, last got, lost or renamed an entry: ns of Unix time.
+FolderMark = tuple[int, ...]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
@@ -92,6 +95,9 @@ class Files(Protocol):
 
     def stamps(self, folder: str) -> dict[str, Stamp]:
         """The files directly in a folder, without temporary ones, by name."""
+
+    def marks(self, folder: str, inside: Iterable[str]) -> dict[str, FolderMark | None]:
+        """The marks of the folders in a folder, each with those `inside` it; None where there is no telling."""
 
     def walk(self, folder: str) -> Iterator[tuple[str, Stamp]]:
         """Key and stamp of each file in a folder and below, temporary ones too."""

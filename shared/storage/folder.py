@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from shared.errors import StorageError
-from shared.storage.files import Stamp
+from shared.storage.files import FolderMark, Stamp
 
 # Between the target's name and the writer's own; the reconciler removes such files once nobody can be writing them.
 TEMPORARY_MARK = ".tmp-"
@@ -58,7 +58,10 @@ class FolderStorage:
     """The files of a local folder; raises the system's `OSError`, and `StorageError` where the folder is not there."""
 
     def __init__(self, root: str) -> None:
-        self.root = str(Path(root.removeprefix("file://")).expanduser().absolute())
+        folder = Path(root.removeprefix("file://")).expanduser().absolute()
+        if folder.is_file():
+            raise StorageError(f"{folder}: expected a folder for the store, found a file")
+        self.root = str(folder)
 
     def path(self, key: str) -> Path:
         """The path of `key`."""
@@ -66,10 +69,7 @@ class FolderStorage:
 
     def make_root(self) -> None:
         """Make the folder."""
-        root = Path(self.root)
-        if root.exists() and not root.is_dir():
-            raise StorageError(f"{root}: expected a folder for the store, found a file")
-        root.mkdir(parents=True, exist_ok=True)
+        Path(self.root).mkdir(parents=True, exist_ok=True)
 
     def make_shared_folder(self, key: str) -> None:
         """Make a folder that the group may write into where the first folder of `key` has the setgid bit."""
@@ -204,6 +204,20 @@ class FolderStorage:
         except OSError:
             return False  # no such file, or a file system without locks, where nobody could take one either
         return False
+
+    def marks(self, folder: str, inside: Iterable[str]) -> dict[str, FolderMark | None]:
+        """The marks of the folders in a folder, each with those `inside` it; None where there is no telling."""
+        found: dict[str, FolderMark | None] = {}
+        with os.scandir(self.path(folder)) as entries:
+            for entry in entries:
+                if TEMPORARY_MARK in entry.name:
+                    continue
+                try:
+                    below = [os.stat(f"{entry.path}/{name}").st_mtime_ns for name in inside]  # noqa: PTH116
+                    found[entry.name] = (entry.stat().st_mtime_ns, *below)
+                except OSError:
+                    found[entry.name] = None
+        return found
 
     def remove(self, key: str) -> None:
         """Remove a file."""

@@ -11,7 +11,7 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from shared.storage.bucket import open_bucket
-from shared.storage.files import Stamp
+from shared.storage.files import FolderMark, Stamp
 from shared.storage.object_lock import Found, ObjectLocks
 
 if TYPE_CHECKING:
@@ -182,6 +182,10 @@ class ObjectStorage:
             if page is None:
                 return
             yield page
+
+    def marks(self, folder: str, _inside: Iterable[str]) -> dict[str, FolderMark | None]:
+        """The names in a folder: an object store has no folders that would tell of changes."""
+        return dict.fromkeys(self.names(folder))
 
     def remove(self, key: str) -> None:
         """Remove an object; it may be gone already."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from shared.errors import LeaseLost, StorageError
-from shared.storage.files import Files, Staged, Stamp
+from shared.storage.files import Files, FolderMark, Staged, Stamp
 from shared.storage.folder import FolderStorage
 from shared.storage.objects import ObjectStorage
 
@@ -213,6 +213,16 @@ class Storage:
         """The files directly in `folder` by name, sorted, without temporary ones; empty where it is absent."""
         with self._doing("list", folder), suppress(*_ABSENT):
             return dict(sorted(self._files.stamps(folder).items()))
+        return {}
+
+    def list_marks(self, folder: str, *inside: str) -> dict[str, FolderMark | None]:
+        """The folders directly in `folder` by name, each with its mark; empty where it is absent.
+
+        A mark changes when a file is written into the folder or removed from it, or from one of those `inside` it. It
+        is None where there is no telling.
+        """
+        with self._doing("list", folder), suppress(*_ABSENT):
+            return self._files.marks(folder, inside)
         return {}
 
     def walk(self, folder: str) -> dict[str, Stamp]:

@@ -32,15 +32,11 @@ class Row:
 
     `plateau` is the share of the steps until which the rate stays at its peak; `mosaic_until` the share of the steps
     after which there are no mosaics; `assign` the name of a function of this file instead of the product's.
-    `teach`: learn from the network that `--teacher` names besides.
-    `moments` says which normalization of a published backbone keeps ImageNet's moments: of what is fixed, or of all.
     """
 
     side: int = 320
     model: str = "small"
     backbone: str = "conv"
-    moments: str = "fixed"
-    teach: bool = False
     rate: float = 2e-3
     plateau: float = 0.5
     assign: str | None = None
@@ -52,7 +48,6 @@ class Row:
 # Mosaics of half of the pictures, until three quarters of the steps: as the product has them.
 MOSAIC: Final = {"mosaic": 0.5}
 
-_FIXED: Final = "network.efficientnet_lite0.FIXED_BLOCKS"
 _FROZEN: Final = "training.schedule.FROZEN_SHARE"
 _SHARE: Final = "training.schedule.PUBLISHED_RATE"
 
@@ -84,28 +79,20 @@ ROWS: Final[dict[str, Row]] = {
     "512-px": Row(side=512),
     "nano": Row(model="nano"),
     "medium": Row(model="medium"),
-    "taught": Row(teach=True),
-    "taught-zoom": Row(teach=True, recipe={"zoom": 0.6, "translate": 0.2}),
-    "taught-nano": Row(teach=True, model="nano"),
     **{
         name: replace(row, backbone="efficientnet_lite0")
         for name, row in {
             "lite0": Row(),
-            "lite0-all-learns": Row(constants={_FIXED: 0}),
-            "lite0-fixed-5": Row(constants={_FIXED: 5}),
             "lite0-never-frozen": Row(constants={_FROZEN: 0.0}),
             "lite0-frozen-30": Row(constants={_FROZEN: 0.3}),
             "lite0-rate-1": Row(constants={_SHARE: 1.0}),
             "lite0-rate-0.1": Row(constants={_SHARE: 0.1}),
-            "lite0-moments": Row(moments="all"),
             "lite0-4e-3": Row(rate=4e-3),
             "lite0-1e-3": Row(rate=1e-3),
-            "lite0-zoom": Row(recipe={"zoom": 0.6, "translate": 0.2}),
+            "lite0-strong-zoom": Row(recipe={"zoom": 0.6, "translate": 0.2}),
             "lite0-no-mosaic": Row(recipe={"mosaic": 0}),
             "lite0-256": Row(side=256),
-            "lite0-nano": Row(model="nano"),
-            "lite0-free": Row(constants={_FIXED: 0, _FROZEN: 0.0, _SHARE: 1.0}),
-            "lite0-free-frozen": Row(constants={_FIXED: 0, _FROZEN: 0.15, _SHARE: 1.0}),
+            "lite0-416": Row(side=416),
         }.items()
     },
 }
@@ -137,7 +124,7 @@ def assign_centres(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any
     return Targets(scores=scores, cells=cells, weights=weights)
 
 
-def make_job(store: str, photos: str, side: int) -> None:
+def make_shards(store: str, photos: str, side: int) -> None:
     """Have the shards of a set at `side` px in the store."""
     tested: set[str] = set()
     if photos.startswith("raccoon"):
@@ -160,11 +147,10 @@ def train_row(
     steps: int,
     seed: int,
     store: str,
-    start: Path | None,
-    teacher: Path | None,
-    keep: Path | None,
+    start: Path | None = None,
+    looks: int = 3,
 ) -> Iterator[dict[str, Any]]:
-    """Train, from the averaged weights of a checkpoint if given; each third of the steps, the figures on val."""
+    """Train, from the averaged weights of a checkpoint if given; `looks` times, equally apart, the figures on val."""
     import keras
     import numpy as np
     import tensorflow as tf
@@ -200,8 +186,7 @@ def train_row(
         batches.batches_from_memory(train, batch=BATCH, recipe=Augmentation(**recipe), seed=seed, first_step=first)
         for first, recipe in ((0, MOSAIC | row.recipe), (closed, row.recipe | {"mosaic": 0.0}))
     )
-    master = keras.models.load_model(teacher, compile=False) if teacher is not None and row.teach else None
-    student = train_step.Learner(build, priors, strategy, stream.element_spec, teacher=master)
+    student = train_step.Learner(build, priors, strategy, stream.element_spec)
     if start is not None:
         train_step.load_average(student.model, np.load(start)["average"])
     judged = build()
@@ -213,7 +198,7 @@ def train_row(
         share = 1.0 if row.backbone == "conv" else plan.published_share(number)
         sums = student.step(batch, rate=plan.rate(number), number=number, published_share=share)
         times_s.append(time.perf_counter() - began_s)
-        if (number + 1) % (steps // 3) and number + 1 != steps:
+        if (number + 1) % (steps // looks) and number + 1 != steps:
             continue
         figures: dict[str, Any] = {
             "step": number + 1,
@@ -233,20 +218,13 @@ def train_row(
                 "ap50": {name: round(own["ap50"] or 0, 3) for name, own in seen.per_class.items()},
             }
         yield figures
-    if keep is not None:
-        judged.save(keep)
 
 
 def _network(row: Row, classes: int) -> Any:
-    from trainer.network.batch_norm import BatchNorm
-    from trainer.network.detector import build_model, is_published
+    from trainer.network.detector import build_model
 
     weights = "none" if row.backbone == "conv" else "imagenet"
-    network = build_model(classes, row.side, row.model, backbone=row.backbone, weights=weights)  # type: ignore[arg-type]
-    for layer in network.layers if row.moments == "all" else ():
-        if isinstance(layer, BatchNorm) and is_published(layer.name):
-            layer.is_fixed = True
-    return network
+    return build_model(classes, row.side, row.model, backbone=row.backbone, weights=weights)  # type: ignore[arg-type]
 
 
 def main() -> None:
@@ -259,8 +237,6 @@ def main() -> None:
     parser.add_argument("--seed", default=0, type=int)
     parser.add_argument("--threads", default=1, type=int)
     parser.add_argument("--start", type=Path, help="A checkpoint of a run: begin with its averaged weights.")
-    parser.add_argument("--teacher", type=Path, help="Of the rows that are taught: a .keras file of `--keep`.")
-    parser.add_argument("--keep", type=Path, help="Keep the network of the last row here (.keras).")
     parser.add_argument("--rate-share", default=1.0, type=float, help="Of each row's rate.")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     asked = parser.parse_args()
@@ -271,7 +247,7 @@ def main() -> None:
     else:
         for name in ROWS if asked.rows == ["all"] else asked.rows:
             if not is_done(asked.out, name, asked.photos, asked.steps, asked.seed):
-                make_job(asked.store, asked.photos, ROWS[name].side)
+                make_shards(asked.store, asked.photos, ROWS[name].side)
                 subprocess.run([sys.executable, __file__, *sys.argv[1:], "--only", name], check=False)
 
 
@@ -292,8 +268,6 @@ def do_row(asked: argparse.Namespace) -> None:
         seed=asked.seed,
         store=asked.store,
         start=asked.start,
-        teacher=asked.teacher,
-        keep=asked.keep,
     ):
         print(asked.only, json.dumps(figures), flush=True)
     line = {

@@ -59,6 +59,26 @@ def test_a_photo_cut_by_a_few_bytes_is_kept_and_one_cut_in_half_is_not(
     assert [Path(row["file"]).name for row in dropped["image_unreadable"]] == [few.name, half.name]
 
 
+def test_a_photo_that_loses_its_only_box_to_clipping_counts_as_one_without_objects(
+    cluster: Cluster, copied_voc: Callable[[], Path]
+) -> None:
+    folder = copied_voc()
+    xml, outside = sorted(folder.rglob("*.xml"))[0], "<xmin>900</xmin><ymin>900</ymin><xmax>950</xmax><ymax>950</ymax>"
+    box = f"<object><name>circle</name><bndbox>{outside}</bndbox></object>"
+    xml.write_text(re.sub(r"<object>.*</object>", box, xml.read_text(), flags=re.DOTALL))
+    cluster.data_root = folder.parent
+    cluster.worker()
+    told, opened = (
+        json.loads(cluster.producer("lint", str(folder), "--json", *options).stdout) for options in ((), ("--pixels",))
+    )
+    assert (told["counts"]["emptied"], opened["counts"]["emptied"]) == (1, 0)
+    assert opened["counts"]["background"] == told["counts"]["background"] + 1
+    assert opened["class_counts"]["circle"] == told["class_counts"]["circle"] - 1
+    assert "1 with no box inside the picture" in told["summary"]
+    ended = cluster.producer("submit", str(folder), "--job", "job", "--no-train")
+    assert "1 photo with no box inside the picture" in ended.stderr
+
+
 def test_a_photo_saved_again_into_another_split_is_named(cluster: Cluster, copied_voc: Callable[[], Path]) -> None:
     voc = copied_voc()
     folder = voc.parent / "by-split"

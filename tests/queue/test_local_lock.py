@@ -35,8 +35,8 @@ def test_a_service_leaves_a_job_to_its_embedded_run_and_takes_it_when_that_has_e
     hints = Hints(cluster.broker.url)
     service = Reconciler(Context(storage=storage, ledger=ledger, broker=hints, settings=settings))
     assert service.tick()
-    request = Request(dataset=small_voc, name="job", spec=JobSpec(shard_images=4), run=None)
-    lint_and_submit(request, storage=storage, data_root=small_voc.parent)
+    asked = Request(dataset=small_voc, name="job", spec=JobSpec(shard_images=4), run=None)
+    lint_and_submit(asked, storage=storage, data_root=small_voc.parent)
     with lock_for_local_run(storage, "job"):
         for _ in range(3):
             time.sleep(2 * LISTING_S)

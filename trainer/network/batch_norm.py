@@ -33,11 +33,7 @@ class BatchNorm(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
 
     Keras 3's layer computes the moments from small operations, and per replica; TensorFlow's fused kernel does one
     pass but knows one device. So: fused on one replica, moments averaged over the replicas on several.
-
-    With `is_fixed` it keeps the moving moments that it has, in training too, as the layers of a fixed backbone do.
     """
-
-    is_fixed = False
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Make the weights, one number for each channel."""
@@ -50,8 +46,8 @@ class BatchNorm(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
         self.moving_variance = self.add_weight(name="moving_variance", initializer="ones", **statistic)
 
     def call(self, x: Tensor, training: bool = False) -> Tensor:  # noqa: FBT001, FBT002 - Keras's own signature
-        """Normalize [B, H, W, C] by the batch's moments in training, otherwise, and where fixed, by the moving ones."""
-        if not training or self.is_fixed:
+        """Normalize [B, H, W, C] by the batch's moments in training, otherwise by the moving ones."""
+        if not training:
             scale = self.gamma * tf.math.rsqrt(self.moving_variance + EPSILON)
             offset = self.beta - self.moving_mean * scale
             return x * tf.cast(scale, x.dtype) + tf.cast(offset, x.dtype)

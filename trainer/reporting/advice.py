@@ -55,7 +55,8 @@ _LOST_SHARE: Final = 0.1
 class AdviceFacts:
     """What the rules look at: `metrics` as in `metrics.json`, `figures` of int8 on the measured split.
 
-    `exported` is of `exported_epoch`.
+    `exported` is of `exported_epoch`, `split_rule` says what dealt the photos to the splits: `seeded`, `lists` or
+    `folders`; empty where nobody knows.
     """
 
     spec: RunSpec
@@ -63,6 +64,7 @@ class AdviceFacts:
     metrics: Mapping[str, Mapping[str, Any]]
     figures: Figures
     exported: str = ""
+    split_rule: str = ""
 
     @property
     def val_objects(self) -> int | None:
@@ -104,7 +106,7 @@ def _measured_on_training(facts: AdviceFacts) -> Iterator[str]:
     if facts.split == "train":
         yield (
             "Measured on the very photos it was trained on, which promises nothing for others: submit them under "
-            "another name with --split 80/10/10"
+            f"another name, with some held back for testing: {_put_into(facts, 'test', '80/10/10')}"
         )
 
 
@@ -224,7 +226,7 @@ def _unsure(facts: AdviceFacts) -> Iterator[str]:
     if about >= _UNSURE:
         yield (
             f"{counted(row['pictures'], facts.split + ' photo')}: mAP50 is known to ± {100 * about:.0f} points. "
-            "Compare models only beyond that, or measure on more photos (--split 60/15/25 where there are no lists)"
+            f"Compare models only beyond that, or measure on more photos: {_put_into(facts, facts.split, '60/15/25')}"
         )
 
 
@@ -232,8 +234,8 @@ def _chosen_by_few(facts: AdviceFacts) -> Iterator[str]:
     objects = facts.val_objects
     if facts.exported and objects is not None and objects < _FEW_VALIDATED:
         yield (
-            f"{facts.exported[:1].upper()}{facts.exported[1:]}, so few that luck has a say: validate on more photos "
-            "(--split 60/20/20 where there are no lists)"
+            f"{facts.exported[:1].upper()}{facts.exported[1:]}, so few that luck has a say: validate on more photos: "
+            f"{_put_into(facts, 'val', '60/20/20')}"
         )
 
 
@@ -243,7 +245,7 @@ def _never_measured(facts: AdviceFacts) -> Iterator[str]:
     if absent and facts.split != "train":
         yield (
             f"No {facts.split} photo has {' or '.join(absent[:3])}: how well it is found is unknown. Put some photos "
-            "of it there, or deal them anew (another --seed)"
+            "of it there" + (", or deal them anew (another --seed)" if facts.split_rule in ("", "seeded") else "")
         )
 
 
@@ -289,6 +291,18 @@ def _validations(facts: AdviceFacts) -> list[tuple[float, float]]:
 def _by_chance(facts: AdviceFacts) -> float:
     """By how much a validation differs from the next by chance."""
     return _CHANCE_OBJECTS / (facts.val_objects or 1)
+
+
+def _put_into(facts: AdviceFacts, split: str, shares: str) -> str:
+    """What a person does to have more photos in a split: what deals them decides."""
+    match facts.split_rule:
+        case "lists":
+            return f"name them in ImageSets/Main/{split}.txt"
+        case "folders":
+            return f"move them into the folder {split}"
+        case "seeded":
+            return f"--split {shares}"
+    return f"--split {shares} where there are no lists"
 
 
 def _longer(facts: AdviceFacts) -> str:

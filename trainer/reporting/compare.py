@@ -1,13 +1,17 @@
-"""`metrics.json` of finished runs -> how int8 stands against float in each, and over all (seeds, sizes, recipes)."""
+"""Finished runs -> how int8 stands against float in each and over all, and in what the runs differ."""
 
 import json
+import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
 
+from shared.command import hint
 from shared.errors import ExportError
+from shared.jobs.identity import read_note, read_request
 from shared.jobs.paths import RunPaths
+from shared.jobs.specs import TrainingOptions
 from shared.storage import Storage
 from shared.text import counted
 
@@ -19,7 +23,9 @@ _NAME_COLUMNS: Final = 12
 class Compared:
     """Int8 against float32 of one run: points of mAP50 and mAP, shares of bytes and of one thread's milliseconds.
 
-    `interval` is that of int8's mAP50 (95 %), `objects` how many it is of; None in runs of 0.2.0.
+    `interval` and `map_interval` are those of int8's mAP50 and mAP (95 %), `objects` how many they are of; None in
+    runs of 0.2.0. `size_bytes` and `median_ms` are int8's. `asked` are the options of the training by name, `epochs`
+    how many it took; empty and None where the run does not say.
     """
 
     run: str
@@ -32,6 +38,16 @@ class Compared:
     time_share: float
     interval: tuple[float, float] | None = None
     objects: int | None = None
+    map_interval: tuple[float, float] | None = None
+    size_bytes: int = 0
+    median_ms: float = 0.0
+    image_size: int | None = None
+    epochs: int | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values of JSON; points, shares and options as they are here."""
+        return {**asdict(self), "drop": self.drop}
 
     @property
     def drop(self) -> float:
@@ -55,10 +71,9 @@ def _compared(run: str, storage: Storage) -> Compared:
         if not storage.exists(RunPaths(run).request):
             names = ", ".join(storage.list_names("runs")) or "none"
             raise ExportError(f"{storage.root} holds no run {run!r} (there are: {names})")
-        raise ExportError(f"{storage.url(key)} is not there: the run is not finished")
+        raise _not_finished(run, storage)
     metrics = json.loads(content)
     exact, rounded = metrics["float32"], metrics["int8"]
-    interval = rounded.get("map50_interval")
     return Compared(
         run=run,
         # Runs released before the figures named their split were measured on test where there was one.
@@ -69,9 +84,43 @@ def _compared(run: str, storage: Storage) -> Compared:
         int8_map=100 * rounded["map"],
         bytes_share=rounded["bytes"] / exact["bytes"],
         time_share=rounded["median_ms"] / exact["median_ms"],
-        interval=None if interval is None else (100 * interval[0], 100 * interval[1]),
+        interval=_points(rounded.get("map50_interval")),
         objects=rounded.get("objects"),
+        map_interval=_points(rounded.get("map_interval")),
+        size_bytes=rounded["bytes"],
+        median_ms=rounded["median_ms"],
+        **_facts_of(run, storage),
     )
+
+
+def _points(interval: Sequence[float] | None) -> tuple[float, float] | None:
+    return None if interval is None else (100 * interval[0], 100 * interval[1])
+
+
+def _facts_of(run: str, storage: Storage) -> dict[str, Any]:
+    """How a run was trained, as far as its own files say it."""
+    asked = read_request(storage, run) if storage.exists(RunPaths(run).request) else None
+    summary: dict[str, Any] = json.loads(storage.read_or_none(RunPaths(run).run) or "{}")
+    training = summary.get("training") or {}
+    per_epoch = (training.get("schedule") or {}).get("steps_per_epoch")
+    return {
+        "asked": {} if asked is None else asked.model_dump(mode="json", include=set(TrainingOptions.model_fields)),
+        "image_size": summary.get("image_size"),
+        "epochs": math.ceil(training["steps"] / per_epoch) if per_epoch else None,
+    }
+
+
+def _not_finished(run: str, storage: Storage) -> ExportError:
+    """Why a run has no figures, and what to type."""
+    asked = read_request(storage, run)
+    if asked is None:
+        return ExportError(f"run {run!r} has no figures, and its request cannot be read")
+    notes = {"was cancelled": RunPaths(run).cancelled, "failed": RunPaths(run).failed}
+    ended = next((how for how, note in notes.items() if read_note(storage, note, asked.incarnation)), None)
+    words = [asked.job, *([] if run == asked.job else ["--run", run])]
+    command = hint("retry" if ended else "status", *words, store=storage)
+    goes_on = "goes on with it" if ended else "says where it is"
+    return ExportError(f"run {run!r} {ended or 'is not finished'} and has no figures: `{command}` {goes_on}")
 
 
 def comparison_table(rows: Sequence[Compared]) -> str:
@@ -84,6 +133,7 @@ def comparison_table(rows: Sequence[Compared]) -> str:
         f"{'ratio':>5} {'ratio':>5}",
         *(_line(row, width) for row in rows),
     ]
+    lines += ["", *_how_trained(rows, width)] if len(rows) > 1 else []
     drops = [row.drop for row in rows]
     mean = statistics.mean(drops)
     spread = f", spread {statistics.stdev(drops):.2f}" if len(drops) > 1 else ""
@@ -96,11 +146,42 @@ def comparison_table(rows: Sequence[Compared]) -> str:
     return "\n".join(lines)
 
 
+def _how_trained(rows: Sequence[Compared], width: int) -> Iterator[str]:
+    """The table of how the runs were trained and what came of it, and the options in which they differ besides."""
+    head = f"{'run':{width}} {'model':>6} {'px':>4} {'epochs':>6} {'seed':>5}"
+    yield f"{head} {'mAP of int8':>18} {'bytes':>11} {'ms':>7}"
+    for row in rows:
+        asked = {name: row.asked.get(name, "-") for name in ("model", "seed")}
+        yield (
+            f"{_name(row, width)} {asked['model']:>6} {row.image_size or '-':>4} {row.epochs or '-':>6} "
+            f"{asked['seed']:>5} {_sure(row.int8_map, row.map_interval):>18} {row.size_bytes:11,} {row.median_ms:7.2f}"
+        )
+    flat = [_flat(row.asked) for row in rows]
+    names = sorted({name for options in flat for name in options} - {"model", "seed"})
+    differing = [name for name in names if len({str(options.get(name)) for options in flat}) > 1]
+    if differing:
+        yield "they also differ in:"
+        for row, options in zip(rows, flat, strict=True):
+            yield f"  {row.run}: {', '.join(f'{name} {options.get(name)}' for name in differing)}"
+
+
+def _flat(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by name, those of the augmentation among them."""
+    return {**asked.get("augmentation", {}), **{name: asked[name] for name in asked if name != "augmentation"}}
+
+
+def _name(row: Compared, width: int) -> str:
+    return f"{row.run}\n{'':{width}}" if len(row.run) > width else f"{row.run:{width}}"
+
+
+def _sure(figure: float, interval: tuple[float, float] | None) -> str:
+    return f"{figure:.1f}" + ("" if interval is None else f" ({interval[0]:.0f} to {interval[1]:.0f})")
+
+
 def _line(row: Compared, width: int) -> str:
-    name = f"{row.run}\n{'':{width}}" if len(row.run) > width else f"{row.run:{width}}"
+    name = _name(row, width)
     objects = "-" if row.objects is None else row.objects
-    sure = "" if row.interval is None else f" ({row.interval[0]:.0f} to {row.interval[1]:.0f})"
     return (
-        f"{name} {row.split:>5} {objects:>6} {row.float_map50:5.1f} {f'{row.int8_map50:.1f}{sure}':>18} "
+        f"{name} {row.split:>5} {objects:>6} {row.float_map50:5.1f} {_sure(row.int8_map50, row.interval):>18} "
         f"{row.drop:5.2f} {row.float_map:5.1f} {row.int8_map:5.1f} {row.bytes_share:5.2f} {row.time_share:5.2f}"
     )

@@ -35,6 +35,12 @@ class JobFacts:
     job: Job | None
     lint: Sequence[LintKind] | None
 
+    @property
+    def split_rule(self) -> str:
+        """What dealt the photos to the splits: `seeded`, `lists` or `folders`; empty where the job does not say."""
+        counts = {} if self.job is None else self.job.counts
+        return next((rule for rule in ("seeded", "lists", "folders") if f"split_by_{rule}" in counts), "")
+
 
 def read_job_facts(storage: Storage, job: str) -> JobFacts:
     """Read `job.json` and `lint.csv` of a job."""

@@ -103,7 +103,7 @@ def _context(summary: RunSummary) -> dict[str, Any]:
         },
         "lint": None if lint is None else lint[:_KINDS_SHOWN],
         "lint_left_out": 0 if lint is None else len(lint[_KINDS_SHOWN:]),
-        "dataset": None if job is None else job.dataset,
+        "dataset": None if job is None else job.archive or job.dataset,
         "asked_data": {} if job is None else _asked(job.spec.model_dump(mode="json")),
         "asked_training": _asked(spec.model_dump(mode="json", exclude={"augmentation"})),
         "asked_changes": spec.augmentation.model_dump(mode="json"),
@@ -186,7 +186,18 @@ def submit_command(spec: RunSpec, job: Job) -> str:
     if spec.weights.startswith("weights/"):  # a key of the store, where a person names a file
         spec = spec.model_copy(update={"weights": f"STORE/{spec.weights}"})
     added = ["--run", spec.run] if spec.run != job.job else []
-    asked = [PROGRAM, "submit", job.dataset, "--job", job.job, *added, "--store", "STORE", "--local", "--wait"]
+    asked = [
+        PROGRAM,
+        "submit",
+        job.archive or job.dataset,
+        "--job",
+        job.job,
+        *added,
+        "--store",
+        "STORE",
+        "--local",
+        "--wait",
+    ]
     asked += words(job.spec, JobSpec, _ALWAYS_SHOWN)
     asked += words(spec, TrainingOptions, set(_ALWAYS_SHOWN) - {"seed"})  # which both share
     return shlex.join(asked)

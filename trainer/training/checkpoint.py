@@ -121,6 +121,11 @@ def load_checkpoint(
     return None
 
 
+def saved_steps(storage: Storage, run: str) -> list[int]:
+    """The steps that a run has checkpoints of, ascending."""
+    return [int(name.removeprefix("step-").removesuffix(".npz")) for name in _names(storage, run)]
+
+
 def exportable_weights(
     storage: Storage, run: str, layout: Layout, step: int | None = None
 ) -> NDArray[np.float32] | None:

@@ -61,7 +61,6 @@ class Training:
         storage: Storage,
         guard: Guard,
         build: Callable[[], keras.Model],
-        teacher: keras.Model | None = None,
     ) -> None:
         """Build the network.
 
@@ -72,7 +71,6 @@ class Training:
             storage: Where its checkpoints are kept.
             guard: Asked before every step.
             build: Makes the network, with fresh or published weights.
-            teacher: A trained network of the same pictures and classes that it learns from besides.
         """
         self._spec, self._dataset, self._storage, self._guard = spec, dataset, storage, guard
         self._strategy = strategy
@@ -81,7 +79,7 @@ class Training:
         priors = make_priors(dataset.image_size)
         self._stream = BatchStream(dataset, strategy, spec.augmentation.mosaic_until)
         self._learner = Learner(
-            lambda: in_precision(spec.precision, build), priors, strategy, self._stream.element_spec, teacher=teacher
+            lambda: in_precision(spec.precision, build), priors, strategy, self._stream.element_spec
         )
         self._layout = layout_of(self._learner.model)
         self._model = build()
@@ -155,6 +153,7 @@ class Training:
             global_batch=self._batch,
             epochs=self._spec.epochs,
             rate=self._spec.learning_rate,
+            is_published=self._spec.weights != "none",
         )
 
     def _advance(self) -> None:
@@ -277,7 +276,5 @@ class Training:
 def _identity(spec: RunSpec, dataset: TrainingSet, batch: int) -> str:
     """Digest of the request and of the data; a checkpoint with another one is of no use."""
     asked = spec.model_dump(mode="json", exclude={"max_drop", "quantize", "kind"})
-    if spec.teach is None:
-        del asked["teach"]  # checkpoints from before there were teachers go on
     facts = {**asked, "labels": dataset.labels, "fingerprint": dataset.fingerprint, "global_batch": batch}
     return hashlib.sha256(canonical_json(facts).encode()).hexdigest()

@@ -26,8 +26,11 @@ PUBLISHED_RATE: Final = 0.3
 
 # Small sets need steps, not epochs: as many as an epoch count gives, within these.
 DEFAULT_EPOCHS: Final = 100
+PUBLISHED_EPOCHS: Final = 40
 LEAST_STEPS: Final = 3_000
 MOST_STEPS: Final = 12_000
+# A published backbone has learned most of it already, and its steps take three times as long.
+LEAST_PUBLISHED_STEPS: Final = 1_500
 
 
 class Schedule(Frozen):
@@ -64,7 +67,9 @@ class Schedule(Frozen):
         return 0.0 if step < FROZEN_SHARE * self.steps else PUBLISHED_RATE
 
 
-def plan_schedule(*, pictures: int, global_batch: int, epochs: int | None, rate: float | None) -> Schedule:
+def plan_schedule(
+    *, pictures: int, global_batch: int, epochs: int | None, rate: float | None, is_published: bool = False
+) -> Schedule:
     """The schedule that a run asks for, without regard to time.
 
     Args:
@@ -72,11 +77,12 @@ def plan_schedule(*, pictures: int, global_batch: int, epochs: int | None, rate:
         global_batch: Pictures of a step, over all replicas.
         epochs: As asked; None chooses by the size of the set.
         rate: Peak learning rate as asked, for this global batch; None takes the default for it.
+        is_published: Whether the backbone begins with published weights.
     """
     steps_per_epoch = max(1, round(pictures / global_batch))
-    steps = epochs * steps_per_epoch if epochs else DEFAULT_EPOCHS * steps_per_epoch
+    steps = (epochs or (PUBLISHED_EPOCHS if is_published else DEFAULT_EPOCHS)) * steps_per_epoch
     if epochs is None:
-        steps = min(max(steps, LEAST_STEPS), MOST_STEPS)
+        steps = min(max(steps, LEAST_PUBLISHED_STEPS if is_published else LEAST_STEPS), MOST_STEPS)
     peak = BASE_RATE * math.sqrt(global_batch / BASE_BATCH) if rate is None else rate
     return Schedule(steps=steps, steps_per_epoch=steps_per_epoch, peak_rate=peak, plateau=PLATEAU)
 

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 
 from shared.errors import TrainingError
 from trainer.network.detector import is_published
-from trainer.network.distillation import distilled_sums
-from trainer.network.efficientnet_lite0 import is_fixed
-from trainer.network.loss import BOX_WEIGHT, LossSums, loss_sums
+from trainer.network.loss import BOX_WEIGHT, loss_sums
 from trainer.pixels import normalize
 from trainer.tensors import Tensor
 
@@ -60,7 +58,6 @@ class Learner:
         batch_spec: dict[str, Tensor],
         *,
         epsilon: float = ADAM_EPSILON,
-        teacher: keras.Model | None = None,
     ) -> None:
         """Build the network on every replica.
 
@@ -69,11 +66,10 @@ class Learner:
             priors: float32 [A, 4], of `make_priors`.
             strategy: Over which replicas.
             batch_spec: `element_spec` of the (distributed) batches: the step is traced once for it.
-            teacher: A trained network of the same cells and classes, whose outputs are targets besides the true boxes.
             epsilon: Of Adam. A large one makes a step proportional to its gradient, so that rounding errors stay small.
         """
         self.strategy = strategy
-        self._epsilon, self._teacher = epsilon, teacher
+        self._epsilon = epsilon
         self._priors = priors
         with strategy.scope():
             self.model = build()
@@ -89,13 +85,9 @@ class Learner:
         sizes = [int(np.prod(weight.shape)) for weight in self._weights]
         decays = [WEIGHT_DECAY * (len(weight.shape) > 1) for weight in self._weights]
         self._decay = np.repeat(np.asarray(decays, np.float32), sizes)
-        paths = [weight.path for weight in self.model.trainable_variables]
-        self._is_published = np.repeat([is_published(path) for path in paths], sizes)
-        self._is_fixed = np.repeat([is_fixed(path) for path in paths], sizes)
-        self._is_learnt = {
-            False: [not is_fixed(path) for path in paths],
-            True: [not is_published(path) for path in paths],
-        }
+        is_backbone = [is_published(weight.path) for weight in self.model.trainable_variables]
+        self._is_published = np.repeat(is_backbone, sizes)
+        self._is_learnt = {False: [True] * len(sizes), True: [not published for published in is_backbone]}
         self._is_float16 = self.model.dtype_policy.compute_dtype == "float16"
         number = tf.TensorSpec((), tf.float32)
         trace = partial(tf.function, input_signature=(batch_spec, number, number, number))
@@ -132,7 +124,8 @@ class Learner:
         replica = tf.distribute.get_replica_context()
         scale = FLOAT16_SCALE if self._is_float16 else 1.0
         with tf.GradientTape() as tape:
-            sums = self._loss_sums(batch)
+            outputs = self.model(normalize(tf.cast(batch["pictures"], tf.float32)), training=True)
+            sums = loss_sums(outputs, true_boxes=batch["boxes"], true_labels=batch["labels"], priors=self._priors)
             own = tf.stack([sums.score, sums.box, sums.normalizer])
             score, box, normalizer = tf.unstack(replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(own)))
             normalizer = tf.maximum(normalizer, 1.0)
@@ -141,20 +134,6 @@ class Learner:
         gradient = replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(_flatten(gradients) / scale))
         self._update(gradient, rate, share, count)
         return tf.stack([score, box]) / normalizer
-
-    def _loss_sums(self, batch: dict[str, Tensor]) -> LossSums:
-        """Against the true boxes, and against what the teacher sees where there is one."""
-        pictures = normalize(tf.cast(batch["pictures"], tf.float32))
-        outputs = self.model(pictures, training=True)
-        sums = loss_sums(outputs, true_boxes=batch["boxes"], true_labels=batch["labels"], priors=self._priors)
-        if self._teacher is None:
-            return sums
-        taught = distilled_sums(outputs, self._teacher(pictures, training=False), self._priors)
-        return LossSums(
-            score=sums.score + taught.score,
-            box=sums.box + taught.box,
-            normalizer=sums.normalizer + taught.normalizer,
-        )
 
     def _gradients(self, tape: tf.GradientTape, loss: Tensor, *, is_frozen: bool) -> list[Tensor]:
         """Gradients of all weights; zeros, for which nothing is computed, of a frozen backbone's."""
@@ -176,8 +155,7 @@ class Learner:
         self._adam(gradient, rate, count)
         if self._is_published.any():
             moved = tf.identity(self._flat_weights)
-            shares = tf.where(self._is_fixed, 0.0, tf.where(self._is_published, share, 1.0))
-            self._flat_weights.assign(before + shares * (moved - before))
+            self._flat_weights.assign(tf.where(self._is_published, before + share * (moved - before), moved))
         weights = tf.identity(self._flat_weights)
         _assign(self._weights, weights)
         share_of_now = 1 - tf.minimum(EMA_DECAY, (1 + count) / (10 + count))

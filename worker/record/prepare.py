@@ -7,7 +7,6 @@ into a quarantine. Pure except for the reading of the two files (`input_files`).
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from shared.annotation import EMPTY, Annotation, Box, VocObject, read_annotation
 from shared.errors import AnnotationError, ImageError, InputError, PairChanged
@@ -18,15 +17,12 @@ from shared.jobs.fingerprint import fingerprint_pair, sample_content
 from shared.jobs.job import Job, PathPair
 from shared.jobs.labels import LabelMap
 from shared.jobs.specs import JobSpec
-from shared.placement import place
+from shared.placement import MIN_REMAINING, clip_box, place
 from worker.picture.encode import StoredImage, check_image, store_image
 from worker.picture.header import ImageHeader, read_header
 from worker.picture.orientation import FrameChoice, choose_frame, turn_box, upright_size
 from worker.record.example import StoredObject, fractions, serialize_example
 from worker.record.input_files import Inputs, read_file
-
-# The part of a box that must remain inside its picture; with less the box is dropped.
-MIN_REMAINING: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,24 +153,6 @@ def _store_object(voc_object: VocObject, box: Box, recipe: Recipe) -> StoredObje
         is_crowd=voc_object.difficult and recipe.spec.difficult == "ignore",
         view=voc_object.pose,
     )
-
-
-def clip_box(box: Box, size: tuple[int, int]) -> tuple[Box, float]:
-    """Clip (xmin, ymin, xmax, ymax) to a picture of (width, height) pixels.
-
-    Returns:
-        The clipped box and the part of the area that remains, 0 to 1; where it is 0 the box means nothing.
-    """
-    xmin, ymin, xmax, ymax = box
-    width, height = size
-    clipped = (max(xmin, 0.0), max(ymin, 0.0), min(xmax, float(width)), min(ymax, float(height)))
-    if clipped == box:
-        return box, 1.0
-    inner_width, inner_height = clipped[2] - clipped[0], clipped[3] - clipped[1]
-    if inner_width <= 0 or inner_height <= 0:
-        return clipped, 0.0
-    # By side, not by area: the product of two huge sides is infinite.
-    return clipped, (inner_width / (xmax - xmin)) * (inner_height / (ymax - ymin))
 
 
 class _Findings:

@@ -107,6 +107,7 @@ def test_evaluation_finds_the_figures_of_the_export(exported: Exported) -> None:
         assert found[form]["map50"] == exported.metrics[form]["map50"]
         assert found[form]["per_class"] == exported.metrics[form]["per_class"]
         assert found[form]["bytes"] == exported.metrics[form]["bytes"]
+        assert found[form]["median_ms"] > 0
 
 
 @pytest.mark.parametrize(("split", "forms"), [("trian", None), ("train", ["int4"])])
@@ -135,7 +136,7 @@ def test_an_export_that_is_stopped_replaces_nothing(tmp_path: Path, phase: str) 
 
 def test_a_step_without_a_checkpoint_and_a_run_without_any_are_named(tmp_path: Path) -> None:
     storage, _ = trained_run(tmp_path)
-    with pytest.raises(ExportError, match="has no checkpoint of step 15: there is nothing to export yet"):
+    with pytest.raises(ExportError, match="has no checkpoint of step 15: there are those of 10, 20; without --step"):
         export_run("r", storage=storage, guard=Unguarded(), step=15)
     storage.write(RunPaths("fresh").request, RunSpec(run="fresh", job="j", model="nano").to_json().encode())
     with pytest.raises(ExportError, match=r"has no model\.keras and no checkpoint: there is nothing to export yet"):

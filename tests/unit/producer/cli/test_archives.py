@@ -13,9 +13,13 @@ from pathlib import Path
 import pytest
 
 from producer.dataset import archive
+from producer.jobs.submit import Request
 from producer.progress import no_progress
 from shared.errors import LintError
-from tests.unit.producer.folders import CAT, write_objects
+from shared.jobs.specs import JobSpec, TrainingOptions
+from shared.storage import Storage
+from tests.unit.producer.folders import CAT, lint_and_submit, write_objects
+from trainer.reporting.report import reproduce_commands
 
 
 def run(command: str, target: Path, store: Path, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -64,6 +68,7 @@ def test_submit_takes_what_lint_unpacked_and_names_the_job_by_the_archive(folder
     assert "unpacking" not in ended.stderr
     job = json.loads((folder.parent / "out/jobs/cards/job.json").read_text())
     assert job["folder"].startswith(".unpacked/")
+    assert job["archive"] == str(target)
     assert (data_root / job["folder"] / "cards/photos/00.jpg").is_file()
 
 
@@ -74,6 +79,42 @@ def test_what_is_not_whole_any_more_is_unpacked_again(folder: Path) -> None:
     (inside / "cards/photos/00.jpg").unlink()
     assert (archive.unpacked(target, place, no_progress) / "cards/photos/00.jpg").is_file()
     assert len(list(place.iterdir())) == 1
+
+
+def test_what_a_converter_made_inside_stays(folder: Path) -> None:
+    target, place = packed(folder, "cards.zip"), folder.parent / "unpacked"
+    inside = archive.unpacked(target, place, no_progress)
+    made = inside / "cards/xml/00.xml"
+    made.parent.mkdir()
+    made.write_text("<annotation/>")
+    for lost in (None, inside / "cards/photos/00.jpg"):
+        if lost is not None:
+            lost.unlink()
+        assert archive.unpacked(target, place, no_progress) == inside
+        assert made.read_text() == "<annotation/>"
+        assert (inside / "cards/photos/00.jpg").is_file()
+
+
+@pytest.mark.parametrize(("name", "unpack"), [("cards.zip", "unzip -q"), ("cards.tar.gz", "tar -xf")])
+def test_a_data_root_that_cannot_be_written_is_answered_with_the_command(folder: Path, name: str, unpack: str) -> None:
+    data_root = folder.parent / "data"
+    data_root.mkdir()
+    (data_root / ".unpacked").write_text("for root every folder can be written, but not this")
+    target = packed(folder, name).rename(data_root / name)
+    called = {"VOC_CALLED_AS": "docker compose run --rm producer", "VOC_BROKER_URL": "redis://127.0.0.1:1/0"}
+    ended = run("submit", target, folder.parent / "out", VOC_DATA_ROOT=str(data_root), **called)
+    assert ended.returncode == 1
+    [line] = ended.stderr.splitlines()
+    assert f"`mkdir -p data/cards && {unpack} data/{name} -" in line
+    assert f"data/cards && docker compose run --rm producer submit {data_root}/cards" in line
+
+
+def test_the_report_asks_for_the_archive_again(folder: Path) -> None:
+    target, store = packed(folder, "cards.zip"), folder.parent / "out"
+    admitted = Request(dataset=folder, name="cards", spec=JobSpec(), run=TrainingOptions(), archive=target)
+    job = lint_and_submit(admitted, storage=Storage(str(store)), data_root=folder).job
+    assert job.run is not None
+    assert reproduce_commands(job.run, job)[0].startswith(f"voc2tflite submit {target} --job cards")
 
 
 def zip_of(path: Path, *entries: tuple[zipfile.ZipInfo | str, bytes]) -> Path:
@@ -149,7 +190,8 @@ def test_what_is_no_whole_archive_is_one_line(folder: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_named(folder: Path) -> None:
-    (folder.parent / "out").write_text("a file where the store should be")
+    (folder.parent / "out").mkdir()
+    (folder.parent / "out/unpacked").write_text("a file where the folder should be")
     ended = run("lint", packed(folder, "cards.zip"), folder.parent / "out")
     assert ended.returncode == 1
     assert "it cannot be unpacked" in ended.stderr

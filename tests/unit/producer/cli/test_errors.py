@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from producer.jobs.submit import Request
+from shared.jobs.identity import find_job
+from shared.jobs.specs import JobSpec, TrainingOptions
+from shared.storage import Storage
 from tests.tiny import make_tiny_voc
+from tests.unit.producer.folders import lint_and_submit
 
 PHOTOS, STORE = "{photos}", "{store}"
 NOBODY = {"VOC_BROKER_URL": "redis://127.0.0.1:1/0"}
@@ -71,6 +76,7 @@ OPTIONS = [
     (["sizes", "--image-size", "-32"], "--image-size"),
     (["sizes", "--backbone", "resnet"], "--backbone resnet: expected one of conv"),
 ]
+FILE_STORE = "{file}: expected a folder for the store, found a file"
 ERRORS = [
     (["submit", "{absent}"], "expected a folder with images and Pascal-VOC XML, found no folder"),
     (["submit", "{file}"], "expected a folder with images and Pascal-VOC XML"),
@@ -84,6 +90,8 @@ ERRORS = [
     (["list", "--store", "s3://"], "s3://: expected a folder, or s3://, gs:// or az:// with a bucket"),
     (["list", "--store", "s3://me:word@bucket/x"], "s3://…: expected a folder, or s3://, gs:// or az:// with a bucket"),
     (["list", "--store", "az://box/x?sig=word"], "credentials come from the environment"),
+    *(([*words, "--store", "{file}"], FILE_STORE) for words in (["status"], ["list"], ["prune"], ["rm", "a", "--yes"])),
+    *(([command, "r", "--store", "{file}"], FILE_STORE) for command in ("inspect", "export", "evaluate", "compare")),
     (["status", "absent"], "no job 'absent' in {store} (there are: none)"),
     (["status", "../etc"], "no job '../etc'"),
     (["watch", "absent"], "no job 'absent'"),
@@ -160,6 +168,36 @@ def test_a_wrong_setting_is_one_line_that_names_it(
     places: dict[str, str], settings: dict[str, str], text: str, command: str
 ) -> None:
     assert_one_line(call(places, [command], **{**NOBODY, **settings}), 2, text)
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "text"),
+    [
+        (["submit", PHOTOS, "--run", "Two"], {}, "'Two' is no run name"),
+        (["submit", PHOTOS, "--job", "new", "--run", "taken"], {}, "a job has this name"),
+        (["submit", "--job", "taken", "--run", "Two"], {}, "'Two' is no run name"),
+        (
+            ["submit", "--job", "taken", "--run", "taken", "--model", "nano"],
+            {},
+            "run 'taken' exists with other options",
+        ),
+        (["submit", PHOTOS, "--store", "{file}"], {}, FILE_STORE),
+        (["submit", PHOTOS], {"VOC_BROKER_URL": "host"}, "VOC_BROKER_URL: expected redis://"),
+        (["submit", PHOTOS], {"VOC_BROKER_URL": "redis://h:99999"}, "VOC_BROKER_URL: expected redis://"),
+    ],
+    ids=named,
+)
+def test_what_can_be_refused_at_once_is_refused_before_anything_is_said(
+    places: dict[str, str], words: list[str], settings: dict[str, str], text: str
+) -> None:
+    storage, photos = Storage(places["store"]), Path(places["photos"])
+    if find_job(storage, "taken") is None:
+        request = Request(dataset=photos, name="taken", spec=JobSpec(), run=TrainingOptions())
+        lint_and_submit(request, storage=storage, data_root=photos)
+    ended = call(places, words, **settings)
+    assert len(ended.stderr.splitlines()) == 1, ended.stderr
+    assert text.format(**places) in ended.stderr
+    assert not ended.stdout
 
 
 def test_trainer_commands_look_into_the_store_of_the_settings(places: dict[str, str], tmp_path: Path) -> None:

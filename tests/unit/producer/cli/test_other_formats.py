@@ -58,6 +58,15 @@ COCO_OF = "globox convert {0}/%s {0}/%s --format coco --save_fmt pascalvoc"
             ],
         ),
         (
+            {"images/a.jpg": "", "labels/z.txt": YOLO, "classes.txt": "cat\ndog\n"}
+            | {f"labels/a{empty}.txt": "" for empty in range(20)}
+            | {"labels/README.txt": "Exported on Monday.\n"},
+            [
+                "mv {0}/labels/README.txt {0}/labels/README.txt.other",
+                YOLO_OF % ("labels", "xml", "images", "classes.txt"),
+            ],
+        ),
+        (
             {f"images/{split}/{split}.jpg": "" for split in ("train", "val")}
             | {f"labels/{split}/{split}.txt": YOLO for split in ("train", "val")}
             | {"data.yaml": ULTRALYTICS},
@@ -93,7 +102,7 @@ COCO_OF = "globox convert {0}/%s {0}/%s --format coco --save_fmt pascalvoc"
             ["globox convert {0} {0}/xml --format labelme --save_fmt pascalvoc"],
         ),
     ],
-    ids=["yolo", "classes-beside", "flat", "ultralytics", "roboflow", "coco-splits", "coco", "labelme"],
+    ids=["yolo", "classes-beside", "flat", "other-texts", "ultralytics", "roboflow", "coco-splits", "coco", "labelme"],
 )
 def test_the_converter_is_a_line_of_its_own_told_once(
     tmp_path: Path, command: str, files: dict[str, str], commands: list[str]

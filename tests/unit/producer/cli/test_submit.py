@@ -69,6 +69,31 @@ def test_a_request_of_before_the_changes_were_asked_for_is_read() -> None:
     assert RunSpec.model_validate({"run": "r", "job": "j"}).augmentation == Augmentation()
 
 
+def test_few_photos_start_pretrained_and_the_line_says_so(tmp_path: Path, small_voc: Path) -> None:
+    told = "training photos; `--backbone conv` learns from nothing and is 2.5 times as fast on the device"
+
+    def run_of(store: str, *options: str) -> tuple[str, RunSpec, str]:
+        done = submit(small_voc, tmp_path / store, *options)
+        assert done.returncode == 0, done.stderr
+        job = load_job(Storage(str(tmp_path / store)), "j")
+        assert job.run is not None
+        return done.stderr, job.run, job.request_digest
+
+    shown, run, digest = run_of("auto")
+    learned = load_job(Storage(str(tmp_path / "auto")), "j").splits["train"].pairs
+    assert f"\npretrained EfficientNet-Lite0: {learned} {told}\n" in shown
+    assert (run.backbone, run.weights) == ("efficientnet_lite0", "imagenet")
+    # The same again, and the same typed, is the job that is there.
+    for options in ((), ("--backbone", "efficientnet_lite0")):
+        shown, _, again = run_of("auto", *options)
+        assert told not in shown
+        assert again == digest
+    shown, run, _ = run_of("conv", "--backbone", "conv")
+    assert told not in shown
+    assert (run.backbone, run.weights) == ("conv", "none")
+    assert run_of("conv")[1] == run, "a job keeps its backbone, whatever would be chosen today"
+
+
 def test_every_training_option_of_submit_reaches_the_trainer(tmp_path: Path, small_voc: Path) -> None:
     options = (
         "--model nano --backbone mobilenet_v2 --weights imagenet --epochs 7 --max-minutes 3 --batch 4 --seed 5 "

@@ -116,6 +116,18 @@ def test_a_split_that_the_folder_decides_is_said_not_to_be_used(tmp_path: Path) 
     assert "split_not_used" not in {finding.kind for finding in lint(tmp_path, split=(80, 10, 10)).findings}
 
 
+def test_a_seed_that_deals_no_split_is_said_to_be_of_shards_and_training(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", CAT)
+    write(tmp_path, "ImageSets/Main/train.txt", "a\n")
+    linted = lint(tmp_path, seed=7)
+    [told] = [finding for finding in linted.findings if finding.kind == "seed_deals_nothing"]
+    assert told.found == "--seed deals no splits: the lists in ImageSets/Main decide"
+    assert linted.counts["split_by_lists"] == 1
+    assert "seed_deals_nothing" not in kinds(lint(tmp_path))
+    (tmp_path / "ImageSets/Main/train.txt").unlink()
+    assert "seed_deals_nothing" not in kinds(lint(tmp_path, seed=7))
+
+
 def test_two_typos_of_a_third_name_have_one_remedy_and_ignoring_all_classes_is_none(tmp_path: Path) -> None:
     names = ["racoon", "Racoon", *["raccoon"] * 5]
     for index, name in enumerate(names):

@@ -12,6 +12,7 @@ from producer.jobs.reuse import reuse_shards, why_not
 from producer.jobs.status import job_status, load_job, stored_state
 from producer.jobs.submit import Admission, Request
 from producer.progress import no_progress
+from shared.jobs.contents import contents_of
 from shared.jobs.frozen import canonical_json
 from shared.jobs.identity import read_receipt
 from shared.jobs.job import Job, ShardTask
@@ -241,3 +242,38 @@ def test_reasons_tell_a_first_job_other_photos_and_unwritten_shards(storage: Sto
     assert touched.reuse is not None
     assert touched.reuse.shards == len(first.job.shards) - 1
     assert "photos were written or moved after first was submitted" in touched.reuse.reasons
+
+
+def test_of_a_job_of_other_photos_the_plan_is_read_once(storage: Storage, folder: Path, tmp_path: Path) -> None:
+    other = make_tiny_voc(tmp_path / "other", 40)
+    for image in (other / "JPEGImages").iterdir():
+        image.rename(image.with_stem(f"other-{image.stem}"))
+    for xml in (other / "Annotations").iterdir():
+        xml.rename(xml.with_stem(f"other-{xml.stem}"))
+    first = ask(other, "first", storage).job
+    work(storage, first, other)
+    assert not storage.exists(JobPaths("first").contents)  # as in the store of an earlier version
+    assert ask(folder, "second", storage).reuse is not None
+    assert storage.exists(JobPaths("first").contents)
+    storage.remove(JobPaths("first").plan(first.incarnation))
+    work(storage, load_job(storage, "second"), folder)
+    third = ask(folder, "third", storage)
+    assert third.reuse is not None
+    assert third.reuse.lenders == ("second",)
+
+
+def test_contents_that_promise_too_much_lend_nothing_that_differs(storage: Storage, folder: Path) -> None:
+    """A hint is no proof: the plan decides."""
+    work(storage, ask(folder, "first", storage).job, folder)
+    add_tiny_picture(folder, PICTURES)
+    work(storage, second := ask(folder, "second", storage).job, folder)
+    claimed = json.loads(storage.read(JobPaths("first").contents))
+    contents = contents_of(storage, "second")
+    assert contents is not None
+    storage.write(JobPaths("first").contents, canonical_json({**claimed, "shards": contents.shards}).encode())
+    cancel(storage, None, "second")
+    remove(storage, None, "second")
+    third = ask(folder, "third", storage)
+    assert third.reuse is not None
+    assert third.reuse.shards == len(second.shards) - 1
+    assert len(work(storage, third.job, folder)) == 1

@@ -8,14 +8,14 @@ import pytest
 from producer.doctor.job_chain import check_chain
 from producer.finalize.dataset_files import dataset_files
 from producer.jobs.control import cancel, note_of, retry
-from producer.jobs.removal import remove
 from producer.jobs.local_lock import lock_for_local_run
+from producer.jobs.removal import remove
 from producer.jobs.runs import runs_of
 from producer.jobs.status import job_status, load_job, run_state, stored_state
 from producer.jobs.submit import Request, for_known_job, further_run
 from producer.progress import no_progress
 from shared.errors import OptionError, PlanError
-from shared.jobs.identity import make_note, read_receipt
+from shared.jobs.identity import read_receipt
 from shared.jobs.job import ShardTask
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import JobSpec, RunSpec, TrainingOptions
@@ -202,20 +202,3 @@ def test_a_request_that_a_removed_job_left_does_not_keep_the_name(storage: Stora
     left = RunSpec(**dict(MEDIUM), run="two", job="job", incarnation="f" * 32)
     storage.write(RunPaths("two").request, left.to_json().encode())
     assert add(storage) == "run"
-
-
-def test_a_teacher_is_a_finished_run_of_the_same_job(storage: Storage, folder: Path, tmp_path: Path) -> None:
-    for teacher, reason in (("nobody", r"has no such run \(there are: job\)"), ("job", "is not finished")):
-        with pytest.raises(PlanError, match=f"--teach {teacher}: .*{reason}"):
-            add(storage, options=TrainingOptions(teach=teacher))
-    assert storage.list_names("runs") == []
-    job = load_job(storage, "job")
-    storage.write(RunPaths("job").run, make_note(job.incarnation))
-    assert add(storage, options=TrainingOptions(teach="job")) == "run"
-    with pytest.raises(PlanError, match="--teach two: this run is not finished"):
-        add(storage, options=TrainingOptions(teach="two"))
-    empty = Storage(str(tmp_path / "other"))
-    for asked, reason in ((None, "needs --run NAME"), ("first", "job 'job' is new and has no run yet")):
-        with pytest.raises((PlanError, OptionError), match=f"--teach job.*{reason}"):
-            lint_and_submit(request(folder, asked, TrainingOptions(teach="job")), storage=empty, data_root=folder)
-    assert empty.list_names("jobs") == []

@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
 from producer.jobs.control import note_of
-from producer.jobs.status import load_job
-from producer.reconcile.announce import SINCE, Announcer
+from producer.jobs.status import job_status, load_job
+from producer.reconcile.announce import SINCE, Announcer, announcement
 from producer.settings import ProducerSettings
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import JobSpec
@@ -45,7 +47,7 @@ def test_a_failed_job_says_why(tmp_path: Path, receiver: Receiver) -> None:
     announce(storage, receiver)  # another process
     [told] = receiver.posts
     assert (told["state"], told["run"], told["error"]) == ("FAILED", None, "disk full")
-    assert (told["text"], told["shards_failed"]) == ("job: FAILED: disk full", len(job.shards))
+    assert (told["text"], told["shards_failed"]) == ("job job failed: disk full", len(job.shards))
 
 
 def test_an_added_run_is_told_by_its_name(tmp_path: Path, receiver: Receiver) -> None:
@@ -54,7 +56,18 @@ def test_an_added_run_is_told_by_its_name(tmp_path: Path, receiver: Receiver) ->
     add(storage)
     storage.write(RunPaths("two").failed, note_of(load_job(storage, "job"), reason="gate"))
     announce(storage, receiver)
-    assert [(told["run"], told["text"]) for told in receiver.posts] == [("two", "job, run two: FAILED: gate")]
+    assert [(told["run"], told["text"]) for told in receiver.posts] == [("two", "run two of job job failed: gate")]
+
+
+def test_the_text_of_a_finished_run_says_how_good_it_is_and_how_sure_that_is(tmp_path: Path) -> None:
+    storage = finished_job(tmp_path, make_tiny_voc(tmp_path / "voc", 24))
+    job = load_job(storage, "job")
+    sure: dict[str, Any] = {"map50": 0.914, "map50_interval": (0.88, 0.941), "objects": 26, "took_s": 725.0}
+    status = replace(job_status(storage, None, job, 0.1), state="DONE", **sure)
+    told = announcement(job, status)
+    assert told["text"] == "job job is done after 12 minutes: mAP50 91.4 % (88.0 to 94.1, 26 objects)"
+    assert (told["map50_interval"], told["objects"]) == ((0.88, 0.941), 26)
+    assert announcement(job, replace(status, state="CANCELLED"))["text"] == "job job was cancelled"
 
 
 def test_what_had_ended_before_anybody_wanted_to_know_is_not_told(tmp_path: Path, receiver: Receiver) -> None:

@@ -83,5 +83,18 @@ def test_an_added_run_that_waits_says_so_in_the_list() -> None:
     assert "j --run two: nobody works on it: `voc2tflite resume j --run two`" in text
 
 
+def test_the_end_of_an_added_run_is_headed_by_the_run(tmp_path: Path) -> None:
+    added = replace(training(), run={"run": "two"})
+    (tmp_path / "runs/two").mkdir(parents=True)
+    (tmp_path / "runs/two/metrics.json").write_text(
+        json.dumps(dict.fromkeys(("float32", "float16", "dynamic", "int8"), ROW))
+    )
+    (tmp_path / "runs/two/run.json").write_text("{}")
+    out = StringIO()
+    print_result(added, Storage(str(tmp_path)), Terminal(file=out, width=80))
+    assert out.getvalue().startswith("run two of j: 4 shards, ")
+    assert printed(tmp_path).startswith("j: 4 shards, ")
+
+
 def test_a_run_of_an_older_version_has_none(tmp_path: Path) -> None:
     assert "what to do next" not in printed(tmp_path)

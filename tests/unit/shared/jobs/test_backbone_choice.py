@@ -19,7 +19,6 @@ def run_of(**fields: Any) -> RunSpec:
         ({"backbone": "efficientnet_lite0", "model": "nano"}, 1000, None, "efficientnet_lite0"),
         ({"model": "nano"}, 30, None, "conv"),
         ({"quantize": "qat"}, 30, None, "conv"),
-        ({"teach": "r"}, 30, None, "conv"),
         # What is there goes on as it began, whatever would be chosen today.
         ({}, 30, {}, "conv"),
         ({}, 1000, {"backbone": "efficientnet_lite0"}, "efficientnet_lite0"),

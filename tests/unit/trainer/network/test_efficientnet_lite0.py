@@ -8,16 +8,11 @@ import numpy as np
 import pytest
 
 from shared.errors import TrainingError
-from shared.jobs.specs import Augmentation
-from tests.unit.trainer.pictures import drawn_examples
-from trainer.data.batches import batches_from_memory
 from trainer.network import efficientnet_lite0
-from trainer.network.detector import build_model, is_published, make_priors
-from trainer.network.efficientnet_lite0 import is_fixed, lite0_levels, load_imagenet, put_weights
+from trainer.network.detector import build_model, is_published
+from trainer.network.efficientnet_lite0 import lite0_levels, load_imagenet, put_weights
 from trainer.network.torch_checkpoint import read_checkpoint
 from trainer.pixels import normalize
-from trainer.training.strategy import make_strategy
-from trainer.training.train_step import Learner
 
 SIDE = 224
 
@@ -157,22 +152,3 @@ def test_without_the_package_or_with_another_file_training_does_not_begin(
             (package.parent / efficientnet_lite0._FILE).write_bytes(content)
         with pytest.raises(TrainingError, match=r"\.pth: expected SHA-256 57934424.*, found \w+: reinstall"):
             load_imagenet(network(64))
-
-
-def test_the_first_blocks_never_learn_and_keep_the_moments_of_imagenet() -> None:
-    side = 96
-    stream = batches_from_memory(drawn_examples(4, side), batch=4, recipe=Augmentation(), seed=0)
-    learner = Learner(
-        lambda: build_model(2, side, "nano", backbone="efficientnet_lite0", weights="imagenet"),
-        make_priors(side),
-        make_strategy(1),
-        stream.element_spec,
-    )
-    variables = [*learner.model.trainable_variables, *learner.model.non_trainable_variables]
-    before = {value.path: value.numpy() for value in variables}
-    batch = next(iter(stream))
-    for number in range(2):
-        learner.step(batch, rate=1e-3, number=number)
-    stays = {value.path for value in variables if np.array_equal(before[value.path], value.numpy())}
-    assert stays == {path for path in before if is_fixed(path)}
-    assert {path.split("/")[0].split("_")[1] for path in stays} == {"stem", "block0", "block1", "block2"}

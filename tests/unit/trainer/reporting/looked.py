@@ -115,7 +115,12 @@ def metrics_of(figures: Figures, **changes: Any) -> dict[str, Any]:
 
 
 def facts_of(
-    figures: Figures, *, spec: Mapping[str, Any] | None = None, manifest: Manifest | None = None, **int8: Any
+    figures: Figures,
+    *,
+    spec: Mapping[str, Any] | None = None,
+    manifest: Manifest | None = None,
+    split_rule: str = "",
+    **int8: Any,
 ) -> AdviceFacts:
     """What the rules look at; `int8` changes figures of that form."""
     return AdviceFacts(
@@ -123,6 +128,7 @@ def facts_of(
         manifest=manifest or manifest_of(figures.inputs.labels),
         metrics=metrics_of(figures, **int8),
         figures=figures,
+        split_rule=split_rule,
     )
 
 

@@ -47,6 +47,21 @@ def test_figures_of_the_training_photos_promise_nothing() -> None:
     assert "--split 80/10/10" in said("Measured on the very photos", advise(facts_of(look(CLEAN, split="train"))))
 
 
+@pytest.mark.parametrize(
+    ("rule", "remedy"),
+    [
+        ("lists", "name them in ImageSets/Main/test.txt"),
+        ("folders", "move them into the folder test"),
+        ("seeded", "--split 80/10/10"),
+    ],
+)
+def test_photos_are_moved_to_a_split_by_what_deals_them(rule: str, remedy: str) -> None:
+    line = said("Measured on the very photos", advise(facts_of(look(CLEAN, split="train"), split_rule=rule)))
+    assert line.endswith(f": {remedy}")
+    line = said("so few that luck", advise(replace(facts_of(look(CLEAN), split_rule=rule), exported="epoch 3")))
+    assert ("--split" in line) == (rule == "seeded")
+
+
 def test_a_model_that_finds_nothing_sends_to_the_boxes() -> None:
     blind: tuple[Objects, Seen] = ([(0, 1), (3, 2)], [])
     line = said("It finds next to nothing (mAP50 0.0 %)", advise(facts_of(look([blind] * 40))))

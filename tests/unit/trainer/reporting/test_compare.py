@@ -1,11 +1,17 @@
 """Finished runs side by side."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from shared.errors import ExportError
+from shared.jobs.identity import make_note
+from shared.jobs.paths import RunPaths
+from shared.jobs.specs import RunSpec
 from shared.storage import Storage
 from trainer.reporting.compare import compare_runs, comparison_table
 
@@ -56,8 +62,40 @@ def test_a_run_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> 
         compare_runs(["seed-0", "nope"], Storage(str(tmp_path)))
 
 
-def test_unfinished_run_is_named(tmp_path: Path) -> None:
-    (tmp_path / "runs/seed-2").mkdir(parents=True)
-    (tmp_path / "runs/seed-2/request.json").write_text("{}")
-    with pytest.raises(ExportError, match="not finished"):
-        compare_runs(["seed-2"], Storage(str(tmp_path)))
+@pytest.mark.parametrize(
+    ("note", "told"),
+    [(None, "is not finished .* status j --run seed-2"), ("cancelled", "was cancelled .* retry j --run seed-2")],
+)
+def test_a_run_without_figures_says_why_and_what_to_type(tmp_path: Path, note: str | None, told: str) -> None:
+    storage, paths = Storage(str(tmp_path)), RunPaths("seed-2")
+    storage.write(paths.request, RunSpec(run="seed-2", job="j").to_json().encode())
+    if note is not None:
+        storage.write(paths.cancelled, make_note("", at=1.0))
+    with pytest.raises(ExportError, match=told) as raised:
+        compare_runs(["seed-2"], storage)
+    assert "\n" not in str(raised.value)
+
+
+def trained(storage: Storage, run: str, **asked: Any) -> None:
+    """A finished run that notes how it was trained."""
+    finished(Path(storage.root), run, 0.9, 0.89)
+    storage.write(RunPaths(run).request, RunSpec(run=run, job="j", **asked).to_json().encode())
+    training = {"steps": 195, "schedule": {"steps_per_epoch": 10}}
+    storage.write(RunPaths(run).run, json.dumps({"image_size": 320, "training": training}).encode())
+
+
+def test_the_runs_differ_in_what_was_asked_and_what_came_of_it(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    trained(storage, "a", model="nano")
+    trained(storage, "b", seed=7, batch=16, augmentation={"mosaic": 0.0})
+    command = [sys.executable, "-m", "trainer", "compare", "a", "b", "--store", str(tmp_path)]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert max(map(len, table)) <= 80
+    first, second = (line.split() for line in table if line.startswith(("a ", "b ")) and "320" in line)
+    assert first[1:5] == ["nano", "320", "20", "0"]
+    assert second[1:5] == ["small", "320", "20", "7"]
+    assert first[-2:] == ["270", "4.00"]
+    assert "  b: batch 16, mosaic 0.0" in table
+    told = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
+    assert [row["asked"]["batch"] for row in told] == [8, 16]
+    assert told[1]["drop"] == pytest.approx(1.0)

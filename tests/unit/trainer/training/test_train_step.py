@@ -129,25 +129,3 @@ def test_weights_before_the_pyramid_move_by_their_share_of_the_rate() -> None:
         np.testing.assert_allclose(half, (0.5 + 0.5 * expected) * whole, atol=1e-6, err_msg=path)
     assert {is_published(path) for path in paths} == {True, False}
     assert max(np.abs(move).max() for move in moves[1.0]) > 1e-4
-
-
-def test_a_network_learns_from_a_teacher_what_no_box_says() -> None:
-    """On pictures whose boxes are withheld, the outputs come closer to the teacher's."""
-    stream = batches_from_memory(drawn_examples(8), batch=BATCH, recipe=Augmentation(), seed=0)
-    batch = next(iter(stream))
-    batch = batch | {"labels": tf.fill(tf.shape(batch["labels"]), -1)}
-    pictures = normalize(tf.cast(batch["pictures"], tf.float32))
-    keras.utils.set_random_seed(1)
-    teacher = small_network()
-    wanted = tf.sigmoid(teacher(pictures, training=False)["scores"]).numpy()
-    distances, kept = {}, teacher.get_weights()
-    for name, master in (("taught", teacher), ("alone", None)):
-        keras.utils.set_random_seed(0)
-        learner = Learner(small_network, make_priors(SIDE), make_strategy(1), stream.element_spec, teacher=master)
-        for number in range(30):
-            learner.step(batch, rate=0.01, number=number)
-        seen = tf.sigmoid(learner.model(pictures, training=True)["scores"]).numpy()
-        distances[name] = float(np.abs(seen - wanted).mean())
-    assert distances["taught"] < 0.5 * distances["alone"], distances
-    for before, now in zip(kept, teacher.get_weights(), strict=True):
-        np.testing.assert_array_equal(before, now, err_msg="the teacher does not change")

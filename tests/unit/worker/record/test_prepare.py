@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from shared.errors import StorageError
 from shared.jobs import schema
 from shared.jobs.job import PathPair
+from shared.placement import clip_box
 from tests.unit.worker.pictures import encode, make_recipe, soft_picture, voc_xml, with_orientation, write_pair
 from worker.record.example import parse_example
-from worker.record.prepare import PreparedExample, Quarantine, clip_box, prepare_example
+from worker.record.prepare import PreparedExample, Quarantine, prepare_example
 
 WIDE = soft_picture(200, 100)
 BOX = (20, 10, 120, 60)
