@@ -47,8 +47,8 @@ class _StagedFile:
         return True
 
     def replace(self, seen: object) -> bool:
-        """Rename it if the stamp of what is there is the same."""
-        if _stamp(self._target.stat()) != seen:
+        """Rename it if the stamp of what has the name is the same."""
+        if _stamp(self._target.lstat()) != seen:
             return False
         self.publish()
         return True
@@ -99,8 +99,8 @@ class FolderStorage:
             yield _StagedFile(temporary, self.path(key))
 
     def version(self, key: str) -> Stamp:
-        """The stamp of whatever is there."""
-        return _stamp(self.path(key).stat())
+        """The stamp of whatever has the name, be it a link that leads in a circle: it is going to be replaced."""
+        return _stamp(self.path(key).lstat())
 
     def link(self, source: str, key: str) -> None:
         """Give a file a further name; copy it where the file system or its owner allows no links."""

@@ -28,6 +28,14 @@ def test_staged_files_that_are_not_published_are_removed(tmp_path: Path) -> None
     assert list((tmp_path / "shards").iterdir()) == []
 
 
+def test_staged_files_replace_a_link_that_leads_in_a_circle(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "a")
+    with Storage(str(tmp_path)).staged({"a": b"x"}) as publish:
+        publish(lambda: None)
+    assert (tmp_path / "a").read_bytes() == b"x"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
 def test_temporary_files_of_the_dead_are_removed(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
     storage.write("shards/b", b"x")
