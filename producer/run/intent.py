@@ -79,7 +79,7 @@ def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known:
         return ""
     photos = counted(typed.photos_learned(counts), "training photo")
     return (
-        f"\npretrained EfficientNet-Lite0: {photos}; `--backbone conv` learns from nothing and is 2.5 times as fast on "
+        f"\npretrained EfficientNet-Lite0: {photos}; `--backbone conv` learns from nothing and is 3 times as fast on "
         "the device"
     )
 

@@ -70,7 +70,7 @@ def test_a_request_of_before_the_changes_were_asked_for_is_read() -> None:
 
 
 def test_few_photos_start_pretrained_and_the_line_says_so(tmp_path: Path, small_voc: Path) -> None:
-    told = "training photos; `--backbone conv` learns from nothing and is 2.5 times as fast on the device"
+    told = "training photos; `--backbone conv` learns from nothing and is 3 times as fast on the device"
 
     def run_of(store: str, *options: str) -> tuple[str, RunSpec, str]:
         done = submit(small_voc, tmp_path / store, *options)
