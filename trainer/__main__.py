@@ -142,8 +142,8 @@ def _seen(
         seen = detector.detect(frame.pixels).above(least)
         drawn = draw_detections(frame.pixels, seen, detector.labels) if is_drawn else frame.pixels
         writer.add(frame, seen, drawn)
-        yield frame.name, [detector.labels[at - 1] for at in seen.class_ids]
-        if window is not None and not window.show(drawn, frame.name, wait=frame.video is None):
+        yield frame.shown, [detector.labels[at - 1] for at in seen.class_ids]
+        if window is not None and not window.show(drawn, frame.shown, wait=frame.video is None):
             return
 
 

@@ -117,7 +117,7 @@ _BACKBONE: Final = Option(
 )
 
 # With fewer training photos ImageNet's features are worth more than what these photos alone can teach
-# (docs/decisions/0084).
+# (docs/decisions/0080).
 FEW_PHOTOS: Final = 300
 
 

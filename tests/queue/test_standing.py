@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
+from producer.doctor.setup import CheckResult, check_setup
+from producer.settings import ProducerSettings
 from shared.jobs.identity import make_note
 from shared.jobs.paths import RunPaths
 from tests.cluster import REPOSITORY, Cluster, wait_until
@@ -153,3 +156,16 @@ def test_a_new_job_that_runs_here_for_want_of_a_broker_is_asked_about_at_a_termi
     assert (code, "Go on?" in shown) == (0, True)
     code, shown = at_a_terminal(small_voc, store, "", "--job", "job")  # known: the same command goes on unasked
     assert (code, "Go on?" in shown) == (0, False)
+
+
+def test_doctor_knows_a_service_that_lets_old_leases_run_out(cluster: Cluster, tmp_path: Path) -> None:
+    settings = ProducerSettings(broker_url=SecretStr(cluster.broker.url), store=str(tmp_path), data_root=tmp_path)
+
+    def service() -> CheckResult:
+        return next(check for check in check_setup(settings) if check.name == "service")
+
+    assert not service().is_well
+    assert "start it: " in service().advice
+    assert cluster.broker.ledger().lead("somebody", 60)
+    assert service().is_well
+    assert "waits until leases of before have run out (VOC_LEASE_S)" in service().found

@@ -29,13 +29,22 @@ _SHOWN: Final = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """A picture to look at: `pixels` uint8 [H, W, 3], BGR; `video` is the name of the video or camera that it is of."""
+    """A picture to look at: `pixels` uint8 [H, W, 3], BGR; `video` is the name of the video or camera that it is of.
+
+    `place` says which frame of it this is.
+    """
 
     name: str
     pixels: NDArray[np.uint8]
     video: str | None = None
     fps: float = _USUAL_FPS
     is_first: bool = True
+    place: str = ""
+
+    @property
+    def shown(self) -> str:
+        """What a person is told it is; no file has the name of a frame of a video."""
+        return self.place or self.name
 
 
 def frames(source: str, limit: int | None = None, tell: Callable[[str], None] = lambda _: None) -> Iterator[Frame]:
@@ -149,7 +158,9 @@ def _moving(source: str) -> Iterator[Frame]:
             if not is_read:
                 return
             shown = pixels.astype(np.uint8, copy=False)
-            yield Frame(name=f"{name}_{index:06d}.jpg", pixels=shown, video=name, fps=fps, is_first=index == 0)
+            place = f"{name if is_camera else Path(source).name}, frame {index + 1}"
+            frame = f"{name}_{index:06d}.jpg"
+            yield Frame(name=frame, pixels=shown, video=name, fps=fps, is_first=index == 0, place=place)
     finally:
         capture.release()
 

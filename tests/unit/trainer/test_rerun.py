@@ -101,13 +101,15 @@ def test_the_report_has_the_times_of_the_training_before_it(exported: Exported) 
     assert "2.5" in page
 
 
-def test_evaluation_finds_the_figures_of_the_export(exported: Exported) -> None:
+def test_evaluation_finds_the_figures_of_the_export(exported: Exported, capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
     found = evaluate_run("r", storage=exported.storage, split="train", forms=["float32", "int8"])
     for form in ("float32", "int8"):
         assert found[form]["map50"] == exported.metrics[form]["map50"]
         assert found[form]["per_class"] == exported.metrics[form]["per_class"]
         assert found[form]["bytes"] == exported.metrics[form]["bytes"]
         assert found[form]["median_ms"] > 0
+    assert capfd.readouterr().err == "", "LiteRT tells of its delegate"
 
 
 @pytest.mark.parametrize(("split", "forms"), [("trian", None), ("train", ["int4"])])

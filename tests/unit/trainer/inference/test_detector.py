@@ -228,7 +228,12 @@ def test_a_video_becomes_a_video_of_its_length_and_speed_with_boxes(model_path: 
     (tmp_path / "other").mkdir()
     clips = [clip(tmp_path / "clip.avi"), clip(tmp_path / "other/clip.avi", 3)]
     done = predicted(model_path, *clips, "--out", tmp_path / "seen")
-    assert len(done.stdout.splitlines()) == 10
+    lines = done.stdout.splitlines()
+    assert (len(lines), lines[0].split(":")[0], lines[-1].split(":")[0]) == (
+        10,
+        "clip.avi, frame 1",
+        "clip.avi, frame 3",
+    )
     assert sorted(path.name for path in (tmp_path / "seen").iterdir()) == ["clip.mp4", "clip_2.mp4", "detections.json"]
     capture = cv2.VideoCapture(str(tmp_path / "seen/clip.mp4"))
     assert capture.get(cv2.CAP_PROP_FPS) == pytest.approx(12.5)
