@@ -15,7 +15,7 @@ from typing import Any, Final
 from shared.command import hint
 from shared.errors import ExportError, FormatError, OptionError, PlanError
 from shared.jobs.identity import asked_now, find_job, is_name, read_note, read_request, readable_requests
-from shared.jobs.job import Job, Split
+from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import ReleaseOptions, RunSpec, TrainingOptions
 from shared.storage import Storage
@@ -120,7 +120,7 @@ def known_run(storage: Storage, job: Job, run: str, options: TrainingOptions) ->
 
 
 def _spec_of(job: Job, run: str, options: TrainingOptions, known: RunSpec | None) -> RunSpec:
-    options = options.with_backbone(photos_learned(options, photos_of(job)), known)
+    options = options.with_backbone(job.counts, known)
     return RunSpec(**dict(options), run=run, job=job.job, incarnation=job.incarnation)
 
 
@@ -133,17 +133,6 @@ def differing_fields(known: RunSpec, asked: RunSpec) -> list[str]:
 def names_of(runs: Iterable[RunSpec]) -> str:
     """The names of runs, for a person."""
     return ", ".join(asked.run for asked in runs)
-
-
-def photos_learned(options: TrainingOptions, splits: Mapping[Split | None, int]) -> int:
-    """How many of the photos in each split a run learns from."""
-    learned: tuple[Split, ...] = ("train", "val") if options.final else ("train",)
-    return sum(splits.get(split, 0) for split in learned)
-
-
-def photos_of(job: Job) -> dict[Split | None, int]:
-    """How many photos each split of a job has."""
-    return {split: plan.pairs for split, plan in job.splits.items()}
 
 
 def run_asked(storage: Storage, job: str, run: str | None) -> RunSpec | None:

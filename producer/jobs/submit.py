@@ -3,7 +3,7 @@
 import hashlib
 import re
 import uuid
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import count
@@ -18,7 +18,6 @@ from producer.jobs.runs import (
     add_run,
     check_name,
     command_for,
-    photos_learned,
     requests_by_job,
     require_free,
     run_asked,
@@ -96,9 +95,8 @@ def with_backbone(request: Request, linted: LintedFolder, storage: Storage) -> R
     """The request with the backbone that `auto` stands for; that of the run, where it is there already."""
     if request.run is None:
         return request
-    photos = photos_learned(request.run, Counter(linted.splits))
     known = run_asked(storage, request.job, request.run_name)
-    return replace(request, run=request.run.with_backbone(photos, known))
+    return replace(request, run=request.run.with_backbone(linted.counts, known))
 
 
 def submit(

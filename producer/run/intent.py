@@ -1,6 +1,5 @@
 """What a `submit` is about to do, said before it does it."""
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +8,11 @@ from redis.exceptions import RedisError
 from rich.console import Console
 
 from producer.dataset.lint import LintedFolder
-from producer.jobs.runs import photos_learned, photos_of, run_asked
+from producer.jobs.runs import run_asked
 from producer.jobs.submit import Request
 from producer.settings import ProducerSettings
 from shared.command import hint
-from shared.jobs.job import Job, Split
+from shared.jobs.job import Job
 from shared.jobs.specs import RunSpec, TrainingOptions
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
@@ -54,7 +53,7 @@ def job_intent(request: Request, linted: LintedFolder, storage: Storage) -> str:
     """What is to be made of a folder: of how much, and for how long at most."""
     photos = counted(sum(split is not None for split in linted.splits), "photo")
     classes = counted(len(linted.labels.names), "class", "classes")
-    choice = choice_text(request.run, Counter(linted.splits), run_asked(storage, request.job, request.run_name))
+    choice = choice_text(request.run, linted.counts, run_asked(storage, request.job, request.run_name))
     return f"job {request.job}: {photos} with {classes} → shards{_training_text(request.run)}{choice}"
 
 
@@ -62,26 +61,26 @@ def run_intent(run: str, job: Job, training: TrainingOptions, storage: Storage) 
     """What a further run makes of a job's shards."""
     photos = counted(sum(plan.pairs for plan in job.splits.values()), "photo")
     classes = counted(len(job.labels), "class", "classes")
-    choice = choice_text(training, photos_of(job), run_asked(storage, job.job, run))
+    choice = choice_text(training, job.counts, run_asked(storage, job.job, run))
     return f"run {run}: the shards of job {job.job}, {photos} with {classes}{_training_text(training)}{choice}"
 
 
-def choice_text(typed: TrainingOptions | None, photos: Mapping[Split | None, int], known: RunSpec | None) -> str:
+def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known: RunSpec | None) -> str:
     """A further line on what `--backbone auto` chooses; empty where nothing is chosen, or ours.
 
     Args:
         typed: What a person asked for.
-        photos: In each split.
+        counts: Of the job: photos by split, and `objects_kept`.
         known: The run of this name, if it is there already.
     """
     if typed is None or typed.backbone != "auto" or known is not None:
         return ""
-    learned = photos_learned(typed, photos)
-    if typed.with_backbone(learned, known).backbone == "conv":
+    if typed.with_backbone(counts, known).backbone == "conv":
         return ""
+    photos = counted(typed.photos_learned(counts), "training photo")
     return (
-        f"\npretrained EfficientNet-Lite0: {counted(learned, 'training photo')}; `--backbone conv` learns from nothing "
-        "and is 2.5 times as fast on the device"
+        f"\npretrained EfficientNet-Lite0: {photos}; `--backbone conv` learns from nothing and is 2.5 times as fast on "
+        "the device"
     )
 
 

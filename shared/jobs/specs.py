@@ -3,6 +3,7 @@
 A field that carries an `Option` is one of the command line (`shared.jobs.options`).
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
@@ -116,9 +117,10 @@ _BACKBONE: Final = Option(
     "Ours from nothing (conv), or a published one; auto: efficientnet_lite0 for few photos.", "Training"
 )
 
-# With fewer training photos ImageNet's features are worth more than what these photos alone can teach
-# (docs/decisions/0080).
+# With fewer training photos, and fewer objects on them, ImageNet's features are worth more than what they alone can
+# teach (docs/decisions/0080).
 FEW_PHOTOS: Final = 300
+FEW_OBJECTS: Final = 2_000
 
 
 class TrainingOptions(Frozen):
@@ -201,21 +203,32 @@ class TrainingOptions(Frozen):
             )
         return self
 
-    def with_backbone(self, photos: int, known: "RunSpec | None") -> "TrainingOptions":
+    def photos_learned(self, counts: Mapping[str, int]) -> int:
+        """How many photos a run learns from, by the `counts` of its job."""
+        return sum(counts.get(split, 0) for split in (("train", "val") if self.final else ("train",)))
+
+    def with_backbone(self, counts: Mapping[str, int], known: "RunSpec | None") -> "TrainingOptions":
         """These options with the backbone that `auto` stands for.
 
         Args:
-            photos: That the run learns from.
+            counts: Of the job: photos by split, and `objects_kept`.
             known: The run of this name, if it was asked for before: it keeps its backbone.
         """
         if self.backbone != "auto":
             return self
-        # Who asks for another size, or for fine-tuning, wants our network.
-        is_plain = self.model == "small" and self.quantize == "ptq"
-        fields = self.model_dump() | {"backbone": "efficientnet_lite0" if is_plain and photos < FEW_PHOTOS else "conv"}
+        fields = self.model_dump() | {"backbone": "efficientnet_lite0" if self._is_for_pretrained(counts) else "conv"}
         if known is not None:
             fields |= {"backbone": known.backbone, "weights": known.weights}
         return TrainingOptions.model_validate(fields)
+
+    def _is_for_pretrained(self, counts: Mapping[str, int]) -> bool:
+        if self.model != "small" or self.quantize != "ptq":
+            return False  # who asks for another size, or for fine-tuning, wants our network
+        photos, all_photos = (
+            self.photos_learned(counts),
+            sum(counts.get(split, 0) for split in ("train", "val", "test")),
+        )
+        return photos < FEW_PHOTOS and photos * counts.get("objects_kept", 0) < FEW_OBJECTS * all_photos
 
 
 class RunSpec(TrainingOptions):

@@ -105,7 +105,8 @@ class Training:
             StopRequested: Asked to stop; the checkpoint is saved.
         """
         self._resume()
-        if self._progress.step == 0:
+        began = self._progress.step
+        if began == 0:
             self._monitor.show_batches((self._dataset.opening or self._dataset.batches)(0))
         while not self._is_done():
             self._advance()
@@ -117,8 +118,10 @@ class Training:
             if time.monotonic() - self._saved_s > CHECKPOINT_EVERY_S:
                 self._save()
         self._save()
-        step, spent_s = self._progress.step, round(self._budget.spent_s, 1)
-        self._guard.advance(phase="train", step=step, steps=step, trained=step, seconds=spent_s)
+        step = self._progress.step
+        if step > began:  # a training that had ended before is not asked to stop
+            seconds = round(self._budget.spent_s, 1)
+            self._guard.advance(phase="train", step=step, steps=step, trained=step, seconds=seconds)
         load_average(self._model, self._learner.average() if self._best is None else self._best)
         return Trained(model=self._model, progress=self._progress)
 

@@ -190,10 +190,11 @@ def test_rm_asks_nothing_of_a_job_that_is_not_there(store: Path) -> None:
     assert (unanswered.returncode, unanswered.stderr.strip()) == (1, "nothing was done; --yes goes on without asking")
 
 
-def test_list_shows_an_added_run_that_is_not_done(store: Path) -> None:
+def test_list_shows_an_added_run_and_its_state(store: Path) -> None:
     storage = Storage(str(store))
     further_run(load_job(storage, "new"), "new-longer", TrainingOptions(), storage)
     listed = call(store, "list").stdout
     assert ["--run", "new-longer", "FINALIZED"] in [line.split() for line in listed.splitlines()]
     finish(storage, "new", "new-longer")
-    assert "new-longer" not in call(store, "list").stdout
+    listed = call(store, "list").stdout
+    assert ["--run", "new-longer", "DONE"] in [line.split() for line in listed.splitlines()]

@@ -2,11 +2,15 @@ from typing import Any
 
 import pytest
 
-from shared.jobs.specs import FEW_PHOTOS, RunSpec, TrainingOptions
+from shared.jobs.specs import FEW_OBJECTS, FEW_PHOTOS, RunSpec, TrainingOptions
 
 
 def run_of(**fields: Any) -> RunSpec:
     return RunSpec(run="r", job="j", **fields)
+
+
+def counts(train: int, objects: int, val: int = 0) -> dict[str, int]:
+    return {"train": train, "val": val, "test": 10, "objects_kept": objects, "images": 5000}
 
 
 @pytest.mark.parametrize(
@@ -28,11 +32,29 @@ def run_of(**fields: Any) -> RunSpec:
 def test_auto_is_decided_by_what_there_is(
     asked: dict[str, Any], photos: int, known: dict[str, Any] | None, backbone: str
 ) -> None:
-    chosen = TrainingOptions(**asked).with_backbone(photos, None if known is None else run_of(**known))
+    chosen = TrainingOptions(**asked).with_backbone(counts(photos, photos), None if known is None else run_of(**known))
     assert chosen.backbone == backbone
     weights = "imagenet" if backbone == "efficientnet_lite0" else (known or {}).get("weights", "none")
     assert chosen.weights == weights
     assert run_of(**chosen.model_dump()).backbone == backbone
+
+
+@pytest.mark.parametrize(
+    ("asked", "of", "backbone"),
+    [
+        # Of 100 photos 90 are learned from: nine tenths of the objects.
+        ({}, counts(90, round(FEW_OBJECTS / 0.9) - 1), "efficientnet_lite0"),
+        ({}, counts(90, round(FEW_OBJECTS / 0.9) + 1), "conv"),
+        # With --final the validation photos are learned from, too.
+        ({}, counts(FEW_PHOTOS - 20, 300, val=20), "efficientnet_lite0"),
+        ({"final": True}, counts(FEW_PHOTOS - 20, 300, val=20), "conv"),
+        # A job of a version that did not count.
+        ({}, {}, "conv"),
+    ],
+    ids=str,
+)
+def test_few_photos_with_many_objects_teach_enough(asked: dict[str, Any], of: dict[str, int], backbone: str) -> None:
+    assert TrainingOptions(**asked).with_backbone(of, None).backbone == backbone
 
 
 def test_a_run_of_before_there_was_a_choice_is_ours() -> None:
