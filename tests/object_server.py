@@ -73,7 +73,11 @@ class ObjectServer:
             self.process = subprocess.Popen(
                 command, cwd=self.folder, env=environment, stdout=log, stderr=log, start_new_session=True
             )
-        wait_until(self._answers, 60, "the object server answers")
+        try:
+            wait_until(self._answers, 60, "the object server answers")
+        except AssertionError:
+            self.stop()
+            raise
 
     def _answers(self) -> bool:
         assert self.process is not None

@@ -1,7 +1,6 @@
 """A job on which an embedded run is at work is not the service's, on a store that both have."""
 
 import time
-import uuid
 from pathlib import Path
 
 import pytest
@@ -23,15 +22,11 @@ from tests.unit.producer.folders import lint_and_submit
 LISTING_S = 0.02
 
 
-@pytest.mark.parametrize("kind", ["folder", "bucket"])
 def test_a_service_leaves_a_job_to_its_embedded_run_and_takes_it_when_that_has_ended(
-    cluster: Cluster, small_voc: Path, kind: str, fixtures: pytest.FixtureRequest
+    cluster: Cluster, small_voc: Path, store_root: str
 ) -> None:
-    store = str(cluster.store)
-    if kind == "bucket":
-        store = fixtures.getfixturevalue("object_server").url(uuid.uuid4().hex)
-    storage, ledger = Storage(store), cluster.broker.ledger()
-    settings = ProducerSettings(store=store, broker_url=cluster.broker.url, listing_s=LISTING_S)
+    storage, ledger = Storage(store_root), cluster.broker.ledger()
+    settings = ProducerSettings(store=store_root, broker_url=cluster.broker.url, listing_s=LISTING_S)
     hints = Hints(cluster.broker.url)
     service = Reconciler(Context(storage=storage, ledger=ledger, broker=hints, settings=settings))
     assert service.tick()
