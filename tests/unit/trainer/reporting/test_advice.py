@@ -85,7 +85,7 @@ def test_a_rise_until_the_end_asks_for_a_longer_training(spec: dict[str, Any], r
         "val mAP50-95 still rose at the end, from 65.0 % on average in the fourth fifth of the epochs to 77.5 % in the "
         "last: train longer:\n"
     )
-    assert line.endswith(f"\nvoc2tflite submit --job mine --run {run} --store STORE {remedy}")
+    assert line.endswith(f"\nvoc2tflite submit --job mine --run {run} --store STORE {remedy} --backbone conv")
 
 
 def test_a_rise_on_few_objects_or_since_a_lucky_early_validation_is_none() -> None:

@@ -40,7 +40,7 @@ def test_defaults_are_asked_for_again_with_what_another_version_may_change() -> 
     command = submit_command(RunSpec(run="mine", job="mine", max_minutes=30), job(JobSpec()))
     assert command == (
         "voc2tflite submit '/photos/my cells' --job mine --store STORE --local --wait --image-size 320 --resize "
-        "stretch --seed 0 --model small --max-minutes 30"
+        "stretch --seed 0 --model small --max-minutes 30 --backbone conv"
     )
 
 
