@@ -26,6 +26,7 @@ from producer.progress import Progress
 from shared import __version__, faults
 from shared.command import hint
 from shared.errors import PlanError
+from shared.jobs.contents import contents_of
 from shared.jobs.frozen import SCHEMA_VERSION, canonical_json
 from shared.jobs.identity import asked_now, find_job, is_removed, read_job_file
 from shared.jobs.job import Job
@@ -124,6 +125,7 @@ def submit(
         job = _admit(request, linted, tasks, folder, digest, storage)
         if job is not None:
             reuse = reuse_shards(job, storage=storage, folder=request.dataset, progress=progress)
+            contents_of(storage, job.job)  # noted for those who come later: the same submit again writes nothing
             return Admission(job=job, outcome="new", reuse=reuse)
         job = find_job(storage, request.job)
     if job is None:

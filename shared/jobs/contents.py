@@ -1,7 +1,7 @@
 """A job's plan -> `contents.json`: what its shards hold, in short, for whoever looks for shards to reuse.
 
 A hint and no proof: whoever finds something here reads `job.json` and the plan before anything is reused. It is written
-by the first submit that comes across the job, of whichever version that is.
+at the job's submit, or by the first one that comes across a job of a version that did not.
 """
 
 import hashlib
