@@ -169,7 +169,7 @@ def _note_release(release: Release, metrics: dict[str, Any], timings: dict[str, 
         storage.write(paths.run, canonical_json(summary).encode())
     elif progress is not None:
         seconds = {**timings, "train": round(progress.spent_s, 2)}
-        seconds["total"] = round(sum(seconds.values()), 1)
+        seconds["total"] = round(sum(seconds.values()), 2)
         facts = {
             "manifest_digest": file_digest(storage, JobPaths(spec.job).manifest),
             "seconds": seconds,

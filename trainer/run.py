@@ -65,7 +65,7 @@ def run(request: RunSpec, *, storage: Storage, settings: TrainerSettings, guard:
     guard.before_publish()
     reached("run:before_commit")
     seconds = facts["seconds"]
-    seconds["total"] = round(max(time.monotonic() - started_s, sum(seconds.values())), 1)
+    seconds["total"] = round(max(time.monotonic() - started_s, sum(seconds.values())), 2)
     _require_same_shards(request, manifest_digest, storage)
     guard.require_wanted()
     commit(request, manifest, metrics, storage=storage, manifest_digest=manifest_digest, **facts)

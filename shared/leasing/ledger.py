@@ -242,8 +242,10 @@ class Ledger:
 
     def round_age_s(self) -> float | None:
         """Seconds since the reconciler's last whole round; None where there was none since Redis was emptied."""
-        at = as_number(self.client.get("voc:reconciled"))
-        return None if at is None else max(0.0, time.time() - at)
+        with suppress_wrong_type():
+            at = as_number(self.client.get("voc:reconciled"))
+            return None if at is None else max(0.0, time.time() - at)
+        return None
 
     def identity(self) -> tuple[str, str | None]:
         """Redis's own run id, and the ledger's generation (None after a wipe)."""

@@ -125,12 +125,14 @@ def _is_inside(descriptor: int, absolute: str, data_root: Path) -> bool:
         OSError: A link or a mount changed while this was found out.
     """
     place = _place_of(descriptor)
-    if place is not None and place.startswith(_root_place(data_root)):
-        return True
-    _root_place.cache_clear()  # the data root may be a link, and lead elsewhere now
-    if _leads_out(absolute, data_root):
+    if place is not None:
+        if not place.startswith(_root_place(data_root)):
+            _root_place.cache_clear()  # the data root may be a link, and lead elsewhere now
+        return place.startswith(_root_place(data_root))
+    real = os.path.realpath(absolute)  # once: asked again it may be another
+    if not Path(real).is_relative_to(os.path.realpath(data_root)):
         return False
-    if not os.path.samestat(os.fstat(descriptor), os.lstat(os.path.realpath(absolute))):
+    if not os.path.samestat(os.fstat(descriptor), os.lstat(real)):
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
     return True
 

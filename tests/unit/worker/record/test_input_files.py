@@ -137,8 +137,13 @@ def test_a_data_root_that_is_a_link_and_leads_elsewhere_now_is_followed(tmp_path
         read_file(inputs, "b.jpg", ImageError)
 
 
-def test_a_link_that_is_switched_all_the_time_never_gives_a_file_from_outside(linked: Inputs) -> None:
+@pytest.mark.parametrize("system_tells", [True, False], ids=["the system tells the place", "it does not"])
+def test_a_link_that_is_switched_all_the_time_never_gives_a_file_from_outside(
+    linked: Inputs, system_tells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Checked is what was opened, not what has its name a moment later."""
+    if not system_tells:
+        monkeypatch.setattr("worker.record.input_files._place_of", lambda _: None)
     (linked.folder / "sound.jpg").write_bytes(b"inside")
     switch = (
         "import os, sys\nwhile True:\n    for target in ('../../secret.jpg', 'sound.jpg'):\n"
