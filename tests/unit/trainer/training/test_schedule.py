@@ -38,6 +38,14 @@ def test_epochs_as_asked_are_kept_and_the_default_is_bounded() -> None:
     assert plan_schedule(pictures=3, global_batch=8, epochs=2, rate=None).steps == 2
 
 
+@pytest.mark.parametrize(("pictures", "steps"), [(30, 1_500), (138, 1_500), (640, 40 * 80), (100_000, MOST_STEPS)])
+def test_published_weights_want_fewer_steps(pictures: int, steps: int) -> None:
+    found = plan_schedule(pictures=pictures, global_batch=8, epochs=None, rate=None, is_published=True)
+    assert found.steps == steps
+    asked = plan_schedule(pictures=pictures, global_batch=8, epochs=3, rate=None, is_published=True)
+    assert asked.steps == 3 * asked.steps_per_epoch
+
+
 def test_the_rate_grows_with_the_square_root_of_the_global_batch() -> None:
     one, four = (plan_schedule(pictures=640, global_batch=batch, epochs=1, rate=None) for batch in (8, 32))
     assert four.peak_rate == pytest.approx(2 * one.peak_rate)
