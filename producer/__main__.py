@@ -53,7 +53,8 @@ app = typer.Typer(
 def submit_command(  # long: an option each
     context: typer.Context,
     dataset: Annotated[
-        Path | None, typer.Argument(help="Folder with images and Pascal-VOC XML, or a zip or tar of one.")
+        str | None,
+        typer.Argument(help="Folder with images and Pascal-VOC XML (or s3://, gs://, az://), or a zip or tar of one."),
     ] = None,
     *,
     job: Annotated[str | None, typer.Option(help="The job's name; default: the folder's.")] = None,
@@ -94,7 +95,7 @@ def submit_command(  # long: an option each
     from producer.cli.weights import stored_weights
     from producer.jobs.submit import Request
     from producer.run.start_job import start_job, start_run
-    from shared.storage import Storage
+    from shared.storage import Storage, data_folder
 
     if run is not None and not train:
         raise OptionError("--run names a training: leave --no-train out")
@@ -106,7 +107,8 @@ def submit_command(  # long: an option each
     if dataset is not None:
         asked = training if train else None
         folder = folder_of(dataset, how)
-        named: dict[str, Any] = {"name": job, "run_name": run, "archive": None if folder == dataset else dataset}
+        archive = None if folder == data_folder(dataset) else Path(dataset)
+        named: dict[str, Any] = {"name": job, "run_name": run, "archive": archive}
         request = Request(dataset=folder, spec=spec, run=asked, strict=strict, typed=typed, **named)
         status = start_job(request, how)
     elif job is not None and run is not None:

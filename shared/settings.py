@@ -20,7 +20,9 @@ class CommonSettings(BaseSettings):
         description="Redis: redis://, rediss:// (TLS) or unix://; empty = an embedded broker (submit --local)",
     )
     broker_password_file: Path | None = Field(default=None, description="File that holds the broker's password")
-    data_root: Path = Field(default=Path("/data"), description="Folder of the data sets; nothing outside is read")
+    data_root: str = Field(
+        default="/data", description="Where data sets lie: a folder, or s3://, gs://, az://; nothing outside is read"
+    )
     store: str = Field(default="out", description="Where jobs and runs are kept: a folder, or s3://, gs://, az://")
     log_format: Literal["text", "json"] = Field(default="json", description="Log lines for people or for machines")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least level logged")

@@ -10,7 +10,7 @@ from shared.broker import SHARD_TASK, celery_app
 from shared.jobs.identity import readable_jobs
 from shared.leasing.heartbeat import StopRequest
 from shared.leasing.scopes import SHARD_QUEUE, job_scope
-from shared.storage import Storage
+from shared.storage import Storage, data_folder
 from shared.worker_process import WorkerProcess, holder_of, look_after, once_per_process
 from worker.isolate import Limits
 from worker.picture.encode import use_one_thread
@@ -33,7 +33,7 @@ def this_worker() -> ShardWorker:
     use_one_thread()
     return ShardWorker(
         storage=Storage(settings.store),
-        data_root=settings.data_root,
+        data_root=data_folder(settings.data_root),
         holder=holder_of(settings, stop, lease_s=settings.lease_s, stall_s=settings.stall_s),
         limits=Limits(memory_mb=settings.isolation_memory_mb, picture_s=settings.stall_s / 2),
         fault=settings.fault,

@@ -4,8 +4,8 @@ The child takes one pair at a time, under limits of memory and of time. The pict
 a new child goes on after it. It is a `subprocess`, because Celery's pool processes may have no children of
 multiprocessing.
 
-Protocol on the child's pipes, one JSON line each: in, the job and then pairs; out, a line when it is ready and then the
-answer to each pair.
+Protocol on the child's pipes, one JSON line each: in, the job and then pairs, with their files where the child cannot
+read them itself; out, a line when it is ready and then the answer to each pair.
 """
 
 import logging
@@ -21,11 +21,11 @@ from typing import IO, Final, Self
 from pydantic import ConfigDict, TypeAdapter
 
 from shared import faults
-from shared.errors import StorageError
+from shared.errors import AnnotationError, ImageError, InputError, StorageError
 from shared.jobs.job import Job, PathPair
 from shared.text import printable
 from worker.picture.encode import use_one_thread
-from worker.record.prepare import Outcome, prepare_example, quarantine, recipe_of
+from worker.record.prepare import Outcome, Read, prepare_example, quarantine, recipe_by, recipe_of
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,23 @@ class _Refused:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Missing:
+    """Why there are no bytes of a file: it will never be there."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A pair, and its files by path where they were fetched for the child."""
+
+    pair: PathPair
+    files: dict[str, bytes | _Missing]
+
+
 _BASE64: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+_ASKED: Final[TypeAdapter[_Asked]] = TypeAdapter(_Asked, config=_BASE64)
 _ANSWER: Final[TypeAdapter[Outcome | _Refused]] = TypeAdapter(Outcome | _Refused, config=_BASE64)
 
 
@@ -52,11 +68,14 @@ class Limits:
 
 
 class Isolated:
-    """Prepares pairs in a child, which is gone at the end of the `with` block; a `Prepare` for `write_shard`."""
+    """Prepares pairs in a child, which is gone at the end of the `with` block; a `Prepare` for `write_shard`.
 
-    def __init__(self, job: Job, data_root: Path, limits: Limits, fault: str) -> None:
-        self._job, self._limits = job, limits
-        self._command = [sys.executable, "-m", "worker.isolate", str(data_root), str(limits.memory_mb), fault]
+    The child reads below `data_root`, or gets what `read` brings here: waiting for a server is no fault of a picture.
+    """
+
+    def __init__(self, job: Job, data_root: Path | None, limits: Limits, fault: str, read: Read | None = None) -> None:
+        self._job, self._limits, self._read = job, limits, read
+        self._command = [sys.executable, "-m", "worker.isolate", str(data_root or ""), str(limits.memory_mb), fault]
         self._child: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -67,9 +86,10 @@ class Isolated:
 
     def __call__(self, pair: PathPair) -> Outcome:
         """The outcome of `pair`; a quarantine if the child did not survive it."""
+        asked = _Asked(pair=pair, files=self._files(pair))
         child = self._child or self._start()
         try:
-            answer = _ANSWER.validate_json(self._ask(child, pair))
+            answer = _ANSWER.validate_json(self._ask(child, asked))
         except _ChildDiedError as death:
             self._stop()
             logger.error("picture_killed_its_process", extra={"picture": pair.image, "reason": str(death)})
@@ -77,6 +97,22 @@ class Isolated:
         if isinstance(answer, _Refused):
             raise StorageError(answer.reason)
         return answer
+
+    def _files(self, pair: PathPair) -> dict[str, bytes | _Missing]:
+        """The files of a pair as far as they were fetched here.
+
+        Raises:
+            StorageError: One does not arrive.
+        """
+        files: dict[str, bytes | _Missing] = {}
+        for path, kind in ((pair.annotation, AnnotationError), (pair.image, ImageError)):
+            if path is not None and self._read is not None:
+                try:
+                    files[path] = self._read(path, kind)
+                except InputError as error:
+                    files[path] = _Missing(reason=str(error))
+                    break  # the child asks for no more
+        return files
 
     def _stop(self) -> None:
         if self._child is not None:
@@ -92,14 +128,14 @@ class Isolated:
             raise OSError(f"the process that prepares pictures apart {_death(self._child)} in its start")
         return self._child
 
-    def _ask(self, child: "subprocess.Popen[bytes]", pair: PathPair) -> bytes:
+    def _ask(self, child: "subprocess.Popen[bytes]", asked: _Asked) -> bytes:
         """The child's answer.
 
         Raises:
             _ChildDiedError: It died by itself, or takes too long and is to be killed.
         """
         try:
-            _write_line(_pipe(child.stdin), pair.to_json().encode())
+            _write_line(_pipe(child.stdin), _ASKED.dump_json(asked))
         except BrokenPipeError as error:
             raise _ChildDiedError(_death(child)) from error
         with selectors.DefaultSelector() as selector:
@@ -131,7 +167,7 @@ def _write_line(pipe: IO[bytes], line: bytes) -> None:
     pipe.flush()
 
 
-def _serve(data_root: Path, memory_mb: int, fault: str) -> None:
+def _serve(data_root: str, memory_mb: int, fault: str) -> None:
     """The child's side: prepare what is asked until the pipe ends."""
     faults.arm(fault)
     faults.reached("isolated:start")
@@ -139,16 +175,29 @@ def _serve(data_root: Path, memory_mb: int, fault: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (memory_mb * 2**20, memory_mb * 2**20))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     job = Job.model_validate_json(sys.stdin.buffer.readline())
-    recipe = recipe_of(job, data_root, is_repeated=True)
     _write_line(sys.stdout.buffer, _READY)
     for line in sys.stdin.buffer:
         answer: Outcome | _Refused
         try:
-            answer = prepare_example(PathPair.model_validate_json(line), recipe=recipe)
+            asked = _ASKED.validate_json(line)
+            recipe = recipe_of(job, Path(data_root), is_repeated=True) if data_root else recipe_by(job, _given(asked))
+            answer = prepare_example(asked.pair, recipe=recipe)
         except StorageError as error:
             answer = _Refused(reason=printable(str(error)))
         _write_line(sys.stdout.buffer, _ANSWER.dump_json(answer))
 
 
+def _given(asked: _Asked) -> Read:
+    """What brings the files that came with a pair."""
+
+    def read(path: str, error_class: type[AnnotationError | ImageError]) -> bytes:
+        content = asked.files[path]
+        if isinstance(content, _Missing):
+            raise error_class(content.reason)
+        return content
+
+    return read
+
+
 if __name__ == "__main__":
-    _serve(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
+    _serve(sys.argv[1], int(sys.argv[2]), sys.argv[3])

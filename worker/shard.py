@@ -5,10 +5,10 @@ The receipt counts each pair of the task once: written, or quarantined with a fi
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from shared.faults import reached
 from shared.jobs.frozen import canonical_json
@@ -17,9 +17,10 @@ from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import ShardReceipt
 from shared.jobs.schema import SHARD_FORMAT
 from shared.leasing.guard import Guard
-from shared.storage import Storage
+from shared.storage import DataFolder, Storage
 from worker.record.example import StoredObject
-from worker.record.prepare import Outcome, PreparedExample, prepare_example, recipe_of
+from worker.record.fetched_files import files_of
+from worker.record.prepare import Outcome, PreparedExample, prepare_example, recipe_by
 from worker.record.tfrecord import tfrecord
 
 Prepare = Callable[[PathPair], Outcome]
@@ -41,7 +42,7 @@ def write_shard(
     job: Job,
     *,
     storage: Storage,
-    data_root: Path,
+    data_root: DataFolder,
     guard: Guard,
     attempt: int,
     prepare: Prepare | None = None,
@@ -52,7 +53,7 @@ def write_shard(
         task: The pairs.
         job: The task's job; the caller has checked the task against its plan.
         storage: Where the job lies.
-        data_root: Folder that holds the data set; nothing outside it is read.
+        data_root: Folder, perhaps of a bucket, that holds the data set; nothing outside it is read.
         guard: Asked after each picture and before the files get their names.
         attempt: Number of this attempt, from 1; it is in the receipt.
         prepare: Makes the outcome of a pair, in another process if it likes; by default it is made in this one.
@@ -61,11 +62,11 @@ def write_shard(
         StorageError: The store or the data set's folder is absent, full or refuses.
         StopRequested, Cancelled, LeaseLost: From the guard; nothing is left behind then.
     """
-    prepare = prepare or partial(prepare_example, recipe=recipe_of(job, data_root))
     outcomes: list[Outcome] = []
-    for done, pair in enumerate(task.pairs, start=1):
-        outcomes.append(prepare(pair))
-        guard.advance(images=done)
+    with nullcontext(prepare) if prepare else _prepared_here(task, job, data_root, guard) as prepare_one:
+        for done, pair in enumerate(task.pairs, start=1):
+            outcomes.append(prepare_one(pair))
+            guard.advance(images=done)
     files = None if job.spec.dry else _make_files(outcomes)
     receipt = _make_receipt(task, outcomes, files, attempt)
     _publish(task, files, storage, guard)
@@ -74,6 +75,13 @@ def write_shard(
         publish(guard.before_publish)
     reached("shard:after_receipt")
     return receipt
+
+
+@contextmanager
+def _prepared_here(task: ShardTask, job: Job, data_root: DataFolder, guard: Guard) -> Iterator[Prepare]:
+    """Prepare pairs in this process."""
+    with files_of(task, job, data_root, guard) as read:
+        yield partial(prepare_example, recipe=recipe_by(job, read))
 
 
 def _make_files(outcomes: list[Outcome]) -> _Files:

@@ -4,10 +4,10 @@ The door between the queue and `write_shard`: it refuses messages that are not o
 """
 
 import logging
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from shared import faults, logs
@@ -20,8 +20,9 @@ from shared.jobs.versioned import read_message
 from shared.leasing.lease import Holder, Lease
 from shared.leasing.runner import Done, Runner
 from shared.leasing.scopes import Unit, job_scope
-from shared.storage import Storage
+from shared.storage import BucketFolder, DataFolder, Storage
 from worker.isolate import Isolated, Limits
+from worker.record.fetched_files import files_of
 from worker.shard import write_shard
 
 logger = logging.getLogger(__name__)
@@ -37,7 +38,7 @@ class ShardWorker:
     """
 
     storage: Storage
-    data_root: Path
+    data_root: DataFolder
     holder: Holder
     limits: Limits
     fault: str
@@ -116,9 +117,23 @@ def _settled(job: Job, receipt: ShardReceipt | None, lease: Lease, storage: Stor
 def _attempt(task: ShardTask, job: Job, lease: Lease, attempt: int, worker: ShardWorker) -> Done:
     """Write the shard; from the second attempt on in isolation, because something in it may have killed the first."""
     storage, data_root = worker.storage, worker.data_root
-    apart = Isolated(job, data_root, worker.limits, worker.fault) if attempt > 1 else nullcontext()
-    with apart as prepare:
+    with ExitStack() as stack:
+        prepare = stack.enter_context(_prepared_apart(task, job, lease, worker)) if attempt > 1 else None
         receipt = write_shard(
             task, job, storage=storage, data_root=data_root, guard=lease, attempt=attempt, prepare=prepare
         )
     return Done(written=receipt.written, quarantined=receipt.quarantined)
+
+
+@contextmanager
+def _prepared_apart(task: ShardTask, job: Job, lease: Lease, worker: ShardWorker) -> Iterator[Isolated]:
+    """Prepare pairs in a child, which reads a folder itself; from a bucket this process fetches for it."""
+    if not isinstance(worker.data_root, BucketFolder):
+        with Isolated(job, worker.data_root, worker.limits, worker.fault) as apart:
+            yield apart
+        return
+    with (
+        files_of(task, job, worker.data_root, lease) as read,
+        Isolated(job, None, worker.limits, worker.fault, read) as apart,
+    ):
+        yield apart

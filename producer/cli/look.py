@@ -26,7 +26,7 @@ from shared.jobs.job import Job
 from shared.jobs.specs import DataOptions, JobSpec
 
 if TYPE_CHECKING:
-    from shared.storage import Storage
+    from shared.storage import DataFolder, Storage
 
 app = typer.Typer()
 
@@ -34,7 +34,10 @@ app = typer.Typer()
 @app.command()
 @with_model_options
 def lint(
-    dataset: Annotated[Path, typer.Argument(help="Folder with images and Pascal-VOC XML, or a zip or tar of one.")],
+    dataset: Annotated[
+        str,
+        typer.Argument(help="Folder with images and Pascal-VOC XML (or s3://, gs://, az://), or a zip or tar of one."),
+    ],
     *,
     data: DataOptions,
     pixels: Annotated[bool, typer.Option("--pixels", help="Let workers open every picture too.")] = False,
@@ -60,10 +63,10 @@ def lint(
 
     spec = JobSpec(**dict(data), dry=True)
     options = how_to(read_settings(store), local=False, wait=True, workers=2)
-    asked, dataset = dataset, folder_of(dataset, options)
-    root = options.data_root(dataset) if pixels and options.local else _root_of(dataset)
+    folder = folder_of(dataset, options)
+    root = options.data_root(folder) if pixels and options.local else _root_of(folder)
     with Screen(screen_console) as screen:
-        linted = lint_folder(dataset, spec=spec, progress=screen.stage, data_root=root)
+        linted = lint_folder(folder, spec=spec, progress=screen.stage, data_root=root)
     pixels = pixels and not linted.findings.of_rank("error")
     linted, findings = lint_pixels(linted, options) if pixels else (linted, list(linted.findings))
     report = lint_report(linted, findings)
@@ -74,7 +77,7 @@ def lint(
     else:
         out.print(report.render())
         at = Storage(options.settings.store)
-        steps = report.next_steps(asked, pixels=pixels, listed=csv is not None, strict=strict, store=at)
+        steps = report.next_steps(dataset, pixels=pixels, listed=csv is not None, strict=strict, store=at)
         out.print(steps, soft_wrap=True)
     if any(strict or finding.rank == "error" for finding in findings):
         raise typer.Exit(EXIT_ERROR)
@@ -174,11 +177,14 @@ def watch(job: JobName, run: RunOption = None, store: StoreOption = None) -> Non
     end(service.watch(job, settings, screen_console, run), settings, as_json=False)
 
 
-def _root_of(dataset: Path) -> Path:
+def _root_of(dataset: "DataFolder") -> "DataFolder":
     """Where links of `dataset` may lead: the data root if the folder is below it, otherwise the folder itself."""
     from producer.settings import ProducerSettings
+    from shared.storage import BucketFolder, data_folder
 
-    root = ProducerSettings().data_root
+    root = data_folder(ProducerSettings().data_root)
+    if isinstance(dataset, BucketFolder) or isinstance(root, BucketFolder):
+        return dataset
     return root if dataset.resolve().is_relative_to(root.resolve()) else dataset
 
 

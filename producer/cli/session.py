@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from producer.run.intent import StartOptions
     from producer.settings import ProducerSettings
     from shared.leasing.ledger import Ledger
+    from shared.storage import DataFolder
 
 screen_console: Final = Terminal(stderr=True)
 out: Final = Terminal()
@@ -120,33 +121,45 @@ def go_on() -> None:
     typer.confirm("Go on?", default=True, abort=True, err=True)
 
 
-def folder_of(dataset: Path, options: "StartOptions") -> Path:
+def folder_of(dataset: str, options: "StartOptions") -> "DataFolder":
     """The folder with the photos: `dataset`, or where its files are if it is a zip or tar, unpacked if need be.
 
-    They are unpacked where the workers see them: in the store, or below the data root of a service.
+    They are unpacked where the workers see them: in the store, or below the data root of a service. What lies in a bucket
+    is a folder.
 
     Raises:
         LintError: The archive is of no kind that is read, damaged, hostile or too large, or cannot be written there.
     """
-    from producer.dataset.archive import is_archive, unpacked
+    from producer.dataset.archive import bare_name, is_archive, names_archive, unpacked
     from producer.terminal.progress import Screen
     from shared.errors import LintError
-    from shared.storage import Storage
+    from shared.storage import BucketFolder, Storage, data_folder
 
-    if not is_archive(dataset):
-        return dataset
-    folder, remedy = options.settings.data_root / ".unpacked", {"remedy": _by_hand(dataset, options)}
-    if options.local:
-        remedy = {}
+    asked, root = data_folder(dataset), data_folder(options.settings.data_root)
+    if isinstance(asked, BucketFolder):
+        if names_archive(asked.name):
+            raise LintError(f"{asked}: an archive is read from a disk: download it, and unpack it or name the file")
+        return asked
+    if not is_archive(asked):
+        return asked
+    if isinstance(root, BucketFolder) and not options.local:
+        raise LintError(
+            f"{asked}: an archive is unpacked into a folder, and VOC_DATA_ROOT is {root}: unpack it yourself, copy the "
+            f"folder there and submit {root / bare_name(asked)}, or use --local"
+        )
+    remedy = {}
+    if isinstance(root, Path) and not options.local:
+        folder, remedy = root / ".unpacked", {"remedy": _by_hand(asked, root)}
+    else:
         storage = Storage(options.settings.store)
         if not storage.is_local:
-            raise LintError(f"{dataset}: an archive is unpacked into a store in a local folder: name one by --store")
+            raise LintError(f"{asked}: an archive is unpacked into a store in a local folder: name one by --store")
         folder = storage.local_path("unpacked").absolute()
     with Screen(screen_console) as screen:
-        return unpacked(dataset, folder, screen.stage, **remedy)
+        return unpacked(asked, folder, screen.stage, **remedy)
 
 
-def _by_hand(archive: Path, options: "StartOptions") -> str:
+def _by_hand(archive: Path, root: Path) -> str:
     """The command that unpacks an archive below the data root, which Compose mounts read-only, and submits the folder.
 
     In a container a person types it outside, where the data root is the folder `data`.
@@ -158,7 +171,7 @@ def _by_hand(archive: Path, options: "StartOptions") -> str:
     from producer.dataset.archive import bare_name
     from shared.command import CALLED_AS, hint
 
-    root, name = options.settings.data_root, bare_name(archive)
+    name = bare_name(archive)
     source, target = archive, root / name
     if CALLED_AS in os.environ:
         inside = archive.is_relative_to(root)

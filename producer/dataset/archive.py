@@ -35,6 +35,7 @@ _KINDS: Final = "zip, tar, tar.gz, tar.bz2, tar.xz"
 _NOTE: Final = "unpacked.json"
 # Of zip, gzip, bzip2 and xz.
 _BEGINNINGS: Final = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")
+_ENDING: Final = re.compile(r"\.(zip|tar|tgz|tbz2?|txz|tar\.\w+)$", re.IGNORECASE)
 _COPY_BYTES: Final = 2**20
 _BROKEN: Final = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, NotImplementedError)
 
@@ -84,7 +85,12 @@ def unpacked(archive: Path, folder: Path, progress: Progress, *, remedy: str = "
 
 def bare_name(archive: Path) -> str:
     """The archive's name without what says that it is one."""
-    return re.sub(r"\.(zip|tar|tgz|tbz2?|txz|tar\.\w+)$", "", archive.name, flags=re.IGNORECASE) or "set"
+    return _ENDING.sub("", archive.name) or "set"
+
+
+def names_archive(name: str) -> bool:
+    """Whether a file of this name is meant as an archive."""
+    return _ENDING.search(name) is not None
 
 
 def _is_whole(place: Path, target: Path) -> bool:

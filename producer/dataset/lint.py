@@ -3,11 +3,12 @@
 The first step of `submit`, and all of `lint` without --pixels.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
+from pathlib import PurePosixPath
 
 from producer.dataset.box_sizes import BoxSizes
 from producer.dataset.class_names import require_known_names
@@ -20,12 +21,14 @@ from producer.dataset.read_pairs import NamesInXml, Pair, read_pairs
 from producer.dataset.scan import ScannedFolder, Walk
 from producer.dataset.set_checks import FolderFacts, check_set
 from producer.dataset.split import assign_splits
+from producer.photos import Photos, photos_in
 from producer.progress import Progress, no_progress
 from shared.command import hint
 from shared.errors import LintError
 from shared.jobs.job import SPLITS, Split
 from shared.jobs.labels import LabelMap, label_map
 from shared.jobs.specs import JobSpec
+from shared.storage import DataFolder
 from shared.text import counted
 
 # In `counts` even where there are none: what people and tests look up.
@@ -48,7 +51,7 @@ class LintedFolder:
     one `class:<name>` per class (objects kept). `split_rule` is `lists`, `folders` or `seeded`.
     """
 
-    folder: Path
+    folder: DataFolder
     spec: JobSpec
     pairs: Sequence[Pair]
     splits: Sequence[Split | None]
@@ -80,7 +83,7 @@ class LintedFolder:
 
 
 def lint_folder(
-    folder: Path, *, spec: JobSpec, progress: Progress = no_progress, data_root: Path | None = None
+    folder: DataFolder, *, spec: JobSpec, progress: Progress = no_progress, data_root: DataFolder | None = None
 ) -> LintedFolder:
     """Scan, pair, read and split a folder; the result may be unusable (`require_usable`).
 
@@ -90,7 +93,8 @@ def lint_folder(
         LintError: A folder cannot be listed, or a split list cannot be read.
         OptionError: An option names a class that no object has.
     """
-    walk, names = Walk(folder, data_root or folder), NamesInXml(folder=folder, spec=spec)
+    photos = photos_in(folder)
+    walk, names = Walk(folder, data_root or folder), NamesInXml(photos=photos, spec=spec)
     lists: list[SplitLists] = []
     pairing = pair_files(_noting_lists(walk, lists, progress), names)
     progress("scanning", walk.counts["files"], walk.counts["files"])
@@ -99,14 +103,14 @@ def lint_folder(
     read = read_pairs(folder, pairs, spec, progress)
     if read.written:
         require_known_names(spec, read.written)
-    images, duplicates = [image for image, _ in pairs], equal_pictures(folder, pairs, read.pictures)
+    images, duplicates = [image for image, _ in pairs], equal_pictures(photos, pairs, read.pictures)
     assignment = assign_splits(images, lists=lists, duplicates=duplicates, shares=spec.split, seed=spec.seed)
     left_out = [pair for pair, split in zip(pairs, assignment.splits, strict=True) if split is None]
     if left_out:
         read.leave_out(read_pairs(folder, left_out, spec, no_progress))
     facts = FolderFacts(
         pairs=pairs,
-        duplicates=Duplicates(folder=folder, pairs=pairs, groups=duplicates, spec=spec),
+        duplicates=Duplicates(photos=photos, pairs=pairs, groups=duplicates, spec=spec),
         spec=spec,
         walk=walk,
         pairing=pairing,
@@ -118,7 +122,7 @@ def lint_folder(
     return _conclude(folder, pairs, facts)
 
 
-def _conclude(folder: Path, pairs: Sequence[Pair], facts: FolderFacts) -> LintedFolder:
+def _conclude(folder: DataFolder, pairs: Sequence[Pair], facts: FolderFacts) -> LintedFolder:
     findings = facts.read.findings
     for others in (facts.walk.findings, facts.pairing.findings, facts.assignment.findings, check_set(facts)):
         findings.extend(others)
@@ -142,22 +146,23 @@ def _noting_lists(walk: Walk, lists: list[SplitLists], progress: Progress) -> It
     """Pass the folders on, reading the `ImageSets/Main` lists among them."""
     for scanned in walk:
         if scanned.lists:
-            lists.append(_read_list_files(walk.root, scanned))
+            lists.append(_read_list_files(walk.root, scanned, walk.photos))
         progress("scanning", walk.counts["files"], 0)
         yield scanned
 
 
-def _read_list_files(root: Path, scanned: ScannedFolder) -> SplitLists:
+def _read_list_files(root: DataFolder, scanned: ScannedFolder, photos: Photos) -> SplitLists:
     """The lines of the lists in one `ImageSets/Main` folder, stripped, empty ones left out."""
     lines = {}
     for name in scanned.lists:
-        path = root / scanned.path / name
+        path = f"{scanned.path}/{name}"
         try:
-            text = path.read_text(encoding="utf-8-sig", errors="replace")
+            text = photos.content(path).decode("utf-8-sig", errors="replace")
         except OSError as error:
-            raise LintError(f"{path}: expected a list that can be read: {error.strerror}") from error
-        # Python reads every usual line end as a line feed; its `splitlines` breaks lines at other characters too.
-        lines[Path(name).stem.lower()] = [line.strip() for line in text.split("\n") if line.strip()]
+            reason = error.strerror or error
+            raise LintError(f"{root / path}: expected a list that can be read: {reason}") from error
+        # Not by `splitlines`, which breaks lines at other characters than the usual line ends too.
+        lines[PurePosixPath(name).stem.lower()] = [line.strip() for line in re.split("\r\n?|\n", text) if line.strip()]
     return SplitLists(root=scanned.path[: -len("ImageSets/Main")].rstrip("/"), lines=lines)
 
 

@@ -27,6 +27,7 @@ SIBLING_FOLDERS: Final = frozenset(
 
 Value = TypeVar("Value")
 Key = TypeVar("Key")
+NamesInXml = Callable[[Sequence[str]], Iterable[Sequence[str]]]
 
 
 @dataclass(slots=True)
@@ -43,11 +44,11 @@ class Pairing:
     findings: list[Finding] = field(default_factory=list)
 
 
-def pair_files(folders: Iterable[ScannedFolder], names_in_xml: Callable[[str], Sequence[str]]) -> Pairing:
+def pair_files(folders: Iterable[ScannedFolder], names_in_xml: NamesInXml) -> Pairing:
     """Pair the files of all `folders`, each of which comes once.
 
-    `names_in_xml` gives, for the path of an XML, the names that it gives to its picture, best first; it is asked only
-    where the file's own name finds no partner.
+    `names_in_xml` gives, for each of some paths of XML, the names that it gives to its picture, best first; it is asked
+    only where the file's own name finds no partner.
 
     Returns:
         Each picture and each XML in exactly one pair, list of orphans or `ambiguous`.
@@ -171,15 +172,15 @@ def _match_in_tree(result: Pairing) -> None:
     result.images, result.annotations = _match(result.images, result.annotations, result, paired)
 
 
-def _match_by_name(result: Pairing, names_in_xml: Callable[[str], Sequence[str]]) -> None:
+def _match_by_name(result: Pairing, names_in_xml: NamesInXml) -> None:
     """Pair the XML files still without a picture by the stem that they name themselves."""
     if not result.images or not result.annotations:
         return
     orphans = grouped(result.images, stem_of)
     paired = grouped((image for image, _ in result.pairs if stem_of(image) in orphans), stem_of)
     candidates: dict[str, list[str]] = {}
-    for annotation in result.annotations:
-        stem = next((stem for name in names_in_xml(annotation) if (stem := image_stem(name)) in orphans), None)
+    for annotation, names in zip(result.annotations, names_in_xml(result.annotations), strict=True):
+        stem = next((stem for name in names if (stem := image_stem(name)) in orphans), None)
         if stem is not None:
             candidates[annotation] = _nearest(annotation, orphans[stem], paired.get(stem, []))
     claims: dict[str, list[str]] = defaultdict(list)

@@ -12,19 +12,20 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Final
 
 from producer.dataset.box_sizes import BoxAreas, BoxSizes
 from producer.dataset.findings import Findings
 from producer.dataset.pairing import image_stem
+from producer.photos import PairFiles, Photos, photos_in
 from producer.progress import Progress
-from shared.annotation import EMPTY, MAX_XML_BYTES, Annotation, read_annotation
+from shared.annotation import EMPTY, Annotation, read_annotation
 from shared.errors import AnnotationError, ImageError
 from shared.jobs.findings import Finding
-from shared.jobs.fingerprint import fingerprint_pair, hash_parts, sample_file
+from shared.jobs.fingerprint import fingerprint_pair, hash_parts
 from shared.jobs.specs import JobSpec
 from shared.placement import MIN_REMAINING, clip_box
+from shared.storage import DataFolder
 
 # Picture path and XML path (None: background without XML), relative to the data set's folder.
 Pair = tuple[str, str | None]
@@ -73,7 +74,7 @@ class PairsRead:
 
 
 def read_pairs(
-    folder: Path, pairs: Sequence[Pair], spec: JobSpec, progress: Progress, *, processes: int | None = None
+    folder: DataFolder, pairs: Sequence[Pair], spec: JobSpec, progress: Progress, *, processes: int | None = None
 ) -> PairsRead:
     """Read every XML of `pairs`, whose paths are relative to `folder`, in their order.
 
@@ -93,38 +94,42 @@ def read_pairs(
 
 @dataclass(slots=True, kw_only=True)
 class NamesInXml:
-    """Called with the path of an XML: the names that it gives to its picture, `<filename>` before `<path>`.
+    """Called with paths of XML: the names that each gives to its picture, `<filename>` before `<path>`.
 
     `unreadable` has those that could not be read, with the reason: they stay without a picture.
     """
 
-    folder: Path
+    photos: Photos
     spec: JobSpec
     unreadable: dict[str, str] = field(default_factory=dict)
 
-    def __call__(self, path: str) -> Sequence[str]:
-        """The names in the XML at `path`, best first."""
+    def __call__(self, paths: Sequence[str]) -> Iterator[Sequence[str]]:
+        """The names in each XML, best first."""
+        for path, xml in zip(paths, self.photos.xmls(paths), strict=True):
+            yield self._names(path, xml)
+
+    def _names(self, path: str, xml: bytes | OSError) -> Sequence[str]:
         try:
-            annotation = read_annotation(read_xml(f"{self.folder}/{path}"), file=path, spec=self.spec)
+            annotation = read_annotation(_read(xml), file=path, spec=self.spec)
         except (AnnotationError, OSError) as error:
             self.unreadable[path] = _reason(path, error)
             return ()
         return tuple(filter(None, (annotation.filename, annotation.path)))
 
 
-def _read_chunk(folder: Path, spec: JobSpec, pairs: Sequence[Pair]) -> PairsRead:
+def _read_chunk(folder: DataFolder, spec: JobSpec, pairs: Sequence[Pair]) -> PairsRead:
     read = PairsRead()
-    for image, path in pairs:
-        _read_pair(folder, spec, image, path, read)
+    for (image, path), files in zip(pairs, photos_in(folder).pairs(pairs), strict=True):
+        _read_pair(files, spec, image, path, read)
     return read
 
 
-def _read_pair(folder: Path, spec: JobSpec, image: str, path: str | None, read: PairsRead) -> None:
+def _read_pair(files: PairFiles, spec: JobSpec, image: str, path: str | None, read: PairsRead) -> None:
     """Add one pair; each is in exactly one of the counters `annotated`, `background` and `unreadable`."""
     xml, annotation, outcome = b"", EMPTY, "background"
     try:
         if path is not None:
-            xml = read_xml(f"{folder}/{path}")
+            xml = _read(files.xml)
             annotation = read_annotation(xml, file=path, spec=spec)
             outcome = "annotated" if annotation.objects else "background"
     except (AnnotationError, OSError) as error:
@@ -132,7 +137,7 @@ def _read_pair(folder: Path, spec: JobSpec, image: str, path: str | None, read: 
         read.findings.append(_unreadable(str(path), error))
     picture = b""
     try:
-        picture = sample_file(f"{folder}/{image}")
+        picture = _read(files.sample)
     except OSError as error:
         read.findings.append(_unreadable(image, error, ImageError.kind))
     read.pictures.append(int.from_bytes(picture or hash_parts(image.encode()), "big"))
@@ -205,10 +210,11 @@ def _reason(file: str, error: Exception) -> str:
     return reason[:200]
 
 
-def read_xml(path: str) -> bytes:
-    """The file at `path`, at most one byte over what `read_annotation` accepts; an OSError if it cannot be read."""
-    with open(path, "rb") as file:
-        return file.read(MAX_XML_BYTES + 1)
+def _read(content: bytes | OSError) -> bytes:
+    """What was read; what the system raised instead is raised here."""
+    if isinstance(content, OSError):
+        raise content
+    return content
 
 
 def _processors() -> int:

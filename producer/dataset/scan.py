@@ -1,20 +1,21 @@
 """A folder -> its pictures and XML files, folder by folder, in an order that does not depend on the file system.
 
-One walk with `os.scandir`: no file is opened or asked for its size. Links are followed only to what lies in the data
-root; what is refused is named in a `Finding`.
+One walk: no file is opened or asked for its size. Links are followed only to what lies in the data root; what is refused
+is named in a `Finding`.
 """
 
 import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
 from producer.dataset.other_formats import MOST_SAMPLES, SAMPLED_EXTENSIONS
+from producer.photos import Entry, Photos, photos_in
 from shared.errors import LintError
 from shared.image_formats import IMAGE_EXTENSIONS
 from shared.jobs.findings import Finding
+from shared.storage import DataFolder
 from shared.text import printable
 
 ANNOTATION_EXTENSION: Final = ".xml"
@@ -50,13 +51,17 @@ class Walk:
     anywhere in `data_root`, and nowhere else.
     """
 
-    root: Path
-    data_root: Path
+    root: DataFolder
+    data_root: DataFolder
     findings: list[Finding] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     others: Counter[str] = field(default_factory=Counter)
     samples: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     _entered: list[str] = field(default_factory=list)
+    photos: Photos = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.photos = photos_in(self.root)
 
     def __iter__(self) -> Iterator[ScannedFolder]:
         """Folders in depth-first order of their sorted names.
@@ -65,7 +70,6 @@ class Walk:
             LintError: A folder cannot be listed.
         """
         pending = [""]
-        self._entered = [os.path.realpath(self.root)]
         while pending:
             folder, subfolders = self._list(pending.pop())
             yield folder
@@ -76,10 +80,12 @@ class Walk:
         folder = ScannedFolder(path=path, images=[], annotations=[], lists=[])
         subfolders: list[str] = []
         try:
-            with os.scandir(self.root / path) as entries:
+            with self.photos.entries(path) as entries:
                 links = [entry for entry in entries if self._take(entry, folder, subfolders)]
         except OSError as error:
-            raise LintError(f"{self.root / path}: expected a folder that can be listed: {error.strerror}") from error
+            raise LintError(
+                f"{self.root / path}: expected a folder that can be listed: {error.strerror or error}"
+            ) from error
         # Which of two links to one folder is followed must not depend on the order of the file system.
         for link in sorted(links, key=lambda entry: entry.name):
             self._take_link(link, folder, subfolders)
@@ -88,7 +94,7 @@ class Walk:
         self.counts["folders"] += 1
         return folder, sorted(subfolders)
 
-    def _take(self, entry: "os.DirEntry[str]", folder: ScannedFolder, subfolders: list[str]) -> bool:
+    def _take(self, entry: Entry, folder: ScannedFolder, subfolders: list[str]) -> bool:
         """Put one entry where it belongs, or count why not; True for a link, which is left to `_take_link`.
 
         This costs no system call for a plain entry: `scandir` brings its type.
@@ -143,15 +149,16 @@ class Walk:
             self.findings.append(Finding(file=path, rank="info", kind="folder_left_out", found=found, done="left out"))
         return found is None
 
-    def _take_link(self, entry: "os.DirEntry[str]", folder: ScannedFolder, subfolders: list[str]) -> None:
+    def _take_link(self, entry: Entry, folder: ScannedFolder, subfolders: list[str]) -> None:
         """Follow a link inside the data root only; each folder outside the scanned root is entered once."""
         path = _join(folder.path, entry.name)
         try:
             target = os.path.realpath(entry.path, strict=True)
+            self._entered = self._entered or [os.path.realpath(str(self.root))]
         except OSError as error:
             self._refuse(path, "link_broken", error.strerror or "a link that leads nowhere")
             return
-        if not _is_below(target, os.path.realpath(self.data_root)):
+        if not _is_below(target, os.path.realpath(str(self.data_root))):
             self._refuse(path, "link_outside", "a link that leaves the data root")
         elif os.path.isfile(target):  # noqa: PTH113 (see above)
             self._sort_in(entry.name, folder)

@@ -14,11 +14,13 @@ from producer.dataset.pairing import Pairing
 from producer.dataset.read_pairs import Pair, PairsRead
 from producer.dataset.scan import Walk
 from producer.dataset.split import SplitAssignment
+from shared.command import hint
 from shared.image_formats import format_of
 from shared.jobs.findings import Finding
 from shared.jobs.job import SPLITS
 from shared.jobs.labels import LabelMap
 from shared.jobs.specs import JobSpec
+from shared.storage import BucketFolder
 from shared.text import counted
 
 # The files of other labelling formats, for a person who takes them for VOC.
@@ -160,7 +162,10 @@ def _contents(facts: FolderFacts) -> str:
         say = "label them, for example with LabelImg as Pascal VOC" if images else "is it the right folder?"
         return f"{', '.join(found)}; {say}"
     convert = ["only Pascal-VOC XML is read: convert or export it as that"]
-    command = converter(facts.walk.root, facts.walk.samples)
+    root = facts.walk.root
+    if isinstance(root, BucketFolder):
+        return f"{', '.join([*found, *others, *convert])}; `{hint('lint', 'FOLDER')}` on a copy in a folder says how"
+    command = converter(root, facts.walk.samples)
     return ", ".join([*found, *others, *convert]) + (f"; {command}" if command else "")
 
 

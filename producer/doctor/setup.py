@@ -20,7 +20,7 @@ from shared.errors import BrokerError, StorageError
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
 from shared.leasing.scopes import RUN_QUEUE, SHARD_QUEUE
-from shared.storage import Storage
+from shared.storage import BucketFolder, Storage, data_folder
 
 LEAST_FREE_GB: Final = 1.0
 # The service does a round every 2 s.
@@ -207,7 +207,10 @@ def _file_in_the_way(folder: Path) -> Path | None:
 def _data_root(settings: ProducerSettings) -> Iterator[CheckResult]:
     if settings.broker_url is None:
         return
-    root, advice = settings.data_root, "mount the photos there, or set VOC_DATA_ROOT"
-    is_there = root.is_dir() and os.access(root, os.R_OK | os.X_OK)
-    found = f"{root} {'can be read' if is_there else 'is absent or cannot be read'}"
+    root, advice = data_folder(settings.data_root), "mount the photos there, or set VOC_DATA_ROOT"
+    try:
+        is_there = root.is_dir() and (isinstance(root, BucketFolder) or os.access(root, os.R_OK | os.X_OK))
+        found = f"{root} {'can be read' if is_there else 'is absent or cannot be read'}"
+    except StorageError as error:
+        is_there, found = False, str(error)
     yield CheckResult(name="data root", is_well=is_there, found=found, advice=advice)

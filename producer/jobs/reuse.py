@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, Final
 
 from producer.finalize.dataset_files import check_annotations
 from producer.jobs.control import note_of
+from producer.photos import Photos, photos_in
 from producer.progress import Progress
 from shared import faults
 from shared.command import hint
@@ -27,7 +27,7 @@ from shared.jobs.options import options_of
 from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import ShardReceipt, check_shard
 from shared.jobs.specs import JobSpec
-from shared.storage import Storage
+from shared.storage import DataFolder, Storage
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class _Loan:
         return (*changed, *sorted(held), *nearest)
 
 
-def reuse_shards(job: Job, *, storage: Storage, folder: Path, progress: Progress) -> Reuse:
+def reuse_shards(job: Job, *, storage: Storage, folder: DataFolder, progress: Progress) -> Reuse:
     """Reuse every shard that another job of the store has with the same content. Safe to repeat.
 
     The plan of the new `job` is in the store; `folder` is the data set, to see which pictures were changed since.
@@ -75,6 +75,7 @@ def reuse_shards(job: Job, *, storage: Storage, folder: Path, progress: Progress
     )
     missing = _missing_shards(job, storage) if names else dict.fromkeys(job.shards, "")
     loan = _Loan(missing=missing, lenders=Counter(), refusals=[], held_back={})
+    photos = photos_in(folder)
     rules = rules_digest(job.spec, job.labels, job.shard_format)
     for name in names:
         if not loan.missing:
@@ -82,7 +83,7 @@ def reuse_shards(job: Job, *, storage: Storage, folder: Path, progress: Progress
         try:
             lender = _lender(name, job, rules, loan, storage)
             if lender is not None:
-                _borrow(job, lender, loan, storage=storage, folder=folder, progress=progress)
+                _borrow(job, lender, loan, storage=storage, photos=photos, progress=progress)
         except (PipelineError, ValueError, KeyError) as error:
             logger.warning("lender_unreadable", extra={"job": name, "reason": str(error)})
     lent = loan.lenders
@@ -107,7 +108,7 @@ def _lender(name: str, job: Job, rules: str, loan: _Loan, storage: Storage) -> J
     return find_job(storage, name)
 
 
-def _borrow(job: Job, lender: Job, loan: _Loan, *, storage: Storage, folder: Path, progress: Progress) -> None:
+def _borrow(job: Job, lender: Job, loan: _Loan, *, storage: Storage, photos: Photos, progress: Progress) -> None:
     """Reuse what `lender` has of the missing shards, or note why it lends none."""
     reason = why_not(job.spec, job.labels, job.shard_format, lender)
     is_kin = lender.dataset == job.dataset
@@ -116,7 +117,7 @@ def _borrow(job: Job, lender: Job, loan: _Loan, *, storage: Storage, folder: Pat
         loan.refusals += [(differing, f"{lender.job} has {reason}")] if is_kin and not lender.spec.dry else []
         return
     loan.has_kin = loan.has_kin or is_kin
-    for content, receipt in _matching_shards(loan.missing.keys(), lender, job, storage, folder):
+    for content, receipt in _matching_shards(loan.missing.keys(), lender, job, storage, photos):
         if isinstance(receipt, str):
             loan.held_back[content] = receipt
             continue
@@ -168,7 +169,7 @@ def _missing_shards(job: Job, storage: Storage) -> dict[str, str]:
 
 
 def _matching_shards(
-    contents: Collection[str], lender: Job, job: Job, storage: Storage, folder: Path
+    contents: Collection[str], lender: Job, job: Job, storage: Storage, photos: Photos
 ) -> Iterator[tuple[str, ShardReceipt | str]]:
     """The shards of `lender` whose content is in `contents` at that moment; or, of such a one, why it is not lent."""
     submitted_at = storage.written_at(JobPaths(lender.job).job)
@@ -180,7 +181,7 @@ def _matching_shards(
             yield content, f"{lender.job} has not written them"
         elif receipt.shard_format != job.shard_format or not _is_repeatable(receipt):
             yield content, f"of what {lender.job} wrote, some might be written otherwise now"
-        elif _has_changed(folder, pairs, submitted_at):
+        elif _has_changed(photos, pairs, submitted_at):
             yield content, f"photos were written or moved after {lender.job} was submitted"
         else:
             yield content, _checked(storage, lender, receipt)
@@ -206,10 +207,10 @@ def _is_repeatable(receipt: ShardReceipt) -> bool:
     return receipt.quarantined == 0 or (receipt.attempt == 1 and PairChanged.kind not in receipt.counters)
 
 
-def _has_changed(folder: Path, pairs: list[dict[str, Any]], since: float) -> bool:
+def _has_changed(photos: Photos, pairs: list[dict[str, Any]], since: float) -> bool:
     """Whether a picture was written, replaced or moved after `since`: its fingerprint covers only its size and ends."""
     try:
-        return any((folder / pair["image"]).stat().st_ctime >= since for pair in pairs)
+        return any(photos.changed_at(pair["image"]) >= since for pair in pairs)
     except OSError:
         return True
 

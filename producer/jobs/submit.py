@@ -34,7 +34,7 @@ from shared.jobs.options import words
 from shared.jobs.paths import JobPaths
 from shared.jobs.schema import SHARD_FORMAT
 from shared.jobs.specs import JobSpec, ReleaseOptions, RunSpec, TrainingOptions
-from shared.storage import Stamp, Storage
+from shared.storage import BucketFolder, DataFolder, Stamp, Storage
 
 # Folders of the data root that an error names: enough to notice a typing mistake.
 MOST_FOLDERS_NAMED: Final = 20
@@ -48,7 +48,7 @@ class Request:
     `typed` are the fields of `spec` that a person has typed, `archive` is the zip or tar that `dataset` came from.
     """
 
-    dataset: Path
+    dataset: DataFolder
     name: str | None
     spec: JobSpec
     run: TrainingOptions | None
@@ -75,7 +75,7 @@ class Admission:
     reuse: Reuse | None = None
 
 
-def lint_request(request: Request, *, data_root: Path, progress: Progress) -> LintedFolder:
+def lint_request(request: Request, *, data_root: DataFolder, progress: Progress) -> LintedFolder:
     """Scan the request's folder and read its XML; what `submit` goes on with.
 
     Raises:
@@ -101,7 +101,7 @@ def with_backbone(request: Request, linted: LintedFolder, storage: Storage) -> R
 
 
 def submit(
-    request: Request, linted: LintedFolder, *, storage: Storage, data_root: Path, progress: Progress
+    request: Request, linted: LintedFolder, *, storage: Storage, data_root: DataFolder, progress: Progress
 ) -> Admission:
     """Plan and admit a job.
 
@@ -204,12 +204,14 @@ def _as_another_job(request: Request, storage: Storage) -> str:
     )
 
 
-def folder_below(dataset: Path, data_root: Path) -> str:
+def folder_below(dataset: DataFolder, data_root: DataFolder) -> str:
     """`dataset` as a path relative to `data_root`, `/` as separator, "." for the root itself.
 
     Raises:
         PlanError: It is not a folder, or not below the data root.
     """
+    if isinstance(dataset, BucketFolder) or isinstance(data_root, BucketFolder):
+        return _folder_in_bucket(dataset, data_root)
     if not dataset.is_dir():
         found = f"no folder{_folders_of(data_root)}"
         raise PlanError(f"{dataset}: expected a folder with images and Pascal-VOC XML, found {found}")
@@ -222,6 +224,24 @@ def folder_below(dataset: Path, data_root: Path) -> str:
         ) from error
 
 
+def _folder_in_bucket(dataset: DataFolder, data_root: DataFolder) -> str:
+    """The same where one of the two is in a bucket; whether `dataset` holds anything is seen by its listing."""
+    if not isinstance(dataset, BucketFolder):
+        raise PlanError(
+            f"{dataset} is a folder, and the workers read below {data_root} (VOC_DATA_ROOT): copy it there and submit "
+            f"{data_root}/{dataset.resolve().name}, or use --local"
+        )
+    if not isinstance(data_root, BucketFolder):
+        raise PlanError(
+            f"{dataset} is in a bucket, and the workers read below the folder {data_root}: set VOC_DATA_ROOT={dataset} "
+            "for producer and workers, or use --local"
+        )
+    try:
+        return dataset.inside(data_root)
+    except ValueError as error:
+        raise PlanError(f"{error}, which the workers read: set VOC_DATA_ROOT, or use --local") from error
+
+
 def _folders_of(data_root: Path) -> str:
     """What could have been meant: in a container the data root is a mount, whose folders a person cannot see."""
     if not data_root.is_dir():
@@ -230,7 +250,7 @@ def _folders_of(data_root: Path) -> str:
     return f" (in {data_root} there are: {', '.join(folders[:MOST_FOLDERS_NAMED]) or 'none'})"
 
 
-def name_from(dataset: Path) -> str:
+def name_from(dataset: DataFolder) -> str:
     """A job name made of the folder's: lower case, other letters than a-z, 0-9, '.', '_', '-' replaced."""
     slug = re.sub(r"[^a-z0-9._-]+", "-", dataset.resolve().name.lower()).strip("-._")
     return slug[:64] or "job"

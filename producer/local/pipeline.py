@@ -36,7 +36,7 @@ class LocalPipeline:
 
     store: str
     logs: Path | None
-    data_root: Path
+    data_root: str
     workers: int
     with_trainer: bool
     broker_url: str | None
@@ -91,7 +91,7 @@ def _environment(local: LocalPipeline, broker_url: str, temporary: Path) -> dict
         "TMPDIR": str(temporary),
         "VOC_BROKER_URL": broker_url,
         "VOC_STORE": local.store,
-        "VOC_DATA_ROOT": str(local.data_root),
+        "VOC_DATA_ROOT": local.data_root,
         "VOC_SOFT_STOP_S": "4",
     }
 

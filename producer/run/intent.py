@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from redis.exceptions import RedisError
 from rich.console import Console
@@ -16,7 +15,7 @@ from shared.jobs.job import Job
 from shared.jobs.specs import RunSpec, TrainingOptions
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
-from shared.storage import Storage
+from shared.storage import DataFolder, Storage, data_folder
 from shared.text import counted
 
 
@@ -36,9 +35,9 @@ class StartOptions:
     is_asked: bool = True
     confirm: Callable[[], None] | None = None
 
-    def data_root(self, dataset: Path) -> Path:
+    def data_root(self, dataset: DataFolder) -> DataFolder:
         """The folder below which the workers find the pictures of `dataset`."""
-        return dataset if self.local else self.settings.data_root
+        return dataset if self.local else data_folder(self.settings.data_root)
 
 
 def say_intent(work: str, options: StartOptions, *, is_known: bool, with_trainer: bool) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from pathlib import Path
+from functools import reduce
 
 from producer.dataset.findings import Findings
 from producer.dataset.lint import LintedFolder
@@ -38,7 +38,7 @@ from shared.jobs.receipts import ShardReceipt
 from shared.jobs.specs import JobSpec, ReleaseOptions, TrainingOptions
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
-from shared.storage import Storage
+from shared.storage import DataFolder, Storage, data_folder
 
 
 def start_job(request: Request, options: StartOptions) -> JobStatus:
@@ -104,7 +104,9 @@ def start_run(
     """
     storage = Storage(options.settings.store)
     job = load_job(storage, name)
-    for_known_job(Request(dataset=Path(job.dataset), name=name, spec=spec, run=training, typed=typed), job, storage)
+    for_known_job(
+        Request(dataset=data_folder(job.dataset), name=name, spec=spec, run=training, typed=typed), job, storage
+    )
     is_known = known_run(storage, job, run, training) is not None
     say_intent(run_intent(run, job, training, storage), options, is_known=is_known, with_trainer=True)
     admission = further_run(job, run, training, storage)
@@ -148,16 +150,17 @@ def continue_job(job: Job, options: StartOptions) -> JobStatus:
     return _run_or_hand_over(job, _data_root_of(job, options, stored), options, storage)
 
 
-def _data_root_of(job: Job, options: StartOptions, stored: StoredState) -> Path:
+def _data_root_of(job: Job, options: StartOptions, stored: StoredState) -> DataFolder:
     """The folder below which the pictures of a job were, for workers that run here.
 
     Raises:
         PlanError: They are not there any more, and needed for what is missing.
     """
-    data_root = Path(job.dataset)
-    if options.local and not stored.is_finalized and not data_root.is_dir():
+    dataset = data_folder(job.dataset)
+    if options.local and not stored.is_finalized and not dataset.is_dir():
         raise PlanError(f"{job.dataset}: the pictures of job {job.job!r} are not there any more")
-    return data_root if job.folder == "." else data_root.parents[len(Path(job.folder).parts) - 1]
+    levels = 0 if job.folder == "." else job.folder.count("/") + 1
+    return reduce(lambda folder, _: folder.parent, range(levels), dataset)
 
 
 def lint_pixels(linted: LintedFolder, options: StartOptions) -> tuple[LintedFolder, list[Finding]]:
@@ -206,7 +209,7 @@ def _counted_by_workers(linted: LintedFolder, receipts: Sequence[ShardReceipt]) 
     return replace(linted, counts={**linted.counts, **found, **by_class}, class_counts=classes)
 
 
-def _run_or_hand_over(job: Job, data_root: Path, options: StartOptions, storage: Storage) -> JobStatus:
+def _run_or_hand_over(job: Job, data_root: DataFolder, options: StartOptions, storage: Storage) -> JobStatus:
     """Run `job` with processes of our own until it is in a terminal state, or hand it over to the service.
 
     Only what is missing is done. `data_root` is what the job's paths are relative to here.
@@ -220,7 +223,7 @@ def _run_or_hand_over(job: Job, data_root: Path, options: StartOptions, storage:
     local = LocalPipeline(
         store=storage.root,
         logs=storage.local_path("logs") if storage.is_local else None,
-        data_root=data_root.resolve(),
+        data_root=str(data_root.resolve()),
         workers=options.workers,
         with_trainer=job.run is not None,
         broker_url=settings.broker() if settings.broker_url is not None else None,

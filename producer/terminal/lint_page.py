@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 from rich.console import RenderableType, group
@@ -129,7 +128,7 @@ class LintReport:
                 yield Text(f"        and {', '.join(others)}{' …' if count > _FILES_NAMED else ''}", style="dim")
 
     def next_steps(
-        self, dataset: Path, *, pixels: bool, listed: bool, strict: bool = False, store: "Storage | None" = None
+        self, dataset: object, *, pixels: bool, listed: bool, strict: bool = False, store: "Storage | None" = None
     ) -> str:
         """What to do now, for the end of `lint`.
 

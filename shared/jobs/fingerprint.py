@@ -9,7 +9,7 @@ import hashlib
 import os
 from typing import Final
 
-_END_BYTES: Final = 4096
+END_BYTES: Final = 4096
 
 
 def fingerprint_pair(xml: bytes, sample: bytes) -> bytes:
@@ -26,17 +26,26 @@ def sample_file(path: str) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
-        head = os.pread(descriptor, _END_BYTES, 0)
-        tail = os.pread(descriptor, _END_BYTES, _tail_start(size))
+        head = os.pread(descriptor, END_BYTES, 0)
+        tail = os.pread(descriptor, END_BYTES, _tail_start(size))
     finally:
         os.close(descriptor)
-    return hash_parts(size.to_bytes(8, "big"), head, tail)
+    return sample_ends(size, head, tail)
 
 
 def sample_content(content: bytes) -> bytes:
     """What `sample_file` says of a file that holds `content`."""
-    size = len(content)
-    return hash_parts(size.to_bytes(8, "big"), content[:_END_BYTES], content[_tail_start(size) :])
+    return sample_ends(len(content), content, content[_tail_start(len(content)) :])
+
+
+def sample_span(size_bytes: int) -> tuple[int, int]:
+    """The last bytes that count of a file of this size, as (start, end): none where its first ones are all."""
+    return _tail_start(size_bytes), size_bytes
+
+
+def sample_ends(size_bytes: int, head: bytes, tail: bytes) -> bytes:
+    """What `sample_file` says of a file of this size that begins with `head` and has `tail` at `sample_span`."""
+    return hash_parts(size_bytes.to_bytes(8, "big"), head[:END_BYTES], tail)
 
 
 def hash_parts(*parts: bytes) -> bytes:
@@ -50,4 +59,4 @@ def hash_parts(*parts: bytes) -> bytes:
 
 def _tail_start(size: int) -> int:
     """Where the last bytes begin: never before the first ones end."""
-    return max(_END_BYTES, size - _END_BYTES)
+    return max(END_BYTES, size - END_BYTES)

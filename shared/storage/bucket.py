@@ -15,7 +15,7 @@ from obstore.store import ObjectStore, from_url
 
 from shared.errors import StorageError
 
-EXPECTED: Final = "expected a folder, or s3://, gs:// or az:// with a bucket and perhaps a folder in it, for the store"
+EXPECTED: Final = "expected a folder, or s3://, gs:// or az:// with a bucket and perhaps a folder in it"
 
 # What the clients themselves look for first.
 _KEY: Final = "AWS_ACCESS_KEY_ID"
@@ -26,6 +26,8 @@ _PROFILE: Final = {
     "aws_session_token": "session_token",
     "region": "region",
 }
+# What servers say to wrong credentials, and to right ones without permission.
+_DENIED: Final = ("AccessDenied", "SignatureDoesNotMatch", "InvalidAccessKeyId", "Token", "401", "403", "Forbidden")
 # A server that is away or asks to slow down is asked again for so long; then the caller decides. Five attempts at a
 # shard last longer than a minute by that, and a person who mistyped an address waits no longer.
 _RETRIES: Final = {
@@ -46,21 +48,41 @@ def open_bucket(url: str) -> ObjectStore:
     Raises:
         StorageError: The URL is of no kind that is supported, or holds a secret; the profile that is named has no keys.
     """
-    scheme, _, rest = url.partition("://")
-    if set(rest) & set("@?#") or ":" in rest.split("/")[0]:  # and what is refused is not repeated
-        raise StorageError(
-            f"{re.sub('[^a-z0-9]', '', scheme.lower())[:8]}://…: {EXPECTED}; found a user, a password, a port or a "
-            f"query in the URL: credentials come from the environment ({_KEY} and the like), a profile or the machine"
-        )
-    if scheme not in ("s3", "gs", "az") or not urlsplit(url).netloc:
-        raise StorageError(f"{url}: {EXPECTED}")
-    own: dict[str, Any] = profile_settings(os.environ) if scheme == "s3" else {}
+    require_plain(url)
+    own: dict[str, Any] = profile_settings(os.environ) if url.startswith("s3:") else {}
     options: dict[str, Any] = {"client_options": _CLIENT, "retry_config": _RETRIES, **own}
     try:
         bucket: ObjectStore = from_url(url, **options)
     except (BaseError, ValueError, OSError) as error:
         raise StorageError(f"{url}: {str(error).splitlines()[0]}") from error
     return bucket
+
+
+def require_plain(url: str) -> None:
+    """Refuse a URL of no kind that is supported, and one that may hold a secret, which is not repeated.
+
+    Raises:
+        StorageError: Then.
+    """
+    scheme, _, rest = url.partition("://")
+    if set(rest) & set("@?#") or ":" in rest.split("/")[0]:
+        raise StorageError(
+            f"{re.sub('[^a-z0-9]', '', scheme.lower())[:8]}://…: {EXPECTED}; found a user, a password, a port or a "
+            f"query in the URL: credentials come from the environment ({_KEY} and the like), a profile or the machine"
+        )
+    if scheme not in ("s3", "gs", "az") or not urlsplit(url).netloc:
+        raise StorageError(f"{url}: {EXPECTED}")
+
+
+def advice(url: str, reason: str) -> str:
+    """What a person can do about a request to the bucket of `url` that failed for `reason`."""
+    if "NoSuchBucket" in reason:
+        return "is the bucket's name right, and AWS_ENDPOINT_URL for a server of your own?"
+    if url.startswith("s3:") and not (os.environ.get(_KEY) or profile_settings(os.environ).get("access_key_id")):
+        return f"no credentials were found: set {_KEY} and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; or give the machine a role"
+    if any(told in reason for told in _DENIED):
+        return "these credentials must be right, and be allowed to list the bucket and to read what is in it"
+    return "does its server answer (AWS_ENDPOINT_URL)?"
 
 
 def profile_settings(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,9 +1,12 @@
 """The store in a bucket of S3, Google Cloud Storage or Azure: a file is one object, and nobody sees half of one."""
 
+import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,8 +24,18 @@ if TYPE_CHECKING:
 _PART_BYTES: Final = 8 << 20
 # What one request removes at most, and about what one lists.
 _PAGE: Final = 1000
+# The answers to a range from the start of an object without a byte.
+_NO_SUCH_RANGE: Final = ("InvalidRange", "416")
 # In an object's metadata: the write that made it.
 _WRITE: Final = "write"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetched:
+    """The bytes that one GET brought, and how many the whole object has."""
+
+    content: bytes
+    size_bytes: int
 
 
 class ObjectStorage:
@@ -30,7 +43,8 @@ class ObjectStorage:
 
     An empty object of the name of a folder, as consoles and some servers make them, is no file in it.
 
-    Do not use it in a process and then in one forked from that: the client's threads do not live on there.
+    A process that was forked from one that had used a bucket cannot use any: the client's threads do not live on there,
+    and it would hang or crash. Each request there raises instead.
     """
 
     def __init__(self, root: str) -> None:
@@ -135,6 +149,28 @@ class ObjectStorage:
             size = obstore.head(self._bucket, key)["size"]  # a server refuses a range that is empty
             end = size if end is None else min(end, size)
             return bytes(obstore.get_range(self._bucket, key, start=start, end=end)) if start < end else b""
+
+    def fetch(
+        self, key: str, span: tuple[int, int] | None = None, admit: Callable[[int], None] = lambda _: None
+    ) -> Fetched:
+        """An object, or its bytes of `span` (start, end) as far as there are any, by one GET.
+
+        `admit` is told how many bytes there are before they come, and may wait or raise.
+        """
+        try:
+            with _as_os_errors():
+                found = obstore.get(self._bucket, key, options={} if span is None else {"range": span})
+        except OSError as error:
+            if any(told in str(error) for told in _NO_SUCH_RANGE):
+                return Fetched(content=b"", size_bytes=0)
+            raise
+        start, end = found.range
+        admit(end - start)
+        with _as_os_errors():
+            content = bytes(found.bytes())
+        if len(content) != end - start:
+            raise OSError(f"the server sent {len(content)} bytes of {end - start}")
+        return Fetched(content=content, size_bytes=found.meta["size"])
 
     def lines(self, key: str) -> Iterator[bytes]:
         """The lines of an object, from one GET."""
@@ -247,6 +283,7 @@ def _version(told: "ObjectMeta | PutResult") -> "UpdateVersion":
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
     """Raise what the client raises as what a folder would raise, with a reason of one line."""
+    _require_own_threads()
     try:
         yield
     except FileNotFoundError as error:
@@ -255,6 +292,17 @@ def _as_os_errors() -> Iterator[None]:
         raise FileNotFoundError("no such object") from error
     except BaseError as error:
         raise OSError(_reason(error)) from error
+
+
+@cache
+def _first_user() -> int:
+    """The process that made the first request; one that was forked from it finds that here."""
+    return os.getpid()
+
+
+def _require_own_threads() -> None:
+    if _first_user() != os.getpid():
+        raise OSError("this process was forked from one that had used a bucket; only one of the two may")
 
 
 def _reason(error: Exception) -> str:

@@ -74,7 +74,7 @@ def best_of(times: int, work: Callable[[], object], clock: Callable[[], float] =
 
 
 def scan_once(root: Path) -> Pairing:
-    return pair_files(Walk(root, root), lambda _path: ())
+    return pair_files(Walk(root, root), lambda paths: [()] * len(paths))
 
 
 def scan_and_pair() -> dict[str, tuple[float, float]]:

@@ -168,7 +168,7 @@ def run_cases(
             xml = bend(xml, rng) if target < 0.4 else damage(xml, rng, xmls)
         if target > 0.5:
             image = damage(image, rng, pictures)
-        _run_case(quirk, xml, image, recipe, result)
+        _run_case(quirk, xml, image, root, recipe, result)
         if case == min(WARM_CASES, cases):
             warm_mb = process.memory_info().rss / 2**20
         progress(case, result)
@@ -179,10 +179,10 @@ def run_cases(
     return result
 
 
-def _run_case(quirk: Quirk, xml: bytes, image: bytes, recipe: Recipe, result: FuzzResult) -> None:
-    (recipe.inputs.data_root / "a.xml").write_bytes(xml)
-    (recipe.inputs.data_root / "a.jpg").write_bytes(image)
-    pair = path_pair(recipe.inputs.data_root, "a.jpg", "a.xml", source_id=1)
+def _run_case(quirk: Quirk, xml: bytes, image: bytes, root: Path, recipe: Recipe, result: FuzzResult) -> None:
+    (root / "a.xml").write_bytes(xml)
+    (root / "a.jpg").write_bytes(image)
+    pair = path_pair(root, "a.jpg", "a.xml", source_id=1)
     start = time.process_time()
     outcome = prepare_example(pair, recipe=recipe)
     took_s = time.process_time() - start

@@ -1,6 +1,6 @@
 """A path of a pair -> the bytes of its file, or an error that blames either the pair or the mount.
 
-The only place in which workers open files of the data set.
+The only place in which workers open files of the data set; those in a bucket come by `fetched_files`.
 """
 
 import errno
@@ -18,7 +18,7 @@ from shared.annotation import MAX_XML_BYTES
 from shared.errors import AnnotationError, ImageError, StorageError
 
 # For a picture above the largest camera files; it is read whole, so this bounds a worker's memory.
-_MOST_BYTES: Final = {AnnotationError: MAX_XML_BYTES, ImageError: 512 * 2**20}
+MOST_BYTES: Final = {AnnotationError: MAX_XML_BYTES, ImageError: 512 * 2**20}
 
 # How many files beside a refused one are tried before it alone is blamed: a set is often copied with one mode.
 _SIBLINGS_TRIED: Final = 100
@@ -103,8 +103,8 @@ def _read_inside(absolute: str, path: str, inputs: Inputs, error_class: type[Ann
             raise error_class(f"{path}: {_NO_SUCH_FILE[errno.ENXIO]}")
         if not _is_inside(descriptor, absolute, inputs.data_root):
             raise error_class(f"{path}: {_OUTSIDE}")
-        if status.st_size > _MOST_BYTES[error_class]:
-            raise error_class(f"{path}: {status.st_size} bytes, at most {_MOST_BYTES[error_class]} are read")
+        if status.st_size > MOST_BYTES[error_class]:
+            raise error_class(f"{path}: {status.st_size} bytes, at most {MOST_BYTES[error_class]} are read")
         return _read_all(descriptor, status.st_size)
     finally:
         os.close(descriptor)

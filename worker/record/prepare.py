@@ -1,11 +1,13 @@
 """One path pair -> one record, or the reason why there is none.
 
 It reads the two files, passes them through annotation, header, frame, image and example, and turns every `InputError`
-into a quarantine. Pure except for the reading of the two files (`input_files`).
+into a quarantine. Pure except for the reading of the two files (`input_files`, `fetched_files`).
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from shared.annotation import EMPTY, Annotation, Box, VocObject, read_annotation
@@ -24,12 +26,15 @@ from worker.picture.orientation import FrameChoice, choose_frame, turn_box, upri
 from worker.record.example import StoredObject, fractions, serialize_example
 from worker.record.input_files import Inputs, read_file
 
+# The bytes of a file of the data set; raises as `read_file`.
+Read = Callable[[str, type[AnnotationError | ImageError]], bytes]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What is the same for every pair of a job: where its files lie, and how they are read and written."""
+    """What is the same for every pair of a job: what reads its files, and how they are understood and written."""
 
-    inputs: Inputs
+    read: Read
     spec: JobSpec
     labels: LabelMap
 
@@ -59,9 +64,14 @@ Outcome = PreparedExample | Quarantine
 
 
 def recipe_of(job: Job, data_root: Path, *, is_repeated: bool = False) -> Recipe:
-    """The recipe of a job whose data set lies below `data_root`; `is_repeated` if an earlier attempt failed."""
+    """The recipe of a job in a folder below `data_root`; `is_repeated` if an earlier attempt failed."""
     inputs = Inputs(data_root=data_root, folder=data_root / job.folder, is_repeated=is_repeated)
-    return Recipe(inputs=inputs, spec=job.spec, labels=LabelMap(job.labels))
+    return recipe_by(job, partial(read_file, inputs))
+
+
+def recipe_by(job: Job, read: Read) -> Recipe:
+    """The recipe of a job whose files are brought by `read`."""
+    return Recipe(read=read, spec=job.spec, labels=LabelMap(job.labels))
 
 
 def quarantine(pair: PathPair, *, file: str, kind: str, reason: str) -> Quarantine:
@@ -81,10 +91,10 @@ def prepare_example(pair: PathPair, *, recipe: Recipe) -> Outcome:
     try:
         xml, annotation = b"", EMPTY
         if pair.annotation is not None:
-            xml = read_file(recipe.inputs, pair.annotation, AnnotationError)
+            xml = recipe.read(pair.annotation, AnnotationError)
             annotation = read_annotation(xml, file=pair.annotation, spec=recipe.spec)
         file = pair.image
-        content = read_file(recipe.inputs, pair.image, ImageError)
+        content = recipe.read(pair.image, ImageError)
         check_unchanged(pair, xml, content)
         return make_example(pair, annotation, content, recipe)
     except InputError as error:

@@ -12,7 +12,7 @@ from tests.unit.producer.folders import write
 
 def scan(root: Path, data_root: Path | None = None) -> tuple[Pairing, Walk]:
     walk = Walk(root, data_root or root)
-    return pair_files(walk, lambda _path: ()), walk
+    return pair_files(walk, lambda paths: [()] * len(paths)), walk
 
 
 def paired(root: Path, *paths: str) -> Pairing:
@@ -104,7 +104,7 @@ def by_name(paths: list[str], named: dict[str, list[str]]) -> Pairing:
         folder, _, name = path.rpartition("/")
         scanned = folders.setdefault(folder, ScannedFolder(path=folder, images=[], annotations=[], lists=[]))
         (scanned.annotations if name.endswith(".xml") else scanned.images).append(name)
-    return pair_files(folders.values(), lambda path: named.get(path.rpartition("/")[2], []))
+    return pair_files(folders.values(), lambda paths: [named.get(path.rpartition("/")[2], []) for path in paths])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,139 @@
+"""A data set in a bucket: `Photos` by one listing in pages, and by many requests at the same time."""
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from producer.photos.files import Entry, PairFiles
+from shared.annotation import MAX_XML_BYTES
+from shared.errors import LintError
+from shared.jobs.fingerprint import END_BYTES, sample_ends, sample_span
+from shared.storage import BucketFolder
+from shared.storage.ahead import Admit, Ahead
+
+# Of a picture: where it is smaller, its end needs no second request.
+_HEAD_BYTES: Final = 4 * END_BYTES
+
+# Folders beside an empty one that an error names: enough to notice a typing mistake.
+_MOST_NAMED: Final = 20
+
+# Names in a folder, and what is in those that are folders; None is a file.
+_Tree = dict[str, "_Tree | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A name that a listing found: an `Entry`. A bucket has no links."""
+
+    name: str
+    path: str
+    is_folder: bool
+
+    def is_symlink(self) -> bool:
+        """Never."""
+        return False
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is an object."""
+        return not self.is_folder
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether objects lie below it."""
+        return self.is_folder
+
+
+class BucketPhotos:
+    """The files below a folder of a bucket. The folder is listed once, when it is first needed."""
+
+    def __init__(self, folder: BucketFolder) -> None:
+        self._folder = folder
+
+    def entries(self, folder: str) -> AbstractContextManager[Iterable[Entry]]:
+        """What is directly in a folder."""
+        tree: _Tree = self._tree
+        for name in folder.split("/") if folder else ():
+            tree = tree[name] or {}
+        inside = f"{folder}/" if folder else ""
+        return nullcontext([_Named(name, inside + name, below is not None) for name, below in tree.items()])
+
+    def content(self, path: str) -> bytes:
+        """The whole of an object."""
+        return self._folder.fetch(path).content
+
+    def xmls(self, paths: Iterable[str]) -> Iterator[bytes | OSError]:
+        """XML files."""
+        with Ahead(paths, self._xml_or_error) as found:
+            yield from found
+
+    def pairs(self, pairs: Iterable[tuple[str, str | None]]) -> Iterator[PairFiles]:
+        """What there is to read of pairs."""
+        with Ahead(pairs, self._pair) as found:
+            yield from found
+
+    def digests(self, paths: Iterable[str]) -> Iterator[bytes | None]:
+        """The SHA-256 of files."""
+        with Ahead(paths, self._digest) as found:
+            yield from found
+
+    def changed_at(self, path: str) -> float:
+        """When an object was written: a listing tells the second, so it may have been as late as that one's end."""
+        try:
+            return self._written_at[path] + 1.0
+        except KeyError:
+            raise FileNotFoundError("no such object") from None
+
+    @cached_property
+    def _written_at(self) -> dict[str, float]:
+        return {key: float(stamp.mark[-1]) for key, stamp in self._folder.files()}
+
+    @cached_property
+    def _tree(self) -> _Tree:
+        tree: _Tree = {}
+        for key, _ in self._folder.files():
+            *folders, name = key.split("/")
+            inside = tree
+            for folder in folders:
+                below = inside.get(folder)
+                if below is None:
+                    below = inside[folder] = {}
+                inside = below
+            inside.setdefault(name, None)
+        if not tree:
+            raise LintError(f"{self._folder}: expected images and Pascal-VOC XML, found nothing{self._beside()}")
+        return tree
+
+    def _beside(self) -> str:
+        """What could have been meant."""
+        above = self._folder.parent
+        names = ", ".join(above.names()[:_MOST_NAMED]) if above != self._folder else ""
+        return f" (in {above} there are: {names or 'none'})"
+
+    def _xml_or_error(self, path: str, admit: Admit) -> bytes | OSError:
+        try:
+            return self._folder.fetch(path, (0, MAX_XML_BYTES + 1), admit).content
+        except FileNotFoundError as error:
+            return error
+
+    def _pair(self, pair: tuple[str, str | None], admit: Admit) -> PairFiles:
+        image, path = pair
+        xml = b"" if path is None else self._xml_or_error(path, admit)
+        try:
+            return PairFiles(xml, self._sample(image, admit))
+        except FileNotFoundError as error:
+            return PairFiles(xml, error)
+
+    def _sample(self, path: str, admit: Admit) -> bytes:
+        head = self._folder.fetch(path, (0, _HEAD_BYTES), admit)
+        start, end = sample_span(head.size_bytes)
+        if end <= len(head.content):
+            return sample_ends(head.size_bytes, head.content, head.content[start:])
+        return sample_ends(head.size_bytes, head.content, self._folder.fetch(path, (start, end), admit).content)
+
+    def _digest(self, path: str, admit: Admit) -> bytes | None:
+        try:
+            return hashlib.sha256(self._folder.fetch(path, None, admit).content).digest()
+        except FileNotFoundError:
+            return None

@@ -1,0 +1,58 @@
+"""`Photos`: what lint asks of a data set, whether it is a folder (`folder.py`) or in a bucket (`bucket.py`)."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import NamedTuple, Protocol
+
+
+class Entry(Protocol):
+    """One name in a folder, as `os.DirEntry` has it."""
+
+    @property
+    def name(self) -> str:
+        """The name alone."""
+
+    @property
+    def path(self) -> str:
+        """The whole path, which a link is followed by."""
+
+    def is_symlink(self) -> bool:
+        """Whether it is a link."""
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a file."""
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether it is a folder."""
+
+
+class PairFiles(NamedTuple):
+    """The XML of a pair (b"" if it has none) and the sample of its picture, or why they cannot be read."""
+
+    xml: bytes | OSError
+    sample: bytes | OSError
+
+
+class Photos(Protocol):
+    """The files of one data set; all paths are relative to it, with `/` as separator.
+
+    Raises (every method): `StorageError` where a bucket does not answer: no file of it is to blame.
+    """
+
+    def entries(self, folder: str) -> AbstractContextManager[Iterable[Entry]]:
+        """What is directly in a folder, in any order; an `OSError` if it cannot be listed."""
+
+    def content(self, path: str) -> bytes:
+        """The whole of a file; an `OSError` if it cannot be read."""
+
+    def xmls(self, paths: Iterable[str]) -> Iterator[bytes | OSError]:
+        """XML files, each at most one byte over what `read_annotation` accepts, or why one cannot be read."""
+
+    def pairs(self, pairs: Iterable[tuple[str, str | None]]) -> Iterator[PairFiles]:
+        """What there is to read of pairs (picture, XML or None), one after the other."""
+
+    def digests(self, paths: Iterable[str]) -> Iterator[bytes | None]:
+        """The SHA-256 of files; None for one that cannot be read."""
+
+    def changed_at(self, path: str) -> float:
+        """When a file last changed or was put there at the latest, in seconds of Unix time; an `OSError` if absent."""
