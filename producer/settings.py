@@ -31,4 +31,9 @@ class ProducerSettings(CommonSettings):
         default=None,
         description="URL that gets a small JSON at the end of a job; --notify goes before it",
     )
-    metrics_port: int | None = Field(default=None, ge=1, le=65535, description="Prometheus metrics are served here")
+    metrics_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="`/metrics` for Prometheus and `/demand` for an autoscaler are served here",
+    )

@@ -18,7 +18,7 @@ from producer.reconcile.training_runs import TrainingRuns
 from producer.reconcile.unfinished_jobs import UnfinishedJobs, remove_keys_of_wrong_type
 from shared.errors import BrokerError, StorageError
 from shared.jobs.job import Job
-from shared.leasing.scopes import SHARD_QUEUE
+from shared.leasing.scopes import SHARD_QUEUE, Demand
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,8 @@ class Reconciler:
         self._finish_jobs()
         self._hints.send(self._jobs, under_way)
         self._runs.tick()
-        self.context.ledger.note_round()
+        shards = sum(tracked.left() for tracked in self._jobs.by_name.values())
+        self.context.ledger.note_round(Demand(shards=shards, runs=self._runs.left()))
         return True
 
     def _finish_jobs(self) -> None:

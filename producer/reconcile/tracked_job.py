@@ -69,9 +69,13 @@ class TrackedJob:
         busy = self._given_up | under_way.queued.keys() | (under_way.leased.keys() - under_way.expired)
         return (shard for shard, done in zip(self._shards, self._done, strict=True) if not done and shard not in busy)
 
+    def left(self) -> int:
+        """How many shards are neither done nor failed."""
+        return len(self._shards) - sum(self._done) - len(self.failed)
+
     def is_settled(self) -> bool:
         """Whether every shard is done or failed."""
-        return sum(self._done) + len(self.failed) >= len(self._shards)
+        return self.left() == 0
 
     def task(self, shard: str) -> ShardTask:
         """The task of `shard`, from the plan.

@@ -42,6 +42,10 @@ class TrainingRuns:
         """Do not keep the runs of `job` going: its shards are not finished, or not finished any more."""
         self._runs = {name: asked for name, asked in self._runs.items() if asked.job != job.job}
 
+    def left(self) -> int:
+        """How many runs have not ended."""
+        return len(self._runs)
+
     def tick(self) -> None:
         """One round: send a hint for every run that nobody works on."""
         for asked in list(self._runs.values()):

@@ -8,13 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError
 
 from producer.jobs.status import JobStatus, job_names, job_status
-from producer.settings import ProducerSettings
 from shared.errors import FormatError, StorageError
 from shared.jobs.identity import find_job
 from shared.jobs.job import Job
@@ -70,15 +68,6 @@ class PipelineMetrics(Collector):
         age_s = self._ledger.round_age_s()
         if age_s is not None:
             yield _gauge("reconcile_age_seconds", "Since the reconciler's last whole round", age_s)
-
-
-def serve_metrics(settings: ProducerSettings, storage: Storage, ledger: Ledger) -> None:
-    """Serve `/metrics` from a thread, on every address: inside Compose's network only, nothing publishes the port."""
-    if settings.metrics_port is None:
-        return
-    registry = CollectorRegistry()
-    registry.register(PipelineMetrics(storage, ledger, settings.failed_share))
-    start_http_server(settings.metrics_port, registry=registry)
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

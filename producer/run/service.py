@@ -13,7 +13,7 @@ from producer.jobs.status import TERMINAL, JobStatus, load_job
 from producer.local import interrupts
 from producer.reconcile.context import Context
 from producer.reconcile.reconciler import Reconciler
-from producer.run.metrics import serve_metrics
+from producer.run.endpoints import serve_endpoints
 from producer.run.wait_for_job import SHOW_EVERY_S, show_status
 from producer.settings import ProducerSettings
 from producer.terminal.progress import Screen
@@ -45,7 +45,7 @@ def serve(settings: ProducerSettings) -> None:
     logger.info("serving", extra={"store": storage.root, "broker": broker_place})
     ledger, broker = Ledger(connect(settings.broker())), Broker(settings.broker())
     reconciler = Reconciler(Context(storage=storage, ledger=ledger, broker=broker, settings=settings))
-    serve_metrics(settings, storage, ledger)
+    serve_endpoints(settings, storage, ledger)
     with interrupts.deferred() as pause, suppress(KeyboardInterrupt):
         while True:
             reconciler.tick()

@@ -6,6 +6,7 @@ A *scope* is one incarnation of a job or of a run; its *units* are the job's sha
     voc:generation               string   set when the reconciler has rebuilt the ledger; absent: Redis was wiped
     voc:leader                   string   token of the leading reconciler, expires
     voc:reconciled               string   unix time in s of the reconciler's last whole round
+    voc:demand                   string   JSON: shards and runs that were neither over nor given up in that round
     voc:touched                  set      jobs that a command line changed in storage
     voc:worker:<name>            string   JSON heartbeat of a worker or trainer, expires
     voc:<scope>                  hash     the fields of `ScopeState`
@@ -27,6 +28,7 @@ import json
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import asdict
 from importlib.resources import files
 from typing import Any, Final, Literal
 
@@ -34,7 +36,7 @@ from redis.client import NEVER_DECODE, Redis
 from redis.exceptions import RedisError
 
 from shared.leasing.redis_client import empty_if_wrong_type, suppress_wrong_type
-from shared.leasing.scopes import Heartbeat, ScopeState, UnderWay, Unit, as_count, as_number, read_holder
+from shared.leasing.scopes import Demand, Heartbeat, ScopeState, UnderWay, Unit, as_count, as_number, read_holder
 
 ClaimOutcome = Literal["claimed", "cancelled", "done", "held", "exhausted"]
 RenewOutcome = Literal["ok", "cancelled", "lost"]
@@ -236,9 +238,17 @@ class Ledger:
         if self.client.get("voc:leader") == token:
             self.client.delete("voc:leader")
 
-    def note_round(self) -> None:
-        """Note that the reconciler has just finished a whole round."""
-        self.client.set("voc:reconciled", time.time())
+    def note_round(self, demand: Demand) -> None:
+        """Note that the reconciler has just finished a whole round, and what it left to do."""
+        pipe = self.client.pipeline()
+        pipe.set("voc:reconciled", time.time()).set("voc:demand", json.dumps(asdict(demand)))
+        pipe.execute()
+
+    def demand(self) -> Demand | None:
+        """What the reconciler's last round left to do; None where there was none since Redis was emptied."""
+        with suppress_wrong_type():
+            return Demand.read(self.client.get("voc:demand"))
+        return None
 
     def round_age_s(self) -> float | None:
         """Seconds since the reconciler's last whole round; None where there was none since Redis was emptied."""

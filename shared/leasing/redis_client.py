@@ -16,7 +16,7 @@ UNREACHABLE: Final = (RedisConnectionError, RedisTimeoutError)
 
 # The keys that belong to no scope, and those in which kombu keeps the queues.
 _COMMON_TYPES: Final = {
-    **dict.fromkeys(("voc:generation", "voc:leader", "voc:reconciled"), "string"),
+    **dict.fromkeys(("voc:generation", "voc:leader", "voc:reconciled", "voc:demand"), "string"),
     "voc:touched": "set",
     **dict.fromkeys(("shards", "train"), "list"),
     **dict.fromkeys(("shards.unacked", "train.unacked"), "hash"),

@@ -127,6 +127,23 @@ class Heartbeat:
         return cls(kind=kind, slots=slots)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """How many `shards` and `runs` are to be done still, whether somebody is at work on them or not."""
+
+    shards: int
+    runs: int
+
+    @classmethod
+    def read(cls, text: str | None) -> Self | None:
+        """What `text` says; None if it is not in our form."""
+        facts = _facts(text)
+        counts = [facts.get(name) for name in ("shards", "runs")]
+        if not all(isinstance(count, int) and 0 <= count <= 2**31 for count in counts):
+            return None
+        return cls(shards=int(facts["shards"]), runs=int(facts["runs"]))
+
+
 def as_number(text: str | None) -> float | None:
     """`text` as a finite number, or None if it is none."""
     try:

@@ -36,9 +36,9 @@ def mediapipe_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python_with(["mediapipe>=1.2,<1.3"], variable="VOC_PEERS_MEDIAPIPE_ENV", folder=folder)
 
 
-@pytest.fixture(scope="session")
-def exported() -> Exported:
-    return make_exported()
+@pytest.fixture(scope="session", params=["conv", "efficientnet_lite0"])
+def exported(request: pytest.FixtureRequest) -> Exported:
+    return make_exported(request.param)
 
 
 @pytest.fixture(scope="session")

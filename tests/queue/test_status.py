@@ -17,7 +17,7 @@ from shared.jobs.specs import JobSpec
 from shared.leasing.guard import Unguarded
 from shared.leasing.lease import Holder, Lease
 from shared.leasing.ledger import Ledger
-from shared.leasing.scopes import SHARD_QUEUE, Unit, job_scope
+from shared.leasing.scopes import SHARD_QUEUE, Demand, Unit, job_scope
 from shared.storage import Storage
 from tests.cluster import Broker, Cluster
 from tests.unit.producer.folders import lint_and_submit
@@ -136,7 +136,7 @@ def test_a_person_reads_who_holds_what_and_why_it_failed(cluster: Cluster, under
 
 def test_every_metric_has_its_value(broker: Broker, cluster: Cluster, under_way: Storage) -> None:
     ledger = broker.ledger()
-    ledger.note_round()
+    ledger.note_round(Demand(shards=0, runs=0))
     ledger.beat("host-1", kind="worker", slots=3, pid=1, queue=SHARD_QUEUE)
     ledger.client.lpush(SHARD_QUEUE, "x", "y")
     time.sleep(0.2)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from trainer.data.examples import ShardPicture
 from trainer.inference.model_description import ModelDescription
-from trainer.network.detector import build_model
+from trainer.network.detector import Backbone, build_model
 from trainer.tflite.convert import TrainedModel, export_forms
 
 SIZE = 64
@@ -31,11 +31,11 @@ def stored_pictures(count: int, seed: int = 0) -> tuple[ShardPicture, ...]:
     return tuple(ShardPicture(image_id=i, file_name=f"{i}.jpg", rgb=rgb) for i, rgb in enumerate(pixels, start=1))
 
 
-def lively_network() -> Any:
+def lively_network(backbone: Backbone = "conv") -> Any:
     """Random weights and statistics, scores of every class somewhere above 0.3."""
     keras.utils.set_random_seed(3)
     rng = np.random.default_rng(3)
-    network = build_model(len(LABELS), SIZE, "nano")
+    network = build_model(len(LABELS), SIZE, "nano", backbone=backbone)
     for variable in network.variables:
         if variable.name in {"beta", "moving_mean"}:
             variable.assign(rng.normal(0, 0.1, variable.shape))
@@ -51,7 +51,7 @@ def lively_network() -> Any:
     return network
 
 
-def make_exported() -> Exported:
+def make_exported(backbone: Backbone = "conv") -> Exported:
     pictures = stored_pictures(8)
     description = ModelDescription(
         name="tiny",
@@ -62,7 +62,7 @@ def make_exported() -> Exported:
         resize="letterbox",
         data_digest="ab" * 32,
     )
-    model = TrainedModel(keras_model=lively_network(), description=description)
+    model = TrainedModel(keras_model=lively_network(backbone), description=description)
     forms = export_forms(model, lambda: (picture.rgb for picture in pictures), lambda _: None)
     return Exported(model=model, forms=forms, pictures=pictures)
 
