@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -105,6 +106,13 @@ class ObjectServer:
         """The URL of a folder of the bucket."""
         return f"s3://{BUCKET}/{folder}"
 
+    def upload(self, folder: Path, name: str) -> str:
+        """Put the files of a folder into the bucket, below `name`; the URL of that."""
+        bucket = self.bucket()
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            obstore.put(bucket, f"{name}/{path.relative_to(folder).as_posix()}", path.read_bytes())
+        return self.url(name)
+
     def kill(self) -> None:
         """SIGKILL."""
         assert self.process is not None
@@ -117,19 +125,16 @@ class ObjectServer:
             self.kill()
 
 
-class Forgetful(BaseHTTPRequestHandler):
-    """A gateway that passes everything on, but writes what it is asked to write under a condition without it."""
+class Gateway(BaseHTTPRequestHandler):
+    """Passes everything on to the server `behind` it."""
 
     behind: ObjectServer
     protocol_version = "HTTP/1.1"
 
     def _pass_on(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if "If-None-Match" in self.headers:
-            key = self.path.removeprefix(f"/{BUCKET}/")
-            made = obstore.put(self.behind.bucket(), key, body)
-            self._answer(200, {"ETag": str(made["e_tag"])}, b"")
-            return
+        self._ask(self.rfile.read(int(self.headers.get("Content-Length", 0))))
+
+    def _ask(self, body: bytes) -> None:
         address = self.behind.environment["AWS_ENDPOINT_URL"].removeprefix("http://")
         connection = http.client.HTTPConnection(address)
         connection.request(self.command, self.path, body=body, headers=dict(self.headers))
@@ -151,10 +156,38 @@ class Forgetful(BaseHTTPRequestHandler):
         """Nothing."""
 
 
+class Forgetful(Gateway):
+    """Writes what it is asked to write under a condition without it."""
+
+    def _ask(self, body: bytes) -> None:
+        if "If-None-Match" not in self.headers:
+            super()._ask(body)
+            return
+        key = self.path.removeprefix(f"/{BUCKET}/")
+        made = obstore.put(self.behind.bucket(), key, body)
+        self._answer(200, {"ETag": str(made["e_tag"])}, b"")
+
+
+class Cutting(Gateway):
+    """Cuts what it hands out of photos in the middle: the first `cuts` times of each, and counts them in `cut`."""
+
+    cuts: int
+    cut: Counter[str]
+
+    def _answer(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
+        is_cut = self.command == "GET" and self.path.endswith(".jpg") and self.cut[self.path] < self.cuts
+        if not is_cut:
+            super()._answer(status, headers, content)
+            return
+        self.cut[self.path] += 1
+        super()._answer(status, {**headers, "Content-Length": str(len(content))}, content[: len(content) // 2])
+        self.close_connection = True
+
+
 @contextmanager
-def forgetful_gateway(server: ObjectServer) -> Iterator[str]:
-    """The URL of a gateway before `server` that forgets conditions."""
-    gateway = ThreadingHTTPServer(("127.0.0.1", 0), type("Before", (Forgetful,), {"behind": server}))
+def gateway_before(server: ObjectServer, kind: type[Gateway], **facts: object) -> Iterator[str]:
+    """The URL of a gateway before `server`."""
+    gateway = ThreadingHTTPServer(("127.0.0.1", 0), type("Before", (kind,), {"behind": server, **facts}))
     thread = threading.Thread(target=gateway.serve_forever)
     thread.start()
     try:

@@ -46,16 +46,11 @@ class _Missing:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """A pair, and its files by path where they were fetched for the child."""
-
-    pair: PathPair
-    files: dict[str, bytes | _Missing]
-
+# A pair's files by path where they were fetched for the child.
+_Files = dict[str, bytes | _Missing]
 
 _BASE64: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-_ASKED: Final[TypeAdapter[_Asked]] = TypeAdapter(_Asked, config=_BASE64)
+_ASKED: Final[TypeAdapter[tuple[PathPair, _Files]]] = TypeAdapter(tuple[PathPair, _Files], config=_BASE64)
 _ANSWER: Final[TypeAdapter[Outcome | _Refused]] = TypeAdapter(Outcome | _Refused, config=_BASE64)
 
 
@@ -86,7 +81,7 @@ class Isolated:
 
     def __call__(self, pair: PathPair) -> Outcome:
         """The outcome of `pair`; a quarantine if the child did not survive it."""
-        asked = _Asked(pair=pair, files=self._files(pair))
+        asked = _ASKED.dump_json((pair, self._files(pair)))
         child = self._child or self._start()
         try:
             answer = _ANSWER.validate_json(self._ask(child, asked))
@@ -98,13 +93,13 @@ class Isolated:
             raise StorageError(answer.reason)
         return answer
 
-    def _files(self, pair: PathPair) -> dict[str, bytes | _Missing]:
+    def _files(self, pair: PathPair) -> _Files:
         """The files of a pair as far as they were fetched here.
 
         Raises:
             StorageError: One does not arrive.
         """
-        files: dict[str, bytes | _Missing] = {}
+        files: _Files = {}
         for path, kind in ((pair.annotation, AnnotationError), (pair.image, ImageError)):
             if path is not None and self._read is not None:
                 try:
@@ -128,14 +123,14 @@ class Isolated:
             raise OSError(f"the process that prepares pictures apart {_death(self._child)} in its start")
         return self._child
 
-    def _ask(self, child: "subprocess.Popen[bytes]", asked: _Asked) -> bytes:
+    def _ask(self, child: "subprocess.Popen[bytes]", asked: bytes) -> bytes:
         """The child's answer.
 
         Raises:
             _ChildDiedError: It died by itself, or takes too long and is to be killed.
         """
         try:
-            _write_line(_pipe(child.stdin), _ASKED.dump_json(asked))
+            _write_line(_pipe(child.stdin), asked)
         except BrokenPipeError as error:
             raise _ChildDiedError(_death(child)) from error
         with selectors.DefaultSelector() as selector:
@@ -179,19 +174,19 @@ def _serve(data_root: str, memory_mb: int, fault: str) -> None:
     for line in sys.stdin.buffer:
         answer: Outcome | _Refused
         try:
-            asked = _ASKED.validate_json(line)
-            recipe = recipe_of(job, Path(data_root), is_repeated=True) if data_root else recipe_by(job, _given(asked))
-            answer = prepare_example(asked.pair, recipe=recipe)
+            pair, files = _ASKED.validate_json(line)
+            recipe = recipe_of(job, Path(data_root), is_repeated=True) if data_root else recipe_by(job, _given(files))
+            answer = prepare_example(pair, recipe=recipe)
         except StorageError as error:
             answer = _Refused(reason=printable(str(error)))
         _write_line(sys.stdout.buffer, _ANSWER.dump_json(answer))
 
 
-def _given(asked: _Asked) -> Read:
+def _given(files: _Files) -> Read:
     """What brings the files that came with a pair."""
 
     def read(path: str, error_class: type[AnnotationError | ImageError]) -> bytes:
-        content = asked.files[path]
+        content = files[path]
         if isinstance(content, _Missing):
             raise error_class(content.reason)
         return content

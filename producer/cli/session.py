@@ -124,8 +124,8 @@ def go_on() -> None:
 def folder_of(dataset: str, options: "StartOptions") -> "DataFolder":
     """The folder with the photos: `dataset`, or where its files are if it is a zip or tar, unpacked if need be.
 
-    They are unpacked where the workers see them: in the store, or below the data root of a service. What lies in a bucket
-    is a folder.
+    They are unpacked where the workers see them: in the store, or below the data root of a service. In a bucket there
+    are folders only.
 
     Raises:
         LintError: The archive is of no kind that is read, damaged, hostile or too large, or cannot be written there.

@@ -51,7 +51,7 @@ class Duplicates:
         return Finding(file=self.pairs[copy][0], rank="info", kind=kind, found=found, done="both kept")
 
     def _labels(self) -> Mapping[int, set[tuple[str, Box]] | None]:
-        """Class and box of each object of each pair of a group; None where its XML cannot be read, as is said elsewhere."""
+        """Class and box of each object, by pair; None where the XML cannot be read, which is said elsewhere."""
         found: dict[int, set[tuple[str, Box]] | None] = {}
         paths = {index: path for group in self.groups for index in group if (path := self.pairs[index][1]) is not None}
         found.update({index: set() for group in self.groups for index in group})

@@ -1,7 +1,7 @@
 """A folder -> its pictures and XML files, folder by folder, in an order that does not depend on the file system.
 
-One walk: no file is opened or asked for its size. Links are followed only to what lies in the data root; what is refused
-is named in a `Finding`.
+One walk: no file is opened or asked for its size. Links are followed only to what lies in the data root; what is
+refused is named in a `Finding`.
 """
 
 import os

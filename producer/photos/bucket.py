@@ -36,11 +36,11 @@ class _Named:
         """Never."""
         return False
 
-    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002  # there are none
         """Whether it is an object."""
         return not self.is_folder
 
-    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:  # noqa: ARG002
         """Whether objects lie below it."""
         return self.is_folder
 

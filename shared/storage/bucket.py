@@ -79,7 +79,7 @@ def advice(url: str, reason: str) -> str:
     if "NoSuchBucket" in reason:
         return "is the bucket's name right, and AWS_ENDPOINT_URL for a server of your own?"
     if url.startswith("s3:") and not (os.environ.get(_KEY) or profile_settings(os.environ).get("access_key_id")):
-        return f"no credentials were found: set {_KEY} and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE; or give the machine a role"
+        return f"no credentials were found: set {_KEY} and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the machine's role"
     if any(told in reason for told in _DENIED):
         return "these credentials must be right, and be allowed to list the bucket and to read what is in it"
     return "does its server answer (AWS_ENDPOINT_URL)?"

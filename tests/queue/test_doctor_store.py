@@ -6,7 +6,7 @@ from typing import Any
 
 from shared.storage import Storage
 from tests.cluster import Cluster
-from tests.object_server import ObjectServer, forgetful_gateway
+from tests.object_server import Forgetful, ObjectServer, gateway_before
 
 
 def commit_check(cluster: Cluster, **environment: str) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def test_a_bucket_commits(cluster: Cluster, object_server: ObjectServer) -> None
 
 def test_a_gateway_that_forgets_conditions_is_named(cluster: Cluster, object_server: ObjectServer) -> None:
     url = object_server.url(uuid.uuid4().hex)
-    with forgetful_gateway(object_server) as gateway:
+    with gateway_before(object_server, Forgetful) as gateway:
         check = commit_check(cluster, VOC_STORE=url, AWS_ENDPOINT_URL=gateway)
     assert not check["is_well"]
     assert check["found"].startswith(f"{url} cannot commit: of 8 who created one file at once ")
