@@ -256,10 +256,15 @@ def test_a_server_killed_while_workers_read_photos_and_back_again_loses_nothing(
         bucket = in_bucket(cluster, server, "job", copied_voc())
         services = [bucket.worker(slots=2), bucket.serve()]
         bucket.producer("submit", bucket.photos, "--job", "job", "--shard-images", "2", "--no-train")
-        for _ in range(2):
-            wait_for_progress(bucket, 2)
+        for done in (2, 8):
+            wait_for_progress(bucket, done)
+            refused = len(bucket.events("serve", "store_refuses"))
             server.kill()
-            wait_until(lambda: bucket.events("serve", "store_refuses"), 60, "the service cannot read the store")
+            wait_until(
+                lambda refused=refused: len(bucket.events("serve", "store_refuses")) > refused,
+                60,
+                "the service cannot read the store",
+            )
             server.start()
         bucket.wait_for("job")
         assert not bucket.status("job").failed
@@ -268,6 +273,19 @@ def test_a_server_killed_while_workers_read_photos_and_back_again_loses_nothing(
         assert [service.poll() for service in services] == [None, None]
     finally:
         server.stop()
+
+
+def test_a_picture_that_ends_the_process_is_found_by_a_child_that_gets_it_from_its_parent(
+    bucket: PhotosInBucket,
+) -> None:
+    """The first attempt ends a child of the pool: the one that Celery forks in its place reads the bucket too."""
+    bucket.producer("submit", bucket.photos, *OPTIONS)
+    bucket.worker(VOC_FAULT="poison:segv:shapes_00005.jpg")
+    bucket.serve()
+    status = bucket.wait_for("job")
+    assert counted(bucket.storage()) == {"written": 39, "quarantined": 1}
+    assert status.attempts == status.shards + 1
+    assert "image_poison" in bucket.storage().read("jobs/job/lint.csv").decode()
 
 
 def test_a_process_forked_from_one_that_used_a_bucket_says_so_instead_of_hanging(object_server: ObjectServer) -> None:

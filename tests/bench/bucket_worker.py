@@ -1,0 +1,139 @@
+"""A worker's images a second from bucket to bucket, against folder to folder: the server on loopback, and 50 ms away.
+
+Each way has a broker and a Celery worker of its own, with as many slots; they take the same shards in turns, in changing
+order, the others idle. Medians of the rounds. SeaweedFS runs on this machine too: where it, and the proxy that
+makes it far away, have no core to themselves, what they use is missing in `loopback` and `50 ms`; the processor time a
+picture is the worker's alone. Ends with 1 where a promise does not hold.
+
+Run: `python tests/bench/bucket_worker.py [--shards 4] [--rounds 6] [--slots 1]`.
+"""
+
+import argparse
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from producer.reconcile.dispatch import send_shard
+from shared.broker import Broker as Sender
+from shared.jobs.paths import JobPaths
+from shared.leasing.scopes import job_scope
+from shared.storage import Storage
+from tests.bench.celery_pool import IMAGES_A_SHARD, cpu_s, make_tasks
+from tests.cluster import Broker, Cluster, wait_until
+from tests.object_server import ObjectServer
+from tests.slow_network import slow_network
+from worker.synthetic.shapes import synthesize
+
+PHOTOS: Final = 48
+DELAY_MS: Final = 50
+LEAST: Final = 0.9
+
+
+@dataclass
+class Way:
+    """A worker that reads and writes in one place; `store` is the URL or path by which this process looks there."""
+
+    cluster: Cluster
+    store: str
+    worker: psutil.Process
+
+    def round(self, photos: Path, name: str, shards: int) -> tuple[float, float]:
+        """Wall and processor seconds of the worker for `shards`."""
+        storage, ledger, sender = Storage(self.store), self.cluster.broker.ledger(), Sender(self.cluster.broker.url)
+        job, tasks = make_tasks(photos, name, shards)
+        storage.write(JobPaths(name).job, job.to_json().encode())
+        scope, processes = job_scope(job), [self.worker, *self.worker.children()]
+        before, start = cpu_s(processes), time.perf_counter()
+        for task in tasks:
+            send_shard(sender, ledger, task)
+        wait_until(lambda: ledger.done_count(scope) == shards, 600, "all shards are written")
+        return time.perf_counter() - start, cpu_s(processes) - before
+
+
+@contextmanager
+def way(scratch: Path, name: str, store: str, data_root: str, slots: int, **settings: str) -> Iterator[Way]:
+    """A broker and a worker."""
+    (scratch / name).mkdir()
+    broker = Broker(scratch / name)
+    broker.start()
+    settings = {"VOC_STORE": store, "VOC_DATA_ROOT": data_root, **settings}
+    cluster = Cluster(broker=broker, store=scratch / name / "logs", data_root=scratch, settings=settings)
+    try:
+        process = psutil.Process(cluster.worker(slots=slots).pid)
+        wait_until(broker.ledger().workers, 60, f"the worker of {name} is there")
+        yield Way(cluster=cluster, store=store, worker=process)
+    finally:
+        cluster.stop()
+        broker.stop()
+
+
+def measure(ways: dict[str, Way], photos: Path, shards: int, rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """Wall and processor seconds of each way's rounds; the first one, in which all is cold, is left out."""
+    rows: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name in ways if number % 2 == 0 else reversed(ways):
+            took = ways[name].round(photos, f"{name.replace(' ', '-')}-{number}", shards)
+            if number:
+                rows[name].append(took)
+    return rows
+
+
+def report(rows: dict[str, list[tuple[float, float]]], images: int) -> bool:
+    """Print medians and ratios; whether the promises hold."""
+    wall = {name: statistics.median(row[0] for row in took) for name, took in rows.items()}
+    cpu = {name: statistics.median(row[1] for row in took) for name, took in rows.items()}
+    holds = True
+    for name in rows:
+        ratio = wall["folder"] / wall[name]
+        holds = holds and ratio >= LEAST
+        word = "ok  " if ratio >= LEAST else "MISS"
+        rate, each_ms = images / wall[name], 1000 * cpu[name] / images
+        print(f"{word}\t{name:8}  {rate:6.1f} images/s  {ratio:.3f} of folder   {each_ms:5.2f} CPU ms an image")
+    return holds
+
+
+def main() -> int:
+    """Print the figures; whether a promise does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--shards", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--slots", type=int, default=1)
+    asked = parser.parse_args()
+    scratch = Path(tempfile.mkdtemp(prefix="vb-"))
+    server = ObjectServer(scratch / "server")
+    try:
+        server.start()
+        os.environ.update(server.environment)
+        synthesize(scratch / "shapes", images=PHOTOS, seed=0)
+        url, here = server.upload(scratch / "shapes", "data/shapes").removesuffix("/shapes"), scratch / "store"
+        here.mkdir()
+        with ExitStack() as stack:
+            far = stack.enter_context(slow_network(server.environment["AWS_ENDPOINT_URL"], DELAY_MS))
+            enter = stack.enter_context
+            ways = {
+                "folder": enter(way(scratch, "folder", str(here), str(scratch), asked.slots)),
+                "loopback": enter(way(scratch, "loopback", server.url("near"), url, asked.slots)),
+                "50 ms": enter(way(scratch, "far", server.url("far"), url, asked.slots, AWS_ENDPOINT_URL=far)),
+            }
+            rows = measure(ways, scratch / "shapes", asked.shards, asked.rounds)
+        print(f"{asked.shards} shards of {IMAGES_A_SHARD} pictures a round, {asked.rounds} rounds, {asked.slots} slots")
+        return 0 if report(rows, asked.shards * IMAGES_A_SHARD) else 1
+    finally:
+        server.stop()
+        shutil.rmtree(scratch)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
