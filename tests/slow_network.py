@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from tests.cluster import REPOSITORY
 
@@ -50,7 +51,8 @@ async def _relay(client: asyncio.StreamReader, answer: asyncio.StreamWriter, add
 
 
 async def _serve(address: str, delay_s: float) -> None:
-    server = await asyncio.start_server(lambda *ends: _relay(*ends, address, delay_s), "127.0.0.1", 0)
+    relay = partial(_relay, address=address, delay_s=delay_s)
+    server = await asyncio.start_server(relay, "127.0.0.1", 0)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

@@ -33,7 +33,7 @@ app = typer.Typer()
 
 @app.command()
 @with_model_options
-def lint(
+def lint(  # long: an option each
     dataset: Annotated[
         str,
         typer.Argument(help="Folder with images and Pascal-VOC XML (or s3://, gs://, az://), or a zip or tar of one."),

@@ -69,7 +69,7 @@ class Ahead(Generic[Asked, Found]):
         with self._changed:
             self._held.pop(self._next - 1, None)
             self._changed.notify_all()
-        while not wait([future], _LOOK_EACH_S).done:
+        while not (future.done() or wait([future], _LOOK_EACH_S).done):
             look()
         with self._changed:
             self._next += 1

@@ -1,11 +1,12 @@
 """A worker's images a second from bucket to bucket, against folder to folder: the server on loopback, and 50 ms away.
 
-Each way has a broker and a Celery worker of its own, with as many slots; they take the same shards in turns, in changing
-order, the others idle. Medians of the rounds. SeaweedFS runs on this machine too: where it, and the proxy that
-makes it far away, have no core to themselves, what they use is missing in `loopback` and `50 ms`; the processor time a
-picture is the worker's alone. Ends with 1 where a promise does not hold.
+Each way has a broker and a Celery worker of its own, with as many slots; they take the same shards in turns, in
+changing order, the others idle. Medians of the rounds. SeaweedFS, and the proxy that makes it far away, run on this
+machine too: they need a core to themselves, or the workers lack what they use. `--core` pins the workers to one; the
+processor time a picture is theirs alone. A slot waits for a far bucket at the start and the end of each shard, so there
+are more slots than cores. Ends with 1 where a promise does not hold.
 
-Run: `python tests/bench/bucket_worker.py [--shards 4] [--rounds 6] [--slots 1]`.
+Run: `python tests/bench/bucket_worker.py [--shards 6] [--rounds 6] [--slots 3] [--core 1]`.
 """
 
 import argparse
@@ -63,15 +64,18 @@ class Way:
 
 
 @contextmanager
-def way(scratch: Path, name: str, store: str, data_root: str, slots: int, **settings: str) -> Iterator[Way]:
+def way(
+    scratch: Path, name: str, store: str, data_root: str, asked: argparse.Namespace, **settings: str
+) -> Iterator[Way]:
     """A broker and a worker."""
     (scratch / name).mkdir()
     broker = Broker(scratch / name)
     broker.start()
     settings = {"VOC_STORE": store, "VOC_DATA_ROOT": data_root, **settings}
     cluster = Cluster(broker=broker, store=scratch / name / "logs", data_root=scratch, settings=settings)
+    cluster.prefix = () if asked.core is None else ("taskset", "-c", str(asked.core))
     try:
-        process = psutil.Process(cluster.worker(slots=slots).pid)
+        process = psutil.Process(cluster.worker(slots=asked.slots).pid)
         wait_until(broker.ledger().workers, 60, f"the worker of {name} is there")
         yield Way(cluster=cluster, store=store, worker=process)
     finally:
@@ -107,9 +111,10 @@ def report(rows: dict[str, list[tuple[float, float]]], images: int) -> bool:
 def main() -> int:
     """Print the figures; whether a promise does not hold."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shards", type=int, default=4)
+    parser.add_argument("--shards", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--slots", type=int, default=1)
+    parser.add_argument("--slots", type=int, default=3)
+    parser.add_argument("--core", type=int)
     asked = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="vb-"))
     server = ObjectServer(scratch / "server")
@@ -123,9 +128,9 @@ def main() -> int:
             far = stack.enter_context(slow_network(server.environment["AWS_ENDPOINT_URL"], DELAY_MS))
             enter = stack.enter_context
             ways = {
-                "folder": enter(way(scratch, "folder", str(here), str(scratch), asked.slots)),
-                "loopback": enter(way(scratch, "loopback", server.url("near"), url, asked.slots)),
-                "50 ms": enter(way(scratch, "far", server.url("far"), url, asked.slots, AWS_ENDPOINT_URL=far)),
+                "folder": enter(way(scratch, "folder", str(here), str(scratch), asked)),
+                "loopback": enter(way(scratch, "loopback", server.url("near"), url, asked)),
+                "50 ms": enter(way(scratch, "far", server.url("far"), url, asked, AWS_ENDPOINT_URL=far)),
             }
             rows = measure(ways, scratch / "shapes", asked.shards, asked.rounds)
         print(f"{asked.shards} shards of {IMAGES_A_SHARD} pictures a round, {asked.rounds} rounds, {asked.slots} slots")

@@ -154,12 +154,12 @@ def test_a_job_from_bucket_to_bucket_has_the_bytes_of_one_from_folder_to_folder(
 
 
 def test_a_local_run_of_photos_in_a_bucket_writes_into_a_folder(bucket: PhotosInBucket, tmp_path: Path) -> None:
-    here = {"VOC_BROKER_URL": "", "VOC_STORE": str(tmp_path / "out"), "VOC_DATA_ROOT": ""}
-    bucket.producer("submit", bucket.photos, *OPTIONS, "--local", **here)
+    bucket.settings = {"VOC_BROKER_URL": "", "VOC_STORE": str(tmp_path / "out")}
+    bucket.producer("submit", bucket.photos, *OPTIONS, "--local")
     storage = Storage(str(tmp_path / "out"))
     assert counted(storage) == {"written": 40, "quarantined": 0}
     assert load_job(storage, "job").dataset == bucket.photos
-    linted = bucket.producer("lint", bucket.photos, "--pixels", **here)
+    linted = bucket.producer("lint", bucket.photos, "--pixels")
     assert "40" in linted.stdout
 
 
@@ -258,13 +258,7 @@ def test_a_server_killed_while_workers_read_photos_and_back_again_loses_nothing(
         bucket.producer("submit", bucket.photos, "--job", "job", "--shard-images", "2", "--no-train")
         for done in (2, 8):
             wait_for_progress(bucket, done)
-            refused = len(bucket.events("serve", "store_refuses"))
-            server.kill()
-            wait_until(
-                lambda refused=refused: len(bucket.events("serve", "store_refuses")) > refused,
-                60,
-                "the service cannot read the store",
-            )
+            kill_until_noticed(server, bucket)
             server.start()
         bucket.wait_for("job")
         assert not bucket.status("job").failed
@@ -273,6 +267,13 @@ def test_a_server_killed_while_workers_read_photos_and_back_again_loses_nothing(
         assert [service.poll() for service in services] == [None, None]
     finally:
         server.stop()
+
+
+def kill_until_noticed(server: ObjectServer, bucket: PhotosInBucket) -> None:
+    """Kill the server, and wait until the service says that it is away."""
+    refused = len(bucket.events("serve", "store_refuses"))
+    server.kill()
+    wait_until(lambda: len(bucket.events("serve", "store_refuses")) > refused, 60, "the store cannot be read")
 
 
 def test_a_picture_that_ends_the_process_is_found_by_a_child_that_gets_it_from_its_parent(

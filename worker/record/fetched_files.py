@@ -3,20 +3,26 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from shared.errors import AnnotationError, ImageError, PipelineError, StorageError
-from shared.jobs.job import Job, PathPair, ShardTask
+from shared.jobs.job import Job, ShardTask
 from shared.leasing.guard import Guard
 from shared.storage import BucketFolder, DataFolder
 from shared.storage.ahead import Admit, Ahead
 from worker.record.input_files import MOST_BYTES, Inputs, read_file
 from worker.record.prepare import Read
 
-# Of a pair, by path: the bytes of each file, or why there are none.
-_Files = dict[str, bytes | PipelineError]
+ErrorClass = type[AnnotationError | ImageError]
 
 _ABSENT: Final = "no such file"
+
+
+class _Arrived(NamedTuple):
+    """A file, or why it did not come."""
+
+    path: str
+    content: bytes | PipelineError
 
 
 @contextmanager
@@ -25,42 +31,37 @@ def files_of(task: ShardTask, job: Job, data_root: DataFolder, guard: Guard) -> 
     if not isinstance(data_root, BucketFolder):
         yield partial(read_file, Inputs(data_root=data_root, folder=data_root / job.folder))
         return
-    folder = data_root / job.folder
-    with Ahead(task.pairs, partial(_fetch_pair, folder)) as ahead:
+    with Ahead(_files_in(task), partial(_fetch, data_root / job.folder)) as ahead:
         # A server that is away is no standstill of this process, and who waits for it can be asked to stop.
-        yield _Fetched(ahead, look=guard.advance).read
+        yield partial(_read, ahead, guard.advance)
 
 
-class _Fetched:
-    """The files of the pair that is being prepared."""
-
-    def __init__(self, ahead: Ahead[PathPair, _Files], look: Callable[[], None]) -> None:
-        self._ahead, self._look = ahead, look
-        self._files: _Files = {}
-
-    def read(self, path: str, _error_class: type[AnnotationError | ImageError]) -> bytes:
-        """A file of this pair, or of the next one that has it; raises as `read_file`."""
-        while path not in self._files:
-            self._files = self._ahead.take(self._look)
-        content = self._files[path]
-        if isinstance(content, PipelineError):
-            raise content
-        return content
-
-
-def _fetch_pair(folder: BucketFolder, pair: PathPair, admit: Admit) -> _Files:
-    """Both files of a pair. Where the XML is at fault the picture is not needed."""
-    files: _Files = {}
-    try:
+def _files_in(task: ShardTask) -> Iterator[tuple[str, ErrorClass]]:
+    """The files of a task's pairs in the order in which they are read."""
+    for pair in task.pairs:
         if pair.annotation is not None:
-            files[pair.annotation] = _fetch(folder, pair.annotation, AnnotationError, admit)
-        files[pair.image] = _fetch(folder, pair.image, ImageError, admit)
+            yield pair.annotation, AnnotationError
+        yield pair.image, ImageError
+
+
+def _read(ahead: Ahead[tuple[str, ErrorClass], _Arrived], look: Callable[[], None], path: str, _: ErrorClass) -> bytes:
+    """The next file of this path; the picture of an XML that was at fault is passed over. Raises as `read_file`."""
+    while (arrived := ahead.take(look)).path != path:
+        pass
+    if isinstance(arrived.content, PipelineError):
+        raise arrived.content
+    return arrived.content
+
+
+def _fetch(folder: BucketFolder, file: tuple[str, ErrorClass], admit: Admit) -> _Arrived:
+    path, error_class = file
+    try:
+        return _Arrived(path, _content(folder, path, error_class, admit))
     except PipelineError as error:
-        files[pair.image if pair.annotation in files or pair.annotation is None else pair.annotation] = error
-    return files
+        return _Arrived(path, error)
 
 
-def _fetch(folder: BucketFolder, path: str, error_class: type[AnnotationError | ImageError], admit: Admit) -> bytes:
+def _content(folder: BucketFolder, path: str, error_class: ErrorClass, admit: Admit) -> bytes:
     """The whole of an object.
 
     Raises:
