@@ -18,6 +18,7 @@ THREADS: Final = 32
 # Of what was fetched and is not used up yet. The next one in order is let in whatever its size.
 MOST_BYTES: Final = 64 << 20
 
+_WAITING_A_THREAD: Final = 8
 _LOOK_EACH_S: Final = 1.0
 
 
@@ -38,7 +39,7 @@ class Ahead(Generic[Asked, Found]):
     ) -> None:
         self._asked, self._fetch = enumerate(asked), fetch
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="fetch")
-        self._most_waiting, self._most_bytes = 2 * threads, most_bytes
+        self._most_waiting, self._most_bytes = _WAITING_A_THREAD * threads, most_bytes
         self._waiting: deque[Future[Found]] = deque()
         self._changed = threading.Condition()
         self._held: dict[int, int] = {}
@@ -77,7 +78,12 @@ class Ahead(Generic[Asked, Found]):
         return future.result()
 
     def _begin_more(self) -> bool:
-        """Fill what is fetched ahead; whether there is anything to take."""
+        """Fill what is fetched ahead, once half of it is used up; whether there is anything to take.
+
+        By and by, each arrival would interrupt the decoder: 0.5 ms of processor time a picture instead of 0.25.
+        """
+        if len(self._waiting) > self._most_waiting // 2:
+            return True
         while len(self._waiting) < self._most_waiting and (numbered := next(self._asked, None)) is not None:
             self._waiting.append(self._pool.submit(self._fetch_one, *numbered))
         return bool(self._waiting)
