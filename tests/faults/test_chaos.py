@@ -174,25 +174,24 @@ class Chaos:
 
     def litter(self) -> None:
         for folder in ("jobs", "runs", f"jobs/{self.dice.choice(self.jobs)}/shards"):
-            path = self.cluster.store / folder
-            if path.is_dir():
-                for name in (".DS_Store", "x (1).json", "notes.txt"):
-                    (path / name).write_bytes(b"")
+            for name in (".DS_Store", "x (1).json", "notes.txt"):
+                self.cluster.storage().write(f"{folder}/{name}", b"")
 
     def hurt_what_is_done(self) -> None:
         """A byte flips in a finished job, or a file of it is gone; a person has it verified."""
         done = [job for job in self.jobs if self.cluster.state(job) == "DONE"]
-        files = [path for job in done for path in (self.cluster.store / f"jobs/{job}/shards").glob("*-of-*")]
-        if not files:
+        storage = self.cluster.storage()
+        keys = [key for job in done for key in storage.walk(f"jobs/{job}/shards") if "-of-" in key]
+        if not keys:
             return
-        path = self.dice.choice(files)
-        content = bytearray(path.read_bytes())
+        key = self.dice.choice(sorted(keys))
+        content = bytearray(storage.read(key))
         if content and self.dice.random() < 0.5:
             content[self.dice.randrange(len(content))] ^= 1
-            path.write_bytes(content)
+            storage.write(key, bytes(content))
         else:
-            path.unlink()
-        self.cluster.producer("retry", path.parents[1].name)
+            storage.remove(key)
+        self.cluster.producer("retry", key.split("/")[1])
 
     def write_hostile_values(self) -> None:
         scope = f"voc:{self.cluster.scope(self.dice.choice(self.jobs))}"
