@@ -29,6 +29,7 @@ from shared.jobs.job import ShardTask
 from shared.leasing.scopes import SHARD_QUEUE
 from tests.cluster import Cluster, assert_chain, assert_common_outcome, children, kill_tree, wait_until
 from tests.hostile import hostile_messages
+from tests.object_server import ObjectServer
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 DURATION_S = float(os.environ.get("VOC_CHAOS_S", "90"))
@@ -41,8 +42,9 @@ PAUSES_S = (0.2, 3.0)
 class Chaos:
     """Deeds against a running cluster; each leaves it able to recover."""
 
-    def __init__(self, cluster: Cluster, folder: Path, dice: random.Random) -> None:
-        self.cluster, self.folder, self.dice = cluster, folder, dice
+    def __init__(self, cluster: Cluster, folder: Path, dice: random.Random, server: ObjectServer | None) -> None:
+        """`server`: where the store is, if that is a bucket."""
+        self.cluster, self.folder, self.dice, self.server = cluster, folder, dice, server
         self.counts: Counter[str] = Counter()
         self.jobs: list[str] = []
         self.submitted = 0
@@ -70,6 +72,7 @@ class Chaos:
             self.litter,
             self.hurt_what_is_done,
             self.write_hostile_values,
+            *([self.kill_object_server] if self.server is not None else []),
         ]
 
     def do_one(self) -> None:
@@ -131,6 +134,12 @@ class Chaos:
     def lose_volume(self) -> None:
         self.cluster.broker.kill(with_volume=True)
         self.cluster.broker.start()
+
+    def kill_object_server(self) -> None:
+        assert self.server is not None
+        self.server.kill()
+        time.sleep(self.dice.uniform(0, 4))
+        self.server.start()
 
     def wipe_redis(self) -> None:
         self.cluster.broker.ledger().client.flushall()
@@ -212,12 +221,13 @@ class Chaos:
 
 
 def test_chaos_loses_and_doubles_nothing(
-    cluster: Cluster, small_voc: Path, tell: Callable[[str, JobStatus], None]
+    cluster: Cluster, small_voc: Path, tell: Callable[[str, JobStatus], None], request: pytest.FixtureRequest
 ) -> None:
     print(f"\nchaos for {DURATION_S:.0f} s, seed {SEED}")
     # A shard may meet more deaths here than in years of use: what is tested is the outcome, not the limit.
     cluster.settings |= {"VOC_ATTEMPTS": "100", "VOC_SOFT_STOP_S": "3"}
-    chaos = Chaos(cluster, small_voc, random.Random(SEED))
+    server = request.getfixturevalue("running_object_server") if cluster.url else None
+    chaos = Chaos(cluster, small_voc, random.Random(SEED), server)
     chaos.submit()
     ends_at = time.monotonic() + DURATION_S
     while time.monotonic() < ends_at:
