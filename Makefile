@@ -1,12 +1,12 @@
 # make demo     a detector from nothing: made-up photos -> shards -> training -> int8 TFLite (10 minutes, no Docker)
 # make test     unit, queue and whole tests
-# make faults   kill, fill, wipe: the pipeline survives
+# make faults   kill, fill, wipe: the pipeline survives (faults-bucket: with its store in a bucket)
 # make lint     format, ruff, mypy, import contracts, tests/house.py, the Helm chart
 # make bench    ratios against the named alternatives
 # make bench-loaders  every loader of the field on the same pictures and step: table and pictures (20 minutes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench bench-loaders faults chaos audit clean lock helm
+.PHONY: help install demo test lint bench bench-loaders faults faults-bucket chaos audit clean lock helm
 
 PYTHON := $(shell for p in python3 python3.12 python3.13 python3.11; do \
   if $$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1; \
@@ -37,6 +37,9 @@ test: install
 
 faults: install
 	@$(BIN)/pytest tests/faults -m faults -s
+
+faults-bucket: install
+	@VOC_FAULTS_STORE=bucket $(BIN)/pytest tests/faults -m faults -s
 
 chaos: install
 	@VOC_CHAOS_S=600 $(BIN)/pytest tests/faults/test_chaos.py -m faults -s

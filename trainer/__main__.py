@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trainer.inference.detector import Detector
     from trainer.inference.outputs import DetectionWriter
     from trainer.inference.sources import Frame
+    from trainer.inference.voc_files import VocWriter
     from trainer.inference.window import Window
     from trainer.network.detector import Backbone
     from trainer.settings import TrainerSettings
@@ -50,6 +51,9 @@ def predict_command(
     sources: Annotated[list[str], typer.Argument(help="Pictures, folders, videos, or the index of a camera (0).")],
     out: Annotated[Path | None, typer.Option(help="Folder for drawn pictures and videos, and detections.json.")] = None,
     *,
+    voc: Annotated[
+        Path | None, typer.Option(help="Folder for one Pascal-VOC XML a picture, to be corrected in LabelImg or CVAT.")
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Show them in a window; a key goes on, q ends.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print COCO JSON instead of a line a picture.")] = False,
     threshold: Annotated[
@@ -65,6 +69,7 @@ def predict_command(
     from trainer.inference.detector import Detector
     from trainer.inference.outputs import DetectionWriter
     from trainer.inference.quiet import quiet_libraries
+    from trainer.inference.voc_files import VocWriter
     from trainer.inference.window import Window
 
     failed: list[str] = []
@@ -75,9 +80,10 @@ def predict_command(
     least = detector.description.threshold if threshold is None else threshold
     if threshold is None:
         typer.echo(f"scores of at least {least:.2f}, the model's best threshold; --threshold sets another", err=True)
+    annotations = None if voc is None else VocWriter(voc, detector.labels)
     writer = DetectionWriter(labels=detector.labels, folder=out)
     try:
-        for name, names in _seen(detector, writer, window, pictures, least):
+        for name, names in _seen(detector, (writer, annotations), window, pictures, least):
             if not as_json:
                 typer.echo(printable(f"{name}: {_counted(names)}"))
     finally:  # Ctrl-C is how a camera ends
@@ -86,7 +92,20 @@ def predict_command(
             window.close()
     if as_json:
         typer.echo(json.dumps(writer.coco()))
+    if annotations is not None:
+        _tell_annotations(annotations)
     _conclude(writer, failed, len(sources))
+
+
+def _tell_annotations(annotations: "VocWriter") -> None:
+    """Say where the XML files are.
+
+    Raises:
+        PipelineError: Some pictures have none.
+    """
+    typer.echo(printable(f"{annotations.written} XML files are in {annotations.folder}"), err=True)
+    if annotations.refused:
+        raise PipelineError(f"{len(annotations.refused)} have no XML: {annotations.refused[0]}")
 
 
 def _conclude(writer: "DetectionWriter", failed: list[str], sources: int) -> None:
@@ -129,7 +148,7 @@ def _opened(sources: "Iterable[Iterator[Frame]]") -> "Iterator[Frame]":
 
 def _seen(
     detector: "Detector",
-    writer: "DetectionWriter",
+    writers: "tuple[DetectionWriter, VocWriter | None]",
     window: "Window | None",
     pictures: "Iterator[Frame]",
     least: float,
@@ -137,11 +156,14 @@ def _seen(
     """Look at every frame, write and show it, until a person closes the window; its name and what was seen."""
     from trainer.inference.draw import draw_detections
 
+    writer, annotations = writers
     is_drawn = window is not None or writer.folder is not None
     for frame in pictures:
         seen = detector.detect(frame.pixels).above(least)
         drawn = draw_detections(frame.pixels, seen, detector.labels) if is_drawn else frame.pixels
         writer.add(frame, seen, drawn)
+        if annotations is not None:
+            annotations.add(frame, seen)
         yield frame.shown, [detector.labels[at - 1] for at in seen.class_ids]
         if window is not None and not window.show(drawn, frame.shown, wait=frame.video is None):
             return
