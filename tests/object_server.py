@@ -169,7 +169,10 @@ class Forgetful(Gateway):
 
 
 class Cutting(Gateway):
-    """Cuts what it hands out of photos in the middle: the first `cuts` times of each, and counts them in `cut`."""
+    """Cuts what it hands out of photos short, the first `cuts` times of each, and counts them in `cut`.
+
+    The first time it gives half. Then nothing: the client goes on where it was cut, and would have all of it by and by.
+    """
 
     cuts: int
     cut: Counter[str]
@@ -179,8 +182,9 @@ class Cutting(Gateway):
         if not is_cut:
             super()._answer(status, headers, content)
             return
+        given = 0 if self.cut[self.path] else len(content) // 2
         self.cut[self.path] += 1
-        super()._answer(status, {**headers, "Content-Length": str(len(content))}, content[: len(content) // 2])
+        super()._answer(status, {**headers, "Content-Length": str(len(content))}, content[:given])
         self.close_connection = True
 
 

@@ -7,10 +7,12 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Final, Generic, Self, TypeVar
 
+from shared.errors import StorageError
+
 Asked = TypeVar("Asked")
 Found = TypeVar("Found")
 
-# Told the bytes that are about to come; waits for room.
+# Told the bytes that are about to come; waits for room, and raises a `StorageError` where nobody needs them any more.
 Admit = Callable[[int], None]
 
 # At 50 ms a request 32 of them bring 640 objects a second, more than one core decodes.
@@ -94,6 +96,8 @@ class Ahead(Generic[Asked, Found]):
     def _admit(self, number: int, size_bytes: int) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._has_room(number, size_bytes))
+            if self._is_over:
+                raise StorageError("nobody waits for it any more")
             self._held[number] = self._held.get(number, 0) + size_bytes
 
     def _has_room(self, number: int, size_bytes: int) -> bool:

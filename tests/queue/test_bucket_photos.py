@@ -23,6 +23,7 @@ from shared.jobs.specs import JobSpec
 from shared.storage import BucketFolder, DataFolder, Storage, data_folder
 from tests.cluster import REPOSITORY, Cluster, assert_chain, wait_for_progress, wait_until
 from tests.object_server import BUCKET, Cutting, Gateway, ObjectServer, gateway_before
+from tests.tiny import make_tiny_voc
 
 QUIRKS = Path(__file__).parents[1] / "golden/quirks"
 OPTIONS = ("--job", "job", "--shard-images", "4", "--no-train")
@@ -226,11 +227,12 @@ def test_a_photo_that_is_cut_short_on_its_way_is_fetched_again(
 
 
 def test_photos_that_never_arrive_fail_their_shards_with_that_reason_and_retry_succeeds(
-    bucket: PhotosInBucket, object_server: ObjectServer
+    cluster: Cluster, object_server: ObjectServer, tmp_path: Path
 ) -> None:
     """Also by the isolated second attempt: no picture is at fault."""
+    bucket = in_bucket(cluster, object_server, uuid.uuid4().hex, make_tiny_voc(tmp_path / "tiny", 4))
     bucket.settings["VOC_ATTEMPTS"] = "2"
-    bucket.producer("submit", bucket.photos, "--job", "job", "--shard-images", "40", "--split", "100/0/0", "--no-train")
+    bucket.producer("submit", bucket.photos, *OPTIONS, "--split", "100/0/0")
     with gateway_before(object_server, Cutting, cuts=10_000, cut=Counter()) as url:
         worker = bucket.worker(AWS_ENDPOINT_URL=url)
         bucket.serve()
@@ -242,7 +244,7 @@ def test_photos_that_never_arrive_fail_their_shards_with_that_reason_and_retry_s
     bucket.worker(name="second")
     bucket.producer("retry", "job")
     bucket.wait_for("job")
-    assert counted(bucket.storage()) == {"written": 40, "quarantined": 0}
+    assert counted(bucket.storage()) == {"written": 4, "quarantined": 0}
 
 
 def test_a_server_killed_while_workers_read_photos_and_back_again_loses_nothing(
