@@ -46,7 +46,7 @@ Store = Annotated[
 
 
 @app.command(name="predict")
-def predict_command(
+def predict_command(  # long: a line for each option
     model: Annotated[Path, typer.Argument(help="An exported .tflite.", exists=True, dir_okay=False)],
     sources: Annotated[list[str], typer.Argument(help="Pictures, folders, videos, or the index of a camera (0).")],
     out: Annotated[Path | None, typer.Option(help="Folder for drawn pictures and videos, and detections.json.")] = None,
@@ -190,7 +190,8 @@ def evaluate_command(
     settings = _start_tensorflow()
     from trainer.rerun import evaluate_run
 
-    metrics = evaluate_run(run, storage=storage, split=split, forms=form, threads=settings.threads or 1)
+    measured_by: dict[str, Any] = {"threads": settings.threads or 1, "copies": settings.shard_folder()}
+    metrics = evaluate_run(run, storage=storage, split=split, forms=form, **measured_by)
     typer.echo(json.dumps(metrics) if as_json else _table(metrics))
 
 
@@ -219,8 +220,9 @@ def export_command(
     from shared.leasing.guard import Unguarded
     from trainer.rerun import export_run
 
-    changes: dict[str, Any] = {"max_drop": max_drop, "quantize": quantize, "step": step, "cache_mb": settings.cache_mb}
-    exported = export_run(run, storage=storage, guard=Unguarded(), **changes)
+    changes: dict[str, Any] = {"max_drop": max_drop, "quantize": quantize, "step": step}
+    room: dict[str, Any] = {"cache_mb": settings.cache_mb, "copies": settings.shard_folder()}
+    exported = export_run(run, storage=storage, guard=Unguarded(), **changes, **room)
     typer.echo(json.dumps(exported.metrics) if as_json else _table(exported.metrics))
     for warning in exported.warnings:
         typer.echo(f"warning: {printable(warning)}", err=True)
