@@ -82,7 +82,7 @@ class Ahead(Generic[Asked, Found]):
     def _begin_more(self) -> bool:
         """Fill what is fetched ahead, once half of it is used up; whether there is anything to take.
 
-        By and by, each arrival would interrupt the decoder: 0.5 ms of processor time a picture instead of 0.25.
+        So that arrivals come in bursts, and not one by one in the middle of the decoder's work.
         """
         if len(self._waiting) > self._most_waiting // 2:
             return True
