@@ -17,9 +17,9 @@ from shared.jobs.fingerprint import fingerprint_pair, sample_content
 from shared.jobs.job import Job, PathPair
 from shared.jobs.labels import LabelMap
 from shared.jobs.specs import JobSpec
+from shared.picture.header import ImageHeader, read_header
 from shared.placement import MIN_REMAINING, clip_box, place
 from worker.picture.encode import StoredImage, check_image, store_image
-from worker.picture.header import ImageHeader, read_header
 from worker.picture.orientation import FrameChoice, choose_frame, turn_box, upright_size
 from worker.record.example import StoredObject, fractions, serialize_example
 from worker.record.input_files import Inputs, read_file

@@ -13,9 +13,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.picture import jpeg
-from worker.picture.decoder_warnings import decoder_warnings, is_end
-from worker.picture.header import ImageHeader
+from shared.picture import jpeg
+from shared.picture.decoder_warnings import decoder_warnings, is_end
+from shared.picture.header import ImageHeader
 
 # The share of its rows that must be there for a picture to be kept.
 KEPT_FROM: Final = 0.99

@@ -9,10 +9,10 @@ import pytest
 
 from shared.errors import ImageError
 from shared.jobs.specs import JobSpec
+from shared.picture import cut_short
+from shared.picture.header import read_header
 from tests.unit.worker.pictures import Pixels, decode_stored, encode, psnr, with_orientation
-from worker.picture import cut_short
 from worker.picture.encode import check_image, store_image
-from worker.picture.header import read_header
 
 CAP = 200_000_000
 SPEC = JobSpec(image_size=320)
