@@ -121,7 +121,8 @@ def _train_and_release(
     """What was asked in the end, the metrics, and what `run.json` says of the training."""
     asked = asked_now(storage, request)
     manifest_digest = file_digest(storage, JobPaths(request.job).manifest)
-    ended = finished_training(asked, manifest, manifest_digest, storage=storage, guard=guard)
+    around: dict[str, Any] = {"storage": storage, "guard": guard, "cache_mb": settings.cache_mb}
+    ended = finished_training(asked, manifest, manifest_digest, **around)
     if ended is not None:
         seconds = dict(ended.timings)
         ready = _Ready(ended.network, ended.fine_tuned, int(ended.facts.get("best_epoch", 0)))

@@ -72,7 +72,7 @@ def lint(
     if as_json:
         typer.echo(json.dumps(report.to_dict(), indent=2))
     else:
-        out.print(report.render())
+        out.print(report.render(), crop=False)
         at = Storage(options.settings.store)
         steps = report.next_steps(asked, pixels=pixels, listed=csv is not None, strict=strict, store=at)
         out.print(steps, soft_wrap=True)

@@ -4,7 +4,6 @@ It reads the two files, passes them through annotation, header, frame, image and
 into a quarantine. Pure except for the reading of the two files (`input_files`).
 """
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from shared.jobs.fingerprint import fingerprint_pair, sample_content
 from shared.jobs.job import Job, PathPair
 from shared.jobs.labels import LabelMap
 from shared.jobs.specs import JobSpec
+from shared.picture import cut_short
 from shared.picture.header import ImageHeader, read_header
 from shared.placement import MIN_REMAINING, clip_box, place
 from worker.picture.encode import StoredImage, check_image, store_image
@@ -174,9 +174,8 @@ class _Findings:
 
     def note_cut(self, image: StoredImage) -> None:
         if image.rows is not None:
-            # Cut off, not rounded: 99.96 % is not all.
-            found = f"cut short: {math.floor(image.rows * 1000) / 10:g} % of its rows can be decoded"
-            self._add("mended", "image_cut_short", found, "kept; --damaged drop leaves it out")
+            found = cut_short.told(image.rows)
+            self._add("mended", "image_cut_short", found, "kept; to leave it out: `--damaged drop`")
 
     def note_frame(self, annotation: Annotation, header: ImageHeader, choice: FrameChoice) -> None:
         """The orientation and how the frame was decided, and a `<size>` that is not the picture's."""
