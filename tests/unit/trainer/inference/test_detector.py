@@ -213,7 +213,8 @@ def test_a_picture_cut_short_is_looked_at_where_training_keeps_it(
         rf"{nearly}: cut short: (99(\.\d)?|100) % of its rows can be decoded, and are looked at", remark
     )
     assert re.fullmatch(
-        rf"error: {half}: cut short: [45]\d(\.\d)? % of its rows can be decoded, at least 99 % are needed; copy it anew",
+        rf"error: {half}: cut short: [45]\d(\.\d)? % of its rows can be decoded, at least 99 % are needed; copy it "
+        "anew",
         refusal,
     )
 
