@@ -1,12 +1,12 @@
 # make demo     a detector from nothing: made-up photos -> shards -> training -> int8 TFLite (10 minutes, no Docker)
 # make test     unit, queue and whole tests
-# make faults   kill, fill, wipe: the pipeline survives
+# make faults   kill, fill, wipe: the pipeline survives (faults-bucket: with its store in a bucket)
 # make lint     format, ruff, mypy, import contracts, tests/house.py, the Helm chart
 # make bench    ratios against the named alternatives
 # make bench-loaders  every loader of the field on the same pictures and step: table and pictures (20 minutes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench bench-loaders faults chaos audit clean lock helm
+.PHONY: help install demo test lint bench bench-loaders faults faults-bucket chaos audit clean lock helm
 
 PYTHON := $(shell for p in python3 python3.12 python3.13 python3.11; do \
   if $$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1; \
@@ -38,13 +38,16 @@ test: install
 faults: install
 	@$(BIN)/pytest tests/faults -m faults -s
 
+faults-bucket: install
+	@VOC_FAULTS_STORE=bucket $(BIN)/pytest tests/faults -m faults -s
+
 chaos: install
 	@VOC_CHAOS_S=600 $(BIN)/pytest tests/faults/test_chaos.py -m faults -s
 
 # In an environment of its own: what is audited must not depend on the auditor's packages. --strict: a package that
 # the service does not know is a failure, not a pass. Needs the network.
 audit: .venv-audit/.installed
-	@for extra in desk producer worker trainer monitoring; do echo "requirements/$$extra.txt"; \
+	@for extra in desk producer worker trainer monitoring objects; do echo "requirements/$$extra.txt"; \
 	  .venv-audit/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/$$extra.txt || exit 1; done
 
 .venv-audit/.installed: requirements/audit.txt
@@ -82,7 +85,7 @@ clean:
 
 # New pinned versions; writes no host name.
 lock:
-	@for extra in desk producer worker trainer monitoring audit; do \
+	@for extra in desk producer worker trainer monitoring objects audit; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --extra $$extra pyproject.toml --generate-hashes \
 	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements/$$extra.txt || exit 1; done
 	@uv pip compile --quiet --universal --python-version 3.11 --extra trainer pyproject.toml requirements/trainer-gpu.in \

@@ -98,7 +98,10 @@ class GuardedBroker(Broker):
 
 @dataclass
 class Cluster:
-    """Processes on one broker, one store and one data root."""
+    """Processes on one broker, one store and one data root.
+
+    The store is the folder `store`, or the bucket's folder at `url`; then only logs and markers lie beside `store`.
+    """
 
     broker: Broker
     store: Path
@@ -106,6 +109,7 @@ class Cluster:
     settings: dict[str, str] = field(default_factory=dict)
     prefix: tuple[str, ...] = ()  # a command that every process is started through
     processes: list["subprocess.Popen[bytes]"] = field(default_factory=list)
+    url: str = ""
 
     def environment(self, user: str, **extra: str) -> dict[str, str]:
         """The environment of a service that is `user` to the broker."""
@@ -113,7 +117,7 @@ class Cluster:
             **os.environ,
             "PYTHONPATH": str(REPOSITORY),
             "VOC_BROKER_URL": self.broker.url_of(user),
-            "VOC_STORE": str(self.store),
+            "VOC_STORE": self.url or str(self.store),
             "VOC_DATA_ROOT": str(self.data_root),
             "VOC_LOG_FORMAT": "json",
             **self.settings,
@@ -170,7 +174,7 @@ class Cluster:
 
     def storage(self) -> Storage:
         """The store."""
-        return Storage(str(self.store))
+        return Storage(self.url or str(self.store))
 
     def status(self, job: str) -> JobStatus:
         """The job's status, as `producer status` tells it."""
@@ -283,7 +287,7 @@ def assert_common_outcome(cluster: Cluster, job: str, *, failed: int = 0) -> Man
     assert len(spec.shards) - len(receipts) == failed
     manifest = Manifest.model_validate_json(storage.read(paths.manifest))
     assert_files_match(cluster, manifest, receipts)
-    left = [path for path in (cluster.store / paths.root).rglob("*") if ".tmp-" in path.name]
+    left = [key for key in storage.walk(paths.root) if ".tmp-" in key]
     assert not left, f"half-written files are left: {left}"
     return manifest
 
@@ -304,7 +308,7 @@ def assert_files_match(cluster: Cluster, manifest: Manifest, receipts: list[Shar
     assert {shard.file for shard in listed} == by_file.keys()
     names: set[str] = set()
     for shard in listed:
-        content = (cluster.store / JobPaths(manifest.job).shards / shard.file).read_bytes()
+        content = cluster.storage().read(f"{JobPaths(manifest.job).shards}/{shard.file}")
         assert hashlib.sha256(content).hexdigest() == shard.sha256 == by_file[shard.file].sha256
         found = example_names(content)
         assert len(found) == shard.examples == by_file[shard.file].written

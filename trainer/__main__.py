@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trainer.inference.detector import Detector
     from trainer.inference.outputs import DetectionWriter
     from trainer.inference.sources import Frame
+    from trainer.inference.voc_files import VocWriter
     from trainer.inference.window import Window
     from trainer.network.detector import Backbone
     from trainer.settings import TrainerSettings
@@ -45,11 +46,14 @@ Store = Annotated[
 
 
 @app.command(name="predict")
-def predict_command(
+def predict_command(  # long: a line for each option
     model: Annotated[Path, typer.Argument(help="An exported .tflite.", exists=True, dir_okay=False)],
     sources: Annotated[list[str], typer.Argument(help="Pictures, folders, videos, or the index of a camera (0).")],
     out: Annotated[Path | None, typer.Option(help="Folder for drawn pictures and videos, and detections.json.")] = None,
     *,
+    voc: Annotated[
+        Path | None, typer.Option(help="Folder for one Pascal-VOC XML a picture, to be corrected in LabelImg or CVAT.")
+    ] = None,
     show: Annotated[bool, typer.Option("--show", help="Show them in a window; a key goes on, q ends.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print COCO JSON instead of a line a picture.")] = False,
     threshold: Annotated[
@@ -64,6 +68,7 @@ def predict_command(
     """
     from trainer.inference.detector import Detector
     from trainer.inference.outputs import DetectionWriter
+    from trainer.inference.voc_files import VocWriter
     from trainer.inference.window import Window
 
     failed: list[str] = []
@@ -73,9 +78,10 @@ def predict_command(
     least = detector.description.threshold if threshold is None else threshold
     if threshold is None:
         typer.echo(f"scores of at least {least:.2f}, the model's best threshold; --threshold sets another", err=True)
+    annotations = None if voc is None else VocWriter(voc, detector.labels)
     writer = DetectionWriter(labels=detector.labels, folder=out)
     try:
-        for name, names in _seen(detector, writer, window, pictures, least):
+        for name, names in _seen(detector, (writer, annotations), window, pictures, least):
             if not as_json:
                 typer.echo(printable(f"{name}: {_counted(names)}"))
     finally:  # Ctrl-C is how a camera ends
@@ -84,7 +90,20 @@ def predict_command(
             window.close()
     if as_json:
         typer.echo(json.dumps(writer.coco()))
+    if annotations is not None:
+        _tell_annotations(annotations)
     _conclude(writer, failed, len(sources))
+
+
+def _tell_annotations(annotations: "VocWriter") -> None:
+    """Say where the XML files are.
+
+    Raises:
+        PipelineError: Some pictures have none.
+    """
+    typer.echo(printable(f"{annotations.written} XML files are in {annotations.folder}"), err=True)
+    if annotations.refused:
+        raise PipelineError(f"{len(annotations.refused)} have no XML: {annotations.refused[0]}")
 
 
 def _conclude(writer: "DetectionWriter", failed: list[str], sources: int) -> None:
@@ -127,7 +146,7 @@ def _opened(sources: "Iterable[Iterator[Frame]]") -> "Iterator[Frame]":
 
 def _seen(
     detector: "Detector",
-    writer: "DetectionWriter",
+    writers: "tuple[DetectionWriter, VocWriter | None]",
     window: "Window | None",
     pictures: "Iterator[Frame]",
     least: float,
@@ -135,11 +154,14 @@ def _seen(
     """Look at every frame, write and show it, until a person closes the window; its name and what was seen."""
     from trainer.inference.draw import draw_detections
 
+    writer, annotations = writers
     is_drawn = window is not None or writer.folder is not None
     for frame in pictures:
         seen = detector.detect(frame.pixels).above(least)
         drawn = draw_detections(frame.pixels, seen, detector.labels) if is_drawn else frame.pixels
         writer.add(frame, seen, drawn)
+        if annotations is not None:
+            annotations.add(frame, seen)
         yield frame.shown, [detector.labels[at - 1] for at in seen.class_ids]
         if window is not None and not window.show(drawn, frame.shown, wait=frame.video is None):
             return
@@ -166,7 +188,8 @@ def evaluate_command(
     settings = _start_tensorflow()
     from trainer.rerun import evaluate_run
 
-    metrics = evaluate_run(run, storage=storage, split=split, forms=form, threads=settings.threads or 1)
+    measured_by: dict[str, Any] = {"threads": settings.threads or 1, "copies": settings.shard_folder()}
+    metrics = evaluate_run(run, storage=storage, split=split, forms=form, **measured_by)
     typer.echo(json.dumps(metrics) if as_json else _table(metrics))
 
 
@@ -196,9 +219,10 @@ def export_command(
     from trainer.inference.quiet import quiet_libraries
     from trainer.rerun import export_run
 
-    changes: dict[str, Any] = {"max_drop": max_drop, "quantize": quantize, "step": step, "cache_mb": settings.cache_mb}
+    changes: dict[str, Any] = {"max_drop": max_drop, "quantize": quantize, "step": step}
+    room: dict[str, Any] = {"cache_mb": settings.cache_mb, "copies": settings.shard_folder()}
     with quiet_libraries():
-        exported = export_run(run, storage=storage, guard=Unguarded(), **changes)
+        exported = export_run(run, storage=storage, guard=Unguarded(), **changes, **room)
     typer.echo(json.dumps(exported.metrics) if as_json else _table(exported.metrics))
     for warning in exported.warnings:
         typer.echo(f"warning: {printable(warning)}", err=True)

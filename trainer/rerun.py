@@ -20,6 +20,7 @@ from shared.jobs.versioned import read_stored
 from shared.leasing.guard import Guard
 from shared.storage import Storage
 from trainer.commit import commit, released_files, summary_of, training_facts
+from trainer.data.shard_cache import ShardCache, shard_cache
 from trainer.data.shard_pictures import pictures_of, truth_of
 from trainer.data.training_set import load_training_set
 from trainer.evaluation.latency import median_ms
@@ -28,6 +29,7 @@ from trainer.inference.detector import Detector
 from trainer.inference.model_file import MOST_MODEL_BYTES, quoted
 from trainer.network.detector import build_model
 from trainer.release import Release, timed
+from trainer.settings import USUAL_FOLDER, CacheFolder
 from trainer.tflite.convert import FORMS, QAT_WEIGHTS_FILE
 from trainer.training.checkpoint import TrainingProgress, exportable_weights, newest_progress, saved_steps
 from trainer.training.qat import fine_tune
@@ -66,6 +68,7 @@ def export_run(  # long: a line for each option
     quantize: Literal["ptq", "qat"] | None = None,
     step: int | None = None,
     cache_mb: int = _CACHE_MB,
+    copies: CacheFolder = USUAL_FOLDER,
 ) -> Exported:
     """Export the saved weights of `run` again, without training; what is there is replaced.
 
@@ -83,6 +86,7 @@ def export_run(  # long: a line for each option
         quantize: How int8 is made; None: as the run asked.
         step: Of the checkpoint to take.
         cache_mb: Decoded pictures are kept in memory up to this size while fine-tuning.
+        copies: Where copies of a bucket's shards are kept.
 
     Raises:
         ExportError: The run has no weights, or the gate refused the model.
@@ -95,12 +99,19 @@ def export_run(  # long: a line for each option
     network = _load_weights(storage, spec, manifest, step)
     timings = _earlier_timings(storage, run)
     keeps = quantize is None and step is None
-    tuning: dict[str, Any] = {"keeps": keeps, "storage": storage, "guard": guard, "cache_mb": cache_mb}
+    shards = shard_cache(storage, manifest, copies)
+    tuning: dict[str, Any] = {
+        "keeps": keeps,
+        "storage": storage,
+        "guard": guard,
+        "shards": shards,
+        "cache_mb": cache_mb,
+    }
     release = Release(
         spec=spec,
         manifest=manifest,
         keras_model=network,
-        pictures=pictures_of(storage, manifest),
+        pictures=pictures_of(storage, manifest, shards),
         truth=truth_of(storage, manifest),
         storage=storage,
         guard=guard,
@@ -125,7 +136,14 @@ class FinishedTraining:
 
 
 def finished_training(
-    spec: RunSpec, manifest: Manifest, manifest_digest: str | None, *, storage: Storage, guard: Guard, cache_mb: int
+    spec: RunSpec,
+    manifest: Manifest,
+    manifest_digest: str | None,
+    *,
+    storage: Storage,
+    guard: Guard,
+    shards: ShardCache | None,
+    cache_mb: int,
 ) -> FinishedTraining | None:
     """The training of a run that had ended and was taken back because a file it had released is damaged.
 
@@ -146,7 +164,13 @@ def finished_training(
     # Fine-tuned weights are taken where they are whole too.
     tuned = file_digest(storage, f"{RunPaths(spec.run).root}/{QAT_WEIGHTS_FILE}")
     keeps = tuned is not None and files.get(QAT_WEIGHTS_FILE, {}).get("sha256") == tuned
-    tuning: dict[str, Any] = {"keeps": keeps, "storage": storage, "guard": guard, "cache_mb": cache_mb}
+    tuning: dict[str, Any] = {
+        "keeps": keeps,
+        "storage": storage,
+        "guard": guard,
+        "shards": shards,
+        "cache_mb": cache_mb,
+    }
     fine_tuned = _fine_tuned(network, spec, manifest, timings, **tuning)
     return FinishedTraining(network=network, fine_tuned=fine_tuned, facts=note["training"], timings=timings)
 
@@ -200,11 +224,17 @@ def _refused_training(storage: Storage, spec: RunSpec, manifest: Manifest) -> Tr
 
 
 def evaluate_run(
-    run: str, *, storage: Storage, split: str, forms: Sequence[str] | None, threads: int = 1
+    run: str,
+    *,
+    storage: Storage,
+    split: str,
+    forms: Sequence[str] | None,
+    threads: int = 1,
+    copies: CacheFolder = USUAL_FOLDER,
 ) -> dict[str, Any]:
     """`map50`, `map`, `per_class`, `bytes` and `median_ms` (of one thread) of the exported models of `run`, by form.
 
-    They are measured on `split`, by `threads` threads.
+    They are measured on `split`, by `threads` threads; copies of a bucket's shards are kept in `copies`.
 
     Raises:
         ExportError: There is no such split, form or file.
@@ -214,7 +244,8 @@ def evaluate_run(
     unknown = sorted(set(forms or ()) - set(FORMS))
     if chosen is None or unknown:
         raise ExportError(f"there are splits {', '.join(SPLITS)} and forms {', '.join(FORMS)}, not {unknown or split}")
-    pictures, truth = pictures_of(storage, manifest), truth_of(storage, manifest)(chosen)
+    pictures = pictures_of(storage, manifest, shard_cache(storage, manifest, copies))
+    truth = truth_of(storage, manifest)(chosen)
     metrics, contents = {}, {}
     for form in forms or FORMS:
         key = f"{RunPaths(run).root}/model_{form}.tflite"
@@ -289,6 +320,7 @@ def _fine_tuned(
     keeps: bool,
     storage: Storage,
     guard: Guard,
+    shards: ShardCache | None,
     cache_mb: int,
 ) -> keras.Model | None:
     """What int8 is made of, where that is asked for; where it `keeps` what there is, the network tuned before."""
@@ -300,7 +332,8 @@ def _fine_tuned(
             return saved
         strategy = make_strategy(1)
         batch = spec.batch * strategy.num_replicas_in_sync
-        dataset = load_training_set(spec, manifest, storage=storage, batch=batch, cache_mb=cache_mb)
+        kept: dict[str, Any] = {"cache_mb": cache_mb, "shards": shards}
+        dataset = load_training_set(spec, manifest, storage=storage, batch=batch, **kept)
         return fine_tune(network, dataset, strategy=strategy, guard=guard)
 
 

@@ -25,6 +25,7 @@ from shared.leasing.guard import Guard
 from shared.storage import Storage
 from trainer.commit import commit, training_facts
 from trainer.data.examples import check_shards
+from trainer.data.shard_cache import ShardCache, shard_cache
 from trainer.data.shard_pictures import pictures_of, truth_of
 from trainer.data.training_set import load_training_set
 from trainer.network.detector import build_model
@@ -121,12 +122,13 @@ def _train_and_release(
     """What was asked in the end, the metrics, and what `run.json` says of the training."""
     asked = asked_now(storage, request)
     manifest_digest = file_digest(storage, JobPaths(request.job).manifest)
-    around: dict[str, Any] = {"storage": storage, "guard": guard, "cache_mb": settings.cache_mb}
+    shards = shard_cache(storage, manifest, settings.shard_folder())
+    around: dict[str, Any] = {"storage": storage, "guard": guard, "shards": shards, "cache_mb": settings.cache_mb}
     ended = finished_training(asked, manifest, manifest_digest, **around)
     if ended is not None:
         seconds = dict(ended.timings)
         ready = _Ready(ended.network, ended.fine_tuned, int(ended.facts.get("best_epoch", 0)))
-        metrics, notes = _release(asked, manifest, ready, seconds, storage=storage, guard=guard)
+        metrics, notes = _release(asked, manifest, ready, seconds, storage=storage, guard=guard, shards=shards)
         return asked, metrics, {"seconds": seconds, "training": ended.facts, **notes}
     strategy = make_strategy(settings.replicas or 1)
     if not gains_by_precision(request.precision):
@@ -134,7 +136,8 @@ def _train_and_release(
     seconds = {}
     with timed(seconds, "read"):
         batch = request.batch * strategy.num_replicas_in_sync
-        dataset = load_training_set(request, manifest, storage=storage, batch=batch, cache_mb=settings.cache_mb)
+        kept: dict[str, Any] = {"cache_mb": settings.cache_mb, "shards": shards}
+        dataset = load_training_set(request, manifest, storage=storage, batch=batch, **kept)
     weights = local_weights(request.weights, storage)
     network: tuple[Any, ...] = (len(manifest.labels), manifest.image_size, request.model)
     build = partial(build_model, *network, backbone=request.backbone, weights=weights)
@@ -148,7 +151,7 @@ def _train_and_release(
         with timed(seconds, "qat"):
             fine_tuned = fine_tune(trained.model, dataset, strategy=strategy, guard=guard)
     ready = _Ready(trained.model, fine_tuned, trained.progress.best_epoch)
-    metrics, notes = _release(request, manifest, ready, seconds, storage=storage, guard=guard)
+    metrics, notes = _release(request, manifest, ready, seconds, storage=storage, guard=guard, shards=shards)
     facts = training_facts(trained.progress, trained.model, strategy.num_replicas_in_sync)
     return request, metrics, {"seconds": seconds, "training": facts, **notes}
 
@@ -170,6 +173,7 @@ def _release(
     *,
     storage: Storage,
     guard: Guard,
+    shards: ShardCache | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """The metrics of what was trained, as it is released, and what `run.json` says of the release."""
     with timed(seconds, "release"):
@@ -177,7 +181,7 @@ def _release(
             spec=request,
             manifest=manifest,
             keras_model=ready.network,
-            pictures=pictures_of(storage, manifest),
+            pictures=pictures_of(storage, manifest, shards),
             truth=truth_of(storage, manifest),
             storage=storage,
             guard=guard,

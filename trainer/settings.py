@@ -1,10 +1,25 @@
 """Settings of the trainer (`VOC_*`)."""
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from pydantic import Field
 
 from shared.settings import CommonSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheFolder:
+    """A folder for copies of shards, and how many bytes of them."""
+
+    path: Path
+    most_bytes: int
+
+
+_CACHE_PATH: Final = Path("~/.cache/voc2tflite/shards")
+_CACHE_GB: Final = 20.0
+USUAL_FOLDER: Final = CacheFolder(path=_CACHE_PATH.expanduser(), most_bytes=int(_CACHE_GB * 1e9))
 
 
 class TrainerSettings(CommonSettings):
@@ -19,3 +34,11 @@ class TrainerSettings(CommonSettings):
     replicas: int | None = Field(default=None, ge=1, le=64, description="Logical CPU devices to train on; for tests")
     threads: int | None = Field(default=None, ge=1, description="Threads of TensorFlow; default: all cores")
     cache_mb: int = Field(default=2048, ge=0, description="Decoded pictures are kept in memory up to this size")
+    shard_cache: Path = Field(
+        default=_CACHE_PATH, description="Folder for copies of a bucket's shards; trainers may share it"
+    )
+    shard_cache_gb: float = Field(default=_CACHE_GB, gt=0, description="Copies of shards take at most so much disk")
+
+    def shard_folder(self) -> CacheFolder:
+        """Where copies of a bucket's shards are kept, and how many bytes of them."""
+        return CacheFolder(path=self.shard_cache.expanduser(), most_bytes=int(self.shard_cache_gb * 1e9))

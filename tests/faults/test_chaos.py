@@ -29,6 +29,7 @@ from shared.jobs.job import ShardTask
 from shared.leasing.scopes import SHARD_QUEUE
 from tests.cluster import Cluster, assert_chain, assert_common_outcome, children, kill_tree, wait_until
 from tests.hostile import hostile_messages
+from tests.object_server import ObjectServer
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 DURATION_S = float(os.environ.get("VOC_CHAOS_S", "90"))
@@ -41,8 +42,9 @@ PAUSES_S = (0.2, 3.0)
 class Chaos:
     """Deeds against a running cluster; each leaves it able to recover."""
 
-    def __init__(self, cluster: Cluster, folder: Path, dice: random.Random) -> None:
-        self.cluster, self.folder, self.dice = cluster, folder, dice
+    def __init__(self, cluster: Cluster, folder: Path, dice: random.Random, server: ObjectServer | None) -> None:
+        """`server`: where the store is, if that is a bucket."""
+        self.cluster, self.folder, self.dice, self.server = cluster, folder, dice, server
         self.counts: Counter[str] = Counter()
         self.jobs: list[str] = []
         self.submitted = 0
@@ -70,6 +72,7 @@ class Chaos:
             self.litter,
             self.hurt_what_is_done,
             self.write_hostile_values,
+            *([self.kill_object_server] if self.server is not None else []),
         ]
 
     def do_one(self) -> None:
@@ -132,6 +135,12 @@ class Chaos:
         self.cluster.broker.kill(with_volume=True)
         self.cluster.broker.start()
 
+    def kill_object_server(self) -> None:
+        assert self.server is not None
+        self.server.kill()
+        time.sleep(self.dice.uniform(0, 4))
+        self.server.start()
+
     def wipe_redis(self) -> None:
         self.cluster.broker.ledger().client.flushall()
 
@@ -174,25 +183,24 @@ class Chaos:
 
     def litter(self) -> None:
         for folder in ("jobs", "runs", f"jobs/{self.dice.choice(self.jobs)}/shards"):
-            path = self.cluster.store / folder
-            if path.is_dir():
-                for name in (".DS_Store", "x (1).json", "notes.txt"):
-                    (path / name).write_bytes(b"")
+            for name in (".DS_Store", "x (1).json", "notes.txt"):
+                self.cluster.storage().write(f"{folder}/{name}", b"")
 
     def hurt_what_is_done(self) -> None:
         """A byte flips in a finished job, or a file of it is gone; a person has it verified."""
         done = [job for job in self.jobs if self.cluster.state(job) == "DONE"]
-        files = [path for job in done for path in (self.cluster.store / f"jobs/{job}/shards").glob("*-of-*")]
-        if not files:
+        storage = self.cluster.storage()
+        keys = [key for job in done for key in storage.walk(f"jobs/{job}/shards") if "-of-" in key]
+        if not keys:
             return
-        path = self.dice.choice(files)
-        content = bytearray(path.read_bytes())
+        key = self.dice.choice(sorted(keys))
+        content = bytearray(storage.read(key))
         if content and self.dice.random() < 0.5:
             content[self.dice.randrange(len(content))] ^= 1
-            path.write_bytes(content)
+            storage.write(key, bytes(content))
         else:
-            path.unlink()
-        self.cluster.producer("retry", path.parents[1].name)
+            storage.remove(key)
+        self.cluster.producer("retry", key.split("/")[1])
 
     def write_hostile_values(self) -> None:
         scope = f"voc:{self.cluster.scope(self.dice.choice(self.jobs))}"
@@ -213,12 +221,13 @@ class Chaos:
 
 
 def test_chaos_loses_and_doubles_nothing(
-    cluster: Cluster, small_voc: Path, tell: Callable[[str, JobStatus], None]
+    cluster: Cluster, small_voc: Path, tell: Callable[[str, JobStatus], None], request: pytest.FixtureRequest
 ) -> None:
     print(f"\nchaos for {DURATION_S:.0f} s, seed {SEED}")
     # A shard may meet more deaths here than in years of use: what is tested is the outcome, not the limit.
     cluster.settings |= {"VOC_ATTEMPTS": "100", "VOC_SOFT_STOP_S": "3"}
-    chaos = Chaos(cluster, small_voc, random.Random(SEED))
+    server = request.getfixturevalue("running_object_server") if cluster.url else None
+    chaos = Chaos(cluster, small_voc, random.Random(SEED), server)
     chaos.submit()
     ends_at = time.monotonic() + DURATION_S
     while time.monotonic() < ends_at:

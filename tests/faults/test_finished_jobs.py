@@ -16,6 +16,7 @@ from shared.jobs.job import ShardTask
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths
 from shared.leasing.guard import Unguarded
+from shared.storage import Storage
 from tests.cluster import Cluster, assert_chain, assert_common_outcome, wait_until
 from worker.shard import write_shard
 
@@ -33,14 +34,14 @@ def give_up(cluster: Cluster, shard: str) -> None:
     cluster.storage().write(JobPaths("job").failure(shard), note)
 
 
-def flip_a_byte(path: Path) -> None:
-    content = bytearray(path.read_bytes())
+def flip_a_byte(storage: Storage, key: str) -> None:
+    content = bytearray(storage.read(key))
     content[len(content) // 2] ^= 1
-    path.write_bytes(content)
+    storage.write(key, bytes(content))
 
 
-def replace_in(path: Path, old: str, new: str) -> None:
-    path.write_text(path.read_text().replace(old, new, 1))
+def replace_in(storage: Storage, key: str, old: str, new: str) -> None:
+    storage.write(key, storage.read(key).decode().replace(old, new, 1).encode())
 
 
 def test_a_retry_in_the_moment_of_finalization_is_not_lost(cluster: Cluster, small_voc: Path, tell: Tell) -> None:
@@ -91,15 +92,16 @@ def finish(cluster: Cluster, folder: Path, *, listing_s: int) -> Manifest:
 
 # By the bytes alone; what a listing shows may be mended before a person has typed the next command.
 HIDDEN = ("a flipped byte", "other boxes", "other labels", "another manifest")
-DAMAGES: dict[str, Callable[[Path], object]] = {
-    "a flipped byte": lambda shards: flip_a_byte(shards / f"{HURT}.tfrecord"),
-    "other boxes": lambda shards: flip_a_byte(shards / f"{HURT}.coco.json"),
-    "no records": lambda shards: (shards / f"{HURT}.tfrecord").unlink(),
-    "no receipt": lambda shards: (shards / f"{HURT}.json").unlink(),
-    "an empty receipt": lambda shards: (shards / f"{HURT}.json").write_bytes(b""),
-    "other labels": lambda shards: (shards.parent / "labels.txt").write_text("cat\n"),
-    "another manifest": lambda shards: replace_in(shards.parent / "manifest.json", '"objects":', '"objects":1'),
-    "half a file": lambda shards: os.truncate(shards / f"{HURT}.tfrecord", 100),
+SHARD = f"jobs/job/shards/{HURT}"
+DAMAGES: dict[str, Callable[[Storage], object]] = {
+    "a flipped byte": lambda store: flip_a_byte(store, f"{SHARD}.tfrecord"),
+    "other boxes": lambda store: flip_a_byte(store, f"{SHARD}.coco.json"),
+    "no records": lambda store: store.remove(f"{SHARD}.tfrecord"),
+    "no receipt": lambda store: store.remove(f"{SHARD}.json"),
+    "an empty receipt": lambda store: store.write(f"{SHARD}.json", b""),
+    "other labels": lambda store: store.write("jobs/job/labels.txt", b"cat\n"),
+    "another manifest": lambda store: replace_in(store, "jobs/job/manifest.json", '"objects":', '"objects":1'),
+    "half a file": lambda store: store.write(f"{SHARD}.tfrecord", store.read(f"{SHARD}.tfrecord")[:100]),
 }
 
 
@@ -110,7 +112,7 @@ def test_a_finished_job_that_does_not_hold_is_mended(
     cluster: Cluster, small_voc: Path, tell: Tell, damage: str, command: str
 ) -> None:
     before = finish(cluster, small_voc, listing_s=600)
-    DAMAGES[damage](cluster.store / "jobs/job/shards")
+    DAMAGES[damage](cluster.storage())
     if damage in HIDDEN:
         assert cluster.producer("doctor", "job", check=False).returncode == 1
     cluster.producer(command, "job", *(["--wait"] if command == "resume" else []))
@@ -123,7 +125,7 @@ def test_a_finished_job_that_does_not_hold_is_mended(
 @pytest.mark.parametrize("damage", ["no records", "no receipt", "half a file"])
 def test_what_a_listing_shows_is_mended_by_itself(cluster: Cluster, small_voc: Path, tell: Tell, damage: str) -> None:
     before = finish(cluster, small_voc, listing_s=1)
-    DAMAGES[damage](cluster.store / "jobs/job/shards")
+    DAMAGES[damage](cluster.storage())
     assert cluster.state("job") == "RUNNING"
     status = cluster.wait_for("job")
     assert assert_common_outcome(cluster, "job") == before
@@ -140,14 +142,14 @@ def test_a_byte_that_flips_before_the_training_costs_its_shard_only(
     cluster.worker()
     cluster.producer("submit", str(small_voc), "--job", "job", "--shard-images", "4", *TINY)
     cluster.wait_for("job", states=("TRAINING",))
-    flip_a_byte(cluster.store / "jobs/job/shards/train-00000-of-00008.tfrecord")
+    flip_a_byte(cluster.storage(), "jobs/job/shards/train-00000-of-00008.tfrecord")
     cluster.trainer()
     status = cluster.wait_for("job", timeout_s=300)
     assert_common_outcome(cluster, "job")
     assert_chain(cluster, "job")
     assert cluster.events("serve", "shards_done_again")
     # And a model whose file is not the one that was released does not pass for it.
-    flip_a_byte(cluster.store / "runs/job/model_int8.tflite")
+    flip_a_byte(cluster.storage(), "runs/job/model_int8.tflite")
     told = cluster.producer("doctor", "job", "--json", check=False)
     assert told.returncode == 1
     wrong = [check for check in json.loads(told.stdout) if not check["is_well"]]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -32,11 +31,13 @@ def stopped(pid: int) -> bool:
 
 def labels_on_disk(cluster: Cluster) -> dict[str, list[str]]:
     """The class names in every file of the job that has them."""
-    job = cluster.store / "jobs/job"
-    coco = json.loads((job / "annotations_train.json").read_text())
+    manifest, labels, coco_file = (
+        cluster.storage().read(f"jobs/job/{name}") for name in ("manifest.json", "labels.txt", "annotations_train.json")
+    )
+    coco = json.loads(coco_file)
     return {
-        "manifest": json.loads((job / "manifest.json").read_text())["labels"],
-        "labels.txt": (job / "labels.txt").read_text().split("\n")[:-1],
+        "manifest": json.loads(manifest)["labels"],
+        "labels.txt": labels.decode().split("\n")[:-1],
         "coco": [category["name"] for category in coco["categories"]],
     }
 
@@ -53,7 +54,7 @@ def test_a_new_job_never_gets_the_model_of_the_removed_one(cluster: Cluster, sma
     cluster.producer("rm", "job", "--yes")
     cluster.producer("submit", str(small_voc), "--job", "job", *TINY, "--epochs", "2", "--ignore-classes", "circle")
     status = cluster.wait_for("job", timeout_s=300)
-    run = json.loads((cluster.store / "runs/job/run.json").read_text())
+    run = json.loads(cluster.storage().read("runs/job/run.json"))
     assert run["labels"] == list(load_job(cluster.storage(), "job").labels) == ["cross", "triangle"]
     assert_chain(cluster, "job")
     tell("cancelled, removed and submitted with other classes while it trained", status)
@@ -83,8 +84,9 @@ def test_a_worker_of_the_removed_job_writes_nothing_into_the_new_one(
     assert_chain(cluster, "job")
     sizes = {
         parse_example(record)[HEIGHT][0]
-        for path in (cluster.store / "jobs/job/shards").glob("*.tfrecord")
-        for record in read_records(path.read_bytes(), file=path.name)
+        for key in cluster.storage().walk("jobs/job/shards")
+        if key.endswith(".tfrecord")
+        for record in read_records(cluster.storage().read(key), file=key)
     }
     assert sizes == {64}
     assert set(map(tuple, labels_on_disk(cluster).values())) == {("cross", "triangle")}
@@ -113,13 +115,13 @@ def test_an_interrupted_removal_goes_on(cluster: Cluster, small_voc: Path, tell:
     cluster.producer("submit", str(small_voc), *SMALL)
     cluster.wait_for("job")
     if left == "without job.json":  # as version 0.1.0 left it
-        (cluster.store / "jobs/job/job.json").unlink()
+        cluster.storage().remove("jobs/job/job.json")
     else:
         assert cluster.producer("rm", "job", "--yes", check=False, VOC_FAULT=left).returncode == -signal.SIGKILL
     assert cluster.producer("status", "job", check=False).returncode == 1
     if then == "rm":
         cluster.producer("rm", "job", "--yes")
-        assert not (cluster.store / "jobs/job").exists()
+        assert not cluster.storage().has_files("jobs/job")
         assert "nothing to remove" in cluster.producer("rm", "job", "--yes", check=False).stderr
     cluster.producer("submit", str(small_voc), *SMALL, "--ignore-classes", "circle")
     status = cluster.wait_for("job")
@@ -133,20 +135,19 @@ def test_a_copied_job_is_nobodys_and_its_removal_leaves_the_original(cluster: Cl
     cluster.producer("submit", str(small_voc), "--job", "mine", "--shard-images", "4")
     job = load_job(cluster.storage(), "mine")
     assert job.run is not None
-    run = cluster.store / "runs/mine"
-    run.mkdir(parents=True)
-    (run / "request.json").write_text(job.run.to_json())
-    (run / "model_int8.tflite").write_bytes(b"a model")
-    shutil.copytree(cluster.store / "jobs/mine", cluster.store / "jobs/mine-backup")
-    shutil.copytree(run, cluster.store / "runs/mine-backup")
+    storage = cluster.storage()
+    storage.write("runs/mine/request.json", job.run.to_json().encode())
+    storage.write("runs/mine/model_int8.tflite", b"a model")
+    for key in [*storage.walk("jobs/mine"), *storage.walk("runs/mine")]:
+        storage.write(key.replace("/mine/", "/mine-backup/"), storage.read(key))
     refused = cluster.producer("rm", "mine-backup", "--yes", check=False)
     assert refused.returncode == 1
     assert "the file of job 'mine': a copied folder?" in refused.stderr
     assert "mine-backup is left out" in cluster.producer("list").stderr
-    assert (run / "model_int8.tflite").exists()
+    assert storage.exists("runs/mine/model_int8.tflite")
     cluster.producer("rm", "mine", "--yes")
-    assert not run.exists()
-    assert (cluster.store / "jobs/mine-backup/job.json").exists()
+    assert not storage.has_files("runs/mine")
+    assert storage.exists("jobs/mine-backup/job.json")
 
 
 @pytest.mark.parametrize("options", [(), ("--seed", "1")], ids=["the same", "another"])
@@ -175,7 +176,7 @@ def test_of_two_submits_at_once_one_wins_and_its_plan_stays(
     status = cluster.wait_for("job")
     assert_common_outcome(cluster, "job")
     assert_chain(cluster, "job")
-    plans = list((cluster.store / "jobs/job").glob("plan-*.jsonl"))
+    plans = [name for name in cluster.storage().list_names("jobs/job") if name.startswith("plan-")]
     assert len(plans) == 1
     tell("two submits of one name", status)
 
@@ -188,7 +189,7 @@ def test_removing_a_waiting_job_stops_nobody(cluster: Cluster, small_voc: Path, 
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_until(lambda: (cluster.store / "jobs/job/job.json").exists(), 60, "the job is there")
+    wait_until(lambda: cluster.storage().exists("jobs/job/job.json"), 60, "the job is there")
     cluster.producer("submit", str(small_voc), "--job", "other", *SMALL[2:], "--seed", "1")
     cluster.producer("rm", "job", "--yes")
     _, told = waiting.communicate(timeout=60)
@@ -197,7 +198,7 @@ def test_removing_a_waiting_job_stops_nobody(cluster: Cluster, small_voc: Path, 
     cluster.worker()
     took = wait_until(lambda: cluster.state("other") == "DONE", 60, "the other job is done")
     assert_common_outcome(cluster, "other")
-    assert not (cluster.store / "jobs/job").exists()
+    assert not cluster.storage().has_files("jobs/job")
     assert took < 30
     tell(f"removed a job beside another one, which was done after {took:.1f} s", cluster.status("other"))
 

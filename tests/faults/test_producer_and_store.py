@@ -90,7 +90,7 @@ def unmount(folder: Path) -> None:
 
 
 @pytest.fixture
-def mounted(cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
+def mounted(only_folder: None, cluster: Cluster, tmp_path: Path) -> Iterator[Path]:
     """The cluster's store as a mount of the folder returned."""
     real = tmp_path / "disk"
     real.mkdir()
@@ -137,6 +137,7 @@ def test_store_that_vanishes_and_comes_back_only_delays_the_job(
     tell(f"the store's mount gone for 4 s at {done} shards", status)
 
 
+@pytest.mark.usefixtures("only_folder")
 def test_full_disk_fails_with_that_reason_and_retry_succeeds(cluster: Cluster, small_voc: Path, tell: Tell) -> None:
     cluster.settings["VOC_ATTEMPTS"] = FEW_ATTEMPTS
     with small_disk(cluster.store, 8):

@@ -47,6 +47,7 @@ def litter(store: Path, job: str) -> None:
     (store / f"jobs/{job}/reused.json").write_text('{"shards":"many"}')
 
 
+@pytest.mark.usefixtures("only_folder")
 @pytest.mark.parametrize("when", ["before", "during"])
 def test_stray_files_stop_no_job_and_no_service(cluster: Cluster, small_voc: Path, tell: Tell, when: str) -> None:
     if when == "before":

@@ -21,11 +21,11 @@ TINY = ("--image-size", "64", "--model", "nano", "--max-drop", "100")
 
 
 @pytest.fixture
-def sharded(broker_folder: Path, tmp_path: Path, small_voc: Path) -> Iterator[Cluster]:
+def sharded(broker_folder: Path, tmp_path: Path, small_voc: Path, store_url: str) -> Iterator[Cluster]:
     """A cluster with the service and a worker, each service as its own Redis user, and short leases of runs."""
     broker = GuardedBroker(broker_folder)
     broker.start()
-    made = Cluster(broker=broker, store=tmp_path / "store", data_root=small_voc.parent)
+    made = Cluster(broker=broker, store=tmp_path / "store", data_root=small_voc.parent, url=store_url)
     # The converter holds the interpreter for seconds on a busy machine: a run's lease must be longer than that.
     made.settings |= {"VOC_LEASE_S": str(LEASE_S), "VOC_RUN_LEASE_S": str(RUN_LEASE_S)}
     made.serve()

@@ -109,7 +109,8 @@ def test_death_at_every_step_of_publishing_doubles_nothing(
 @pytest.mark.parametrize(
     ("point", "event", "publishes"),
     [
-        # It has just been told that the shard is its own; what it wants to rename is cleared by the time it wakes.
+        # It has just been told that the shard is its own; what it wants to rename is cleared by the time it wakes. In
+        # a bucket nothing is cleared: it takes the lease that nobody has by now, and writes the same bytes.
         ("shard:before_rename", "shard_failed", 1),
         ("shard:after_rename", "shard_written", 2),
     ],
@@ -117,6 +118,7 @@ def test_death_at_every_step_of_publishing_doubles_nothing(
 def test_worker_frozen_past_its_lease_changes_nothing(
     cluster: Cluster, small_voc: Path, tell: Tell, point: str, event: str, publishes: int
 ) -> None:
+    event, publishes = ("shard_written", 2) if cluster.url else (event, publishes)
     marker = cluster.store.parent / "marker"
     cluster.serve()
     frozen = cluster.worker(name="frozen", VOC_FAULT=f"freeze/{point}@{marker}")

@@ -1,6 +1,8 @@
 """A whole job in a bucket of a real S3 server: the same bytes as in a folder, and clear words where that ends."""
 
 import os
+import subprocess
+import sys
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +16,11 @@ from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.receipts import check_shard
 from shared.storage import Storage
-from tests.cluster import Cluster, assert_chain, wait_for_progress, wait_until
+from tests.cluster import Cluster, assert_chain, kill_tree, wait_for_progress, wait_until
 from tests.object_server import ObjectServer
 
 OPTIONS = ("--job", "job", "--shard-images", "4", "--no-train")
+TINY = ("--image-size", "64", "--model", "nano", "--max-drop", "100", "--backbone", "conv")
 
 
 @dataclass
@@ -101,16 +104,49 @@ def test_a_second_local_run_of_a_job_in_a_bucket_is_refused_in_one_line(bucket: 
     assert f"another --local command works on it already (it holds {bucket.url}/jobs/job/local.lock)" in errors[0]
 
 
-def test_a_run_in_a_bucket_fails_with_one_line_that_says_what_to_do(bucket: BucketCluster, small_voc: Path) -> None:
+@pytest.mark.timeout(600)
+def test_a_run_in_a_bucket_goes_on_on_a_host_that_has_never_seen_it(
+    bucket: BucketCluster, small_voc: Path, tmp_path: Path
+) -> None:
+    bucket.settings["VOC_RUN_LEASE_S"] = "10"
     bucket.worker()
     bucket.serve()
-    bucket.trainer()
-    bucket.producer("submit", str(small_voc), *OPTIONS[:-1], "--epochs", "1")
-    status = bucket.wait_for("job", states=("FAILED", "DONE"))
-    assert status.state == "FAILED"
-    reason = str(bucket.storage().read_or_none(RunPaths("job").failed))
-    assert "training reads shards from a local folder" in reason
-    assert "Traceback" not in bucket.text("trainer")
+    hosts = {name: host(tmp_path / name) for name in ("first", "second")}
+    marker = tmp_path / "died"
+    first = bucket.trainer(name="first", VOC_FAULT=f"run:after_checkpoint@{marker}", **hosts["first"])
+    bucket.producer("submit", str(small_voc), *OPTIONS[:-1], *TINY, "--epochs", "6")
+    wait_until(marker.exists, 300, "the first trainer has died after a checkpoint")
+    kill_tree(first.pid)
+    bucket.trainer(name="second", **hosts["second"])
+    assert bucket.wait_for("job", states=("FAILED", "DONE"), timeout_s=300).state == "DONE"
+    assert_chain(bucket, "job")
+    resumed = bucket.events("second", "training_resumed")
+    assert [event["step"] > 0 for event in resumed] == [True]
+    names = bucket.storage().walk(RunPaths("job").root)
+    for wanted in ("model_int8.tflite", "report.html", "results.png", "saved_model/saved_model.pb"):
+        assert f"{RunPaths('job').root}/{wanted}" in names
+    assert any("tensorboard/events" in name for name in names)
+    assert "Traceback" not in bucket.text("second")
+    # All commands on the run work from the bucket, on a third host.
+    third = host(tmp_path / "third")
+    for words in (("evaluate", "job", "--split", "val"), ("export", "job", "--max-drop", "100"), ("compare", "job")):
+        ended = subprocess.run(
+            [sys.executable, "-m", "trainer", *words],
+            env=bucket.environment("trainer", **third),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 0, ended.stderr
+    assert bucket.state("job") == "DONE"
+
+
+def host(folder: Path) -> dict[str, str]:
+    """The environment of a host of its own: a home and a place for temporary files that nobody else has."""
+    made = {name: folder / name for name in ("home", "tmp")}
+    for each in made.values():
+        each.mkdir(parents=True)
+    return {"HOME": str(made["home"]), "TMPDIR": str(made["tmp"])}
 
 
 def test_a_server_that_is_killed_in_the_middle_of_a_job_and_comes_back_delays_it(

@@ -28,11 +28,22 @@ class BatchStream:
         return self._spread(0, is_opening=False).element_spec
 
     def batch(self, step: int, steps: int) -> Tensor:
-        """The batch of `step` (from 0) of `steps`; steps are asked for one after the other."""
+        """The batch of `step` (from 0) of `steps`; steps are asked for one after the other.
+
+        Raises:
+            ShardError: A shard is not what the manifest says.
+            StorageError: The bucket does not answer.
+        """
         is_opening = self._dataset.opening is not None and step < self._mosaic_until * steps
         if self._batches is None or is_opening != self._is_opening:
             self._batches, self._is_opening = iter(self._spread(step, is_opening=is_opening)), is_opening
-        return next(self._batches)
+        try:
+            return next(self._batches)
+        except tf.errors.OpError:
+            reason = self._dataset.why_unread()
+            if reason is None:
+                raise
+            raise reason from None
 
     def _spread(self, first_step: int, *, is_opening: bool) -> Tensor:
         opening = self._dataset.opening

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from shared.jobs.specs import Augmentation
 from trainer.data.augment import augment_batch
 from trainer.data.examples import SHUFFLE_RECORDS, Examples, draw_rows
-from trainer.data.records import decode_picture, own_cores, parse_records
+from trainer.data.records import decode_picture, local_files, own_cores, parse_records
+from trainer.data.shard_cache import ShardCache
 
 # Batches made ahead. Two hide the jitter of one; more only hold memory.
 PREFETCH: Final = 2
@@ -52,15 +53,22 @@ def batches_from_memory(
     return _finish(steps.map(_in_graph(make, batch, examples.pictures.shape[1]), num_parallel_calls=batch_threads()))
 
 
-def batches_from_shards(
-    urls: Sequence[str], *, batch: int, image_size: int, recipe: Augmentation, seed: int, first_step: int = 0
+def batches_from_shards(  # long: a line for each argument
+    urls: Sequence[str],
+    *,
+    batch: int,
+    image_size: int,
+    recipe: Augmentation,
+    seed: int,
+    first_step: int = 0,
+    cache: ShardCache | None = None,
 ) -> tf.data.Dataset:
     """The same stream for a set that does not fit in memory: records interleaved, shuffled, decoded as they come.
 
     A mosaic takes its tiles from its own batch. Skipping to `first_step` reads records without decoding them.
     """
     threads = batch_threads()
-    files = tf.data.Dataset.from_tensor_slices(list(urls)).shuffle(len(urls), seed=seed)
+    files = local_files(tf.data.Dataset.from_tensor_slices(list(urls)).shuffle(len(urls), seed=seed), cache)
     records = files.interleave(tf.data.TFRecordDataset, cycle_length=8, num_parallel_calls=threads, deterministic=True)
     records = records.shuffle(SHUFFLE_RECORDS, seed=seed).repeat().skip(first_step * batch)
 

@@ -20,7 +20,6 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.command import hint
 from shared.errors import ShardError, TrainingError
 from shared.jobs.job import Split
 from shared.jobs.manifest import Manifest
@@ -28,6 +27,7 @@ from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import check_file
 from shared.storage import Storage
 from trainer.data.records import decode_picture, own_cores, record_groups
+from trainer.data.shard_cache import ShardCache
 
 logger = logging.getLogger(__name__)
 
@@ -76,15 +76,14 @@ class Examples:
 
 
 def check_shards(storage: Storage, manifest: Manifest) -> None:
-    """Hold every shard of the job against the manifest, byte for byte.
+    """Hold every shard of the job against the manifest, byte for byte; those of a bucket when they are fetched.
 
     Raises:
         ShardError: A shard is absent or differs.
-        TrainingError: The job has no picture to train on, or they are where TensorFlow cannot read.
+        TrainingError: The job has no picture to train on.
     """
     paths = JobPaths(manifest.job)
-    _require_folder(storage, manifest.job)
-    for shards in manifest.splits.values():
+    for shards in manifest.splits.values() if storage.is_local else ():
         for shard in shards:
             check_file(storage, f"{paths.shards}/{shard.file}", shard.size_bytes, shard.sha256)
     if manifest.examples("train") == 0:
@@ -92,24 +91,9 @@ def check_shards(storage: Storage, manifest: Manifest) -> None:
 
 
 def shard_urls(storage: Storage, manifest: Manifest, splits: Sequence[Split]) -> list[str]:
-    """Where the records of `splits` lie, in the manifest's order.
-
-    Raises:
-        TrainingError: The store is no local folder.
-    """
-    _require_folder(storage, manifest.job)
+    """Where the records of `splits` lie, in the manifest's order."""
     folder = JobPaths(manifest.job).shards
     return [storage.url(f"{folder}/{shard.file}") for split in splits for shard in manifest.splits.get(split, ())]
-
-
-def _require_folder(storage: Storage, job: str) -> None:
-    """TensorFlow reads files, and no `s3://`."""
-    if not storage.is_local:
-        folder = JobPaths(job).root
-        raise TrainingError(
-            f"{storage.url(folder)}: training reads shards from a local folder: copy that to out/{folder}, then "
-            f"`{hint('resume', job, '--store', 'out')}`"
-        )
 
 
 def choose_cache(needed_bytes: int, *, cache_mb: int, folder: Path | None) -> Cache:
@@ -150,18 +134,24 @@ def free_memory_bytes() -> int:
     return free
 
 
-def read_examples(urls: Sequence[str], image_size: int, room: NDArray[np.uint8] | None = None) -> Examples:
+def read_examples(
+    urls: Sequence[str],
+    image_size: int,
+    room: NDArray[np.uint8] | None = None,
+    cache: ShardCache | None = None,
+) -> Examples:
     """Read and decode all records of `urls`, in their order, with all cores.
 
     Args:
         urls: Of the shards.
         image_size: Side of their pictures in pixels.
         room: Where to put the pictures, uint8 [M, H, W, 3] for all M of them; None makes room in memory.
+        cache: Of a bucket's shards.
 
     Raises:
         ShardError: A record is damaged or its picture has another size, or there are not M.
     """
-    groups: Iterable[dict[str, NDArray[Any]]] = record_groups(urls)
+    groups: Iterable[dict[str, NDArray[Any]]] = record_groups(urls, cache)
     if room is None:
         # Encoded they take a sixth of the memory; to grow the decoded array would take twice its size for a moment.
         groups = list(groups)

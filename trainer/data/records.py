@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from shared.errors import ShardError
 from shared.jobs import schema
+from trainer.data.shard_cache import FETCHES, ShardCache
 
 # Records parsed by one call; one by one TensorFlow's overhead is as long as the decoding (docs/decisions/0035).
 READ_RECORDS: Final = 128
@@ -63,14 +64,33 @@ def decode_picture(encoded: bytes, name: str, image_size: int) -> NDArray[np.uin
     return picture  # type: ignore[return-value]  # 8 bit
 
 
-def record_groups(urls: Sequence[str]) -> Iterator[dict[str, NDArray[Any]]]:
+def local_files(urls: tf.data.Dataset, cache: ShardCache | None) -> tf.data.Dataset:
+    """The paths of the shards at `urls`, in their order: those of a bucket are fetched ahead of whoever reads them."""
+    if cache is None:
+        return urls
+
+    def fetch(url: bytes) -> bytes:
+        return cache(url.decode()).encode()
+
+    return urls.map(
+        lambda url: tf.ensure_shape(tf.numpy_function(fetch, [url], tf.string), ()),
+        num_parallel_calls=FETCHES,
+        deterministic=True,
+    ).prefetch(1)
+
+
+def record_groups(urls: Sequence[str], cache: ShardCache | None = None) -> Iterator[dict[str, NDArray[Any]]]:
     """All records of `urls`, in their order, as `parse_records` gives them, some hundred at a time.
 
     Raises:
-        ShardError: A record is damaged.
+        ShardError: A record is damaged, or a shard is not what the manifest says.
+        StorageError: The bucket does not answer.
     """
-    groups = tf.data.TFRecordDataset(list(urls)).batch(READ_RECORDS).map(parse_records).prefetch(2)
+    files = local_files(tf.data.Dataset.from_tensor_slices(list(urls)), cache)
+    groups = tf.data.TFRecordDataset(files).batch(READ_RECORDS).map(parse_records).prefetch(2)
     try:
         yield from groups.as_numpy_iterator()
     except tf.errors.OpError as error:
+        if cache is not None and cache.failure is not None:
+            raise cache.failure from None
         raise ShardError(f"{urls[0]} and its like: a record cannot be read: {error.message}") from error

@@ -11,6 +11,7 @@ from shared.jobs.paths import JobPaths
 from shared.storage import Storage
 from trainer.data.examples import ShardPicture, shard_urls
 from trainer.data.records import decode_picture, record_groups
+from trainer.data.shard_cache import ShardCache
 
 # A split's pictures, streamed anew at each call; and its truth in COCO form, pixels of the stored picture.
 Pictures = Callable[[Split], Iterable[ShardPicture]]
@@ -23,11 +24,14 @@ def truth_from_store(storage: Storage, manifest: Manifest, split: Split) -> dict
     return {**truth, "categories": [{"id": index, "name": name} for index, name in enumerate(manifest.labels, start=1)]}
 
 
-def pictures_of(storage: Storage, manifest: Manifest) -> Pictures:
-    """A function from a split to its pictures, streamed anew at each call in the order of the shards."""
+def pictures_of(storage: Storage, manifest: Manifest, cache: ShardCache | None) -> Pictures:
+    """A function from a split to its pictures, streamed anew at each call in the order of the shards.
+
+    `cache` is of a bucket's shards.
+    """
 
     def stream(split: Split) -> Iterator[ShardPicture]:
-        for group in record_groups(shard_urls(storage, manifest, [split])):
+        for group in record_groups(shard_urls(storage, manifest, [split]), cache):
             columns = (group[key] for key in ("encoded", "filename", "source_id"))
             for encoded, filename, source_id in zip(*columns, strict=True):
                 name = filename.decode()

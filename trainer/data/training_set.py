@@ -3,12 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from shared.errors import PipelineError
 from shared.jobs.job import Split
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import RunPaths
@@ -16,6 +18,7 @@ from shared.jobs.specs import RunSpec
 from shared.storage import Storage
 from trainer.data.batches import batches_from_memory, batches_from_shards
 from trainer.data.examples import Cache, Examples, choose_cache, picture_file, read_examples, shard_urls
+from trainer.data.shard_cache import ShardCache
 from trainer.data.shard_pictures import truth_from_store
 
 # Files named in an error; more would help nobody.
@@ -28,7 +31,8 @@ class TrainingSet:
 
     `batches` gives the endless stream of batches from a step on, `opening` the one with mosaics that the first steps
     take instead, if there is one; `pictures` counts the training set; `names` turns a batch's rows into file names.
-    `validation` with its COCO-form `truth` is empty where there is nothing to select by.
+    `validation` with its COCO-form `truth` is empty where there is nothing to select by. `why_unread` says why a stream
+    has failed, where TensorFlow's error does not.
     """
 
     labels: tuple[str, ...]
@@ -40,10 +44,17 @@ class TrainingSet:
     validation: Examples | None
     truth: dict[str, Any]
     opening: Callable[[int], tf.data.Dataset] | None = None
+    why_unread: Callable[[], PipelineError | None] = lambda: None
 
 
-def load_training_set(
-    request: RunSpec, manifest: Manifest, *, storage: Storage, batch: int, cache_mb: int
+def load_training_set(  # long: a line for each argument and field
+    request: RunSpec,
+    manifest: Manifest,
+    *,
+    storage: Storage,
+    batch: int,
+    cache_mb: int,
+    shards: ShardCache | None,
 ) -> TrainingSet:
     """The pictures that `request` trains on and selects by: train and val, or with `final` both together.
 
@@ -53,13 +64,14 @@ def load_training_set(
         storage: Holds the shards.
         batch: Pictures of a step, over all replicas.
         cache_mb: Decoded pictures are kept in memory up to this size.
+        shards: The cache of a bucket's shards.
     """
     learned: list[Split] = ["train", "val"] if request.final else ["train"]
     judged: list[Split] = [] if request.final or manifest.examples("val") == 0 else ["val"]
     pictures = sum(manifest.examples(split) for split in [*learned, *judged])
-    folder = storage.local_path(RunPaths(request.run).root) if storage.is_local else None
+    folder = storage.local_path(RunPaths(request.run).root) if shards is None else shards.folder
     kept = choose_cache(pictures * manifest.image_size**2 * 3, cache_mb=cache_mb, folder=folder)
-    read = partial(_read, storage, manifest, request.run)
+    read = partial(_read, storage, manifest, folder, shards)
     examples = None if kept == "none" else read(learned, kept)
     # It is looked at again and again, and is a small part of the set.
     validation = read(judged, "memory" if kept == "none" else kept) if judged else None
@@ -71,7 +83,8 @@ def load_training_set(
     else:
         names = partial(_names_in_store, storage, manifest, learned)
         urls = shard_urls(storage, manifest, learned)
-        stream = partial(batches_from_shards, urls, batch=batch, image_size=manifest.image_size, seed=request.seed)
+        size = manifest.image_size
+        stream = partial(batches_from_shards, urls, batch=batch, image_size=size, seed=request.seed, cache=shards)
     changes = request.augmentation
     return TrainingSet(
         labels=manifest.labels,
@@ -83,15 +96,17 @@ def load_training_set(
         names=names,
         validation=validation,
         truth=truth_from_store(storage, manifest, "val") if judged else {},
+        why_unread=lambda: None if shards is None else shards.failure,
     )
 
 
-def _read(storage: Storage, manifest: Manifest, run: str, splits: Sequence[Split], kept: Cache) -> Examples:
+def _read(
+    storage: Storage, manifest: Manifest, folder: Path, shards: ShardCache | None, splits: Sequence[Split], kept: Cache
+) -> Examples:
     side, room = manifest.image_size, None
     if kept == "file":
-        folder = storage.local_path(RunPaths(run).root)
         room = picture_file(folder, sum(manifest.examples(split) for split in splits), side)
-    return read_examples(shard_urls(storage, manifest, splits), side, room)
+    return read_examples(shard_urls(storage, manifest, splits), side, room, shards)
 
 
 def _names_in_store(

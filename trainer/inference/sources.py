@@ -32,11 +32,12 @@ _SHOWN: Final = 30
 class Frame:
     """A picture to look at: `pixels` uint8 [H, W, 3], BGR; `video` is the name of the video or camera that it is of.
 
-    `place` says which frame of it this is.
+    `place` says which frame of it this is; `path` is the file of a picture.
     """
 
     name: str
     pixels: NDArray[np.uint8]
+    path: Path | None = None
     video: str | None = None
     fps: float = _USUAL_FPS
     is_first: bool = True
@@ -63,7 +64,7 @@ def frames(source: str, limit: int | None = None, tell: Callable[[str], None] = 
     if path.is_dir():
         yield from _pictures(path, tell)
     elif path.is_file() and (pixels := _picture(path, tell)) is not None:
-        yield Frame(name=path.name, pixels=pixels)
+        yield Frame(name=path.name, pixels=pixels, path=path)
     elif path.is_file() or source.isdecimal():
         yield from islice(_moving(source), limit)
     else:
@@ -82,7 +83,7 @@ def _pictures(folder: Path, tell: Callable[[str], None]) -> Iterator[Frame]:
                 tell(f"skipped {error}")
             continue
         if pixels is not None:
-            yield Frame(name=child.name, pixels=pixels)
+            yield Frame(name=child.name, pixels=pixels, path=child)
 
 
 def _picture(path: Path, tell: Callable[[str], None]) -> NDArray[np.uint8] | None:

@@ -5,12 +5,15 @@ Ours, because `tf.summary.image` stores every picture as PNG: 1 MB and more for 
 
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import cv2
 import numpy as np
 import tensorflow as tf
 from tensorboard.plugins.image.metadata import create_summary_metadata
+
+from shared.storage import Storage
 
 # What a run's files may take, in bytes, and how much of that is kept free of pictures.
 MOST_BYTES: Final = 5_000_000
@@ -24,13 +27,25 @@ _QUALITY: Final = 80
 
 
 class Board:
-    """TensorBoard's files in one folder, those of earlier attempts included."""
+    """TensorBoard's files in one folder of the store, those of earlier attempts included.
 
-    def __init__(self, folder: Path) -> None:
-        taken = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) if folder.is_dir() else 0
+    A bucket gets this attempt's file whole, again and again, as `publish` says.
+    """
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage, self._folder = storage, folder
+        taken = sum(stamp.size_bytes for stamp in storage.walk(folder).values())
         self._left = MOST_BYTES - taken - 4 * _OVERHEAD
         self._shown: dict[str, int] = {}
-        self._writer = tf.summary.create_file_writer(str(folder))
+        self._scratch = None if storage.is_local else TemporaryDirectory(prefix="voc-board-")
+        here = storage.local_path(folder) if self._scratch is None else Path(self._scratch.name)
+        self._here, self._writer = here, tf.summary.create_file_writer(str(here))
+
+    def publish(self) -> None:
+        """Put what was written into a bucket; into a folder it was written already."""
+        if self._scratch is not None:
+            for path in self._here.iterdir():
+                self._storage.write(f"{self._folder}/{path.name}", path.read_bytes())
 
     def add_figures(self, figures: Mapping[str, float], step: int) -> None:
         """Write numbers by name, while there is room."""

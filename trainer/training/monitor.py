@@ -35,7 +35,7 @@ LEAST_SHOWN_SCORE: Final = 0.3
 
 
 class TrainingMonitor:
-    """Writes what a person looks at of one run; TensorBoard's files only on a local store.
+    """Writes what a person looks at of one run.
 
     Args:
         storage: Where the run lies.
@@ -46,7 +46,7 @@ class TrainingMonitor:
     def __init__(self, storage: Storage, run: str, labels: Sequence[str]) -> None:
         self._storage, self._labels = storage, labels
         self._root = RunPaths(run).root
-        self._board = Board(storage.local_path(f"{self._root}/tensorboard")) if storage.is_local else None
+        self._board = Board(storage, f"{self._root}/tensorboard")
 
     def show_batches(self, batches: tf.data.Dataset) -> None:
         """Write the first training batches, with their boxes, to `plots/train_batches.jpg`: one row each."""
@@ -61,17 +61,18 @@ class TrainingMonitor:
         """Write all epochs to `results.csv` and the last to TensorBoard; `results.png` now and then, and at the end."""
         self._storage.write(f"{self._root}/results.csv", results_csv(rows))
         # Drawing takes 0.3 s, as long as a step.
-        if is_last or rows[-1].val_map is not None or rows[-1].epoch % DRAWN_EPOCHS == 0:
+        is_shown = is_last or rows[-1].val_map is not None or rows[-1].epoch % DRAWN_EPOCHS == 0
+        if is_shown:
             curves = training_curves([row.model_dump() for row in rows])
             self._storage.write(f"{self._root}/results.png", curves)
-        if self._board is not None:
-            facts = rows[-1].model_dump(exclude={"epoch", "step"}, exclude_none=True)
-            self._board.add_figures(facts, rows[-1].step)
+        facts = rows[-1].model_dump(exclude={"epoch", "step"}, exclude_none=True)
+        self._board.add_figures(facts, rows[-1].step)
+        if is_shown:
+            self._board.publish()
 
     def _show(self, name: str, jpeg: bytes, step: int) -> None:
         self._storage.write(f"{self._root}/plots/{name}.jpg", jpeg)
-        if self._board is not None:
-            self._board.add_picture(name, jpeg, step)
+        self._board.add_picture(name, jpeg, step)
 
 
 def batch_sheet(batches: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> bytes:

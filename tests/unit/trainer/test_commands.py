@@ -54,10 +54,11 @@ def trainer(store: Path, tmp_path: Path) -> Run:
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("VOC_", "TF_"))}
     plain["PYTHONPATH"] = str(Path(__file__).parents[3])
 
-    def run(*words: str, program: tuple[str, ...] = ("-m", "trainer"), **settings: str) -> Any:
+    def run(
+        *words: str, program: tuple[str, ...] = ("-m", "trainer"), **settings: str
+    ) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, *program, *words]
-        where = {"capture_output": True, "text": True, "cwd": tmp_path, "env": plain | settings}
-        ended = subprocess.run(command, check=False, **where)
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=plain | settings)
         assert ended.returncode == 0, ended.stdout + ended.stderr
         return ended
 

@@ -92,7 +92,7 @@ def test_tensorboards_files_stay_below_5_mb_however_long_a_run_trains(tmp_path: 
     jpeg = cv2.imencode(".jpg", noise)[1].tobytes()
     assert len(jpeg) > 1_000_000
     for _attempt in range(2):
-        board = Board(tmp_path)
+        board = Board(Storage(str(tmp_path)), ".")
         for epoch in range(1, 400):
             board.add_figures({"loss": 1.0, "val_map": 0.5}, epoch)
             board.add_picture("validation", jpeg, epoch)
@@ -102,7 +102,7 @@ def test_tensorboards_files_stay_below_5_mb_however_long_a_run_trains(tmp_path: 
 
 def test_tensorboard_shows_the_first_pictures_and_then_ever_fewer(tmp_path: Path) -> None:
     jpeg = cv2.imencode(".jpg", np.zeros((32, 48, 3), np.uint8))[1].tobytes()
-    board = Board(tmp_path)
+    board = Board(Storage(str(tmp_path)), ".")
     for epoch in range(1, 50):
         board.add_picture("validation", jpeg, epoch)
     reader = EventAccumulator(str(tmp_path), size_guidance={"tensors": 0}).Reload()

@@ -115,7 +115,7 @@ def test_a_loss_that_is_not_finite_names_the_files_whatever_keeps_the_pictures(
     if not has_room:
         monkeypatch.setattr("trainer.data.examples.FILE_SHARE", 0)  # as on a disk that is full
     spec = RunSpec(run="r", job="j", epochs=50, batch=4).model_copy(update={"learning_rate": 1e30})
-    dataset = load_training_set(spec, manifest, storage=storage, batch=4, cache_mb=cache_mb)
+    dataset = load_training_set(spec, manifest, storage=storage, batch=4, cache_mb=cache_mb, shards=None)
     with pytest.raises(TrainingError, match=r"its pictures: drawn_\d{3}\.png, drawn_\d{3}\.png"):
         Training(
             spec, dataset, strategy=make_strategy(1), storage=storage, guard=Unguarded(), build=lambda: small_network()
