@@ -68,15 +68,13 @@ def predict_command(  # long: a line for each option
     """
     from trainer.inference.detector import Detector
     from trainer.inference.outputs import DetectionWriter
-    from trainer.inference.quiet import quiet_libraries
     from trainer.inference.voc_files import VocWriter
     from trainer.inference.window import Window
 
     failed: list[str] = []
     pictures = _opened(_frames(source, limit, failed, is_only=len(sources) == 1) for source in sources)
     window = Window(str(model)) if show else None
-    with quiet_libraries():
-        detector = Detector(model, threads)
+    detector = Detector(model, threads)
     least = detector.description.threshold if threshold is None else threshold
     if threshold is None:
         typer.echo(f"scores of at least {least:.2f}, the model's best threshold; --threshold sets another", err=True)
@@ -218,11 +216,13 @@ def export_command(
     storage = _storage_with(run, store)
     settings = _start_tensorflow()
     from shared.leasing.guard import Unguarded
+    from trainer.inference.quiet import quiet_libraries
     from trainer.rerun import export_run
 
     changes: dict[str, Any] = {"max_drop": max_drop, "quantize": quantize, "step": step}
     room: dict[str, Any] = {"cache_mb": settings.cache_mb, "copies": settings.shard_folder()}
-    exported = export_run(run, storage=storage, guard=Unguarded(), **changes, **room)
+    with quiet_libraries():
+        exported = export_run(run, storage=storage, guard=Unguarded(), **changes, **room)
     typer.echo(json.dumps(exported.metrics) if as_json else _table(exported.metrics))
     for warning in exported.warnings:
         typer.echo(f"warning: {printable(warning)}", err=True)
@@ -319,7 +319,7 @@ def _storage_with(run: str, store: str | None) -> "Storage":
 
 
 def _next_quietly(rows: "Iterator[Cost]") -> "Cost | None":
-    """The next row; the converter has a remark on each of its steps."""
+    """The next row; the converter has a remark on each."""
     from trainer.inference.quiet import quiet_libraries
 
     with quiet_libraries():

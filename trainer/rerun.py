@@ -27,7 +27,6 @@ from trainer.evaluation.latency import median_ms
 from trainer.evaluation.measure import detect_all, measure
 from trainer.inference.detector import Detector
 from trainer.inference.model_file import MOST_MODEL_BYTES, quoted
-from trainer.inference.quiet import quiet_libraries
 from trainer.network.detector import build_model
 from trainer.release import Release, timed
 from trainer.settings import USUAL_FOLDER, CacheFolder
@@ -144,10 +143,12 @@ def finished_training(
     storage: Storage,
     guard: Guard,
     shards: ShardCache | None,
+    cache_mb: int,
 ) -> FinishedTraining | None:
     """The training of a run that had ended and was taken back because a file it had released is damaged.
 
-    None where there was none, it learned from other shards, or its weights are not those that it ended with.
+    None where there was none, it learned from other shards, or its weights are not those that it ended with. Where it
+    is fine-tuned again, up to `cache_mb` MB of decoded pictures are kept in memory.
     """
     note = read_note(storage, RunPaths(spec.run).trained, spec.incarnation) or {}
     files = note.get("files") or {}
@@ -163,7 +164,13 @@ def finished_training(
     # Fine-tuned weights are taken where they are whole too.
     tuned = file_digest(storage, f"{RunPaths(spec.run).root}/{QAT_WEIGHTS_FILE}")
     keeps = tuned is not None and files.get(QAT_WEIGHTS_FILE, {}).get("sha256") == tuned
-    tuning: dict[str, Any] = {"keeps": keeps, "storage": storage, "guard": guard, "shards": shards}
+    tuning: dict[str, Any] = {
+        "keeps": keeps,
+        "storage": storage,
+        "guard": guard,
+        "shards": shards,
+        "cache_mb": cache_mb,
+    }
     fine_tuned = _fine_tuned(network, spec, manifest, timings, **tuning)
     return FinishedTraining(network=network, fine_tuned=fine_tuned, facts=note["training"], timings=timings)
 
@@ -247,16 +254,14 @@ def evaluate_run(
         detector, contents[form] = _detector_of(manifest, content, storage.url(key), threads), content
         seen = detect_all(detector.detect_batch, pictures(chosen))
         metrics[form] = {**measure(truth, seen).figures, "bytes": len(content)}
-    with quiet_libraries():
-        timed_alone = {form: Detector(content, is_ours=True) for form, content in contents.items()}
-        times = median_ms(timed_alone, next(iter(pictures(chosen))).rgb, _TIMED_ROUNDS)
+    timed_alone = {form: Detector(content, is_ours=True) for form, content in contents.items()}
+    times = median_ms(timed_alone, next(iter(pictures(chosen))).rgb, _TIMED_ROUNDS)
     return {form: {**row, "median_ms": times[form]} for form, row in metrics.items()}
 
 
 def _detector_of(manifest: Manifest, content: bytes, file: str, threads: int) -> Detector:
     """A model of a run, for the pictures and classes of its job."""
-    with quiet_libraries():
-        detector = Detector(content, threads, file=file)
+    detector = Detector(content, threads, file=file)
     found = (detector.labels, detector.description.image_size)
     if found != (manifest.labels, manifest.image_size):
         (labels, size), (wanted, wanted_size) = found, (manifest.labels, manifest.image_size)
@@ -316,7 +321,7 @@ def _fine_tuned(
     storage: Storage,
     guard: Guard,
     shards: ShardCache | None,
-    cache_mb: int = _CACHE_MB,
+    cache_mb: int,
 ) -> keras.Model | None:
     """What int8 is made of, where that is asked for; where it `keeps` what there is, the network tuned before."""
     if spec.quantize != "qat":

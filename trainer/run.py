@@ -123,7 +123,8 @@ def _train_and_release(
     asked = asked_now(storage, request)
     manifest_digest = file_digest(storage, JobPaths(request.job).manifest)
     shards = shard_cache(storage, manifest, settings.shard_folder())
-    ended = finished_training(asked, manifest, manifest_digest, storage=storage, guard=guard, shards=shards)
+    around: dict[str, Any] = {"storage": storage, "guard": guard, "shards": shards, "cache_mb": settings.cache_mb}
+    ended = finished_training(asked, manifest, manifest_digest, **around)
     if ended is not None:
         seconds = dict(ended.timings)
         ready = _Ready(ended.network, ended.fine_tuned, int(ended.facts.get("best_epoch", 0)))

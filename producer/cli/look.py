@@ -75,7 +75,7 @@ def lint(  # long: an option each
     if as_json:
         typer.echo(json.dumps(report.to_dict(), indent=2))
     else:
-        out.print(report.render())
+        out.print(report.render(), crop=False)
         at = Storage(options.settings.store)
         steps = report.next_steps(dataset, pixels=pixels, listed=csv is not None, strict=strict, store=at)
         out.print(steps, soft_wrap=True)

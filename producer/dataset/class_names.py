@@ -52,27 +52,46 @@ def _no_such_class(name: str, counts: Mapping[str, int]) -> str:
 
 def name_findings(counts: Mapping[str, int]) -> Iterator[Finding]:
     """Names that differ only in case, and names a typing mistake apart; `counts` are objects kept by class."""
-    typos = list(_typos(counts))
-    joined_elsewhere = {name for name, _ in typos}
-    for _, group in groupby(sorted(sorted(counts), key=str.casefold), key=str.casefold):
-        names = list(group)
-        if len(names) > 1 and not joined_elsewhere.issuperset(names):  # both are typos of a third one
-            found = "class names differ only in case: " + ", ".join(f"{name!r}" for name in names)
-            most = max(names, key=counts.__getitem__)
-            joined = _renames([(name, most) for name in names if name != most])
-            yield Finding(file=".", rank="info", kind="class_case", found=found, done=f"kept apart; {joined}")
+    typos = _typos(counts)
+    cases = _cases(counts, typos)
+    if cases:
+        groups = (", ".join(f"{name!r}" for name in names) for names in cases)
+        found = f"class names differ only in case: {'; '.join(groups)}"
+        yield Finding(file=".", rank="info", kind="class_case", found=found, done=_renames(_joined(cases, counts)))
     if typos:
-        found = " ".join(f"{name} ({counts[name]}), did you mean {meant} ({counts[meant]})?" for name, meant in typos)
-        yield Finding(file=".", rank="info", kind="class_typo", found=found, done=f"kept apart; {_renames(typos)}")
+        asked = (f"{name} ({counts[name]}), did you mean {meant} ({counts[meant]})?" for name, meant in typos.items())
+        yield Finding(file=".", rank="info", kind="class_typo", found=" ".join(asked), done=_renames(typos))
 
 
-def _renames(pairs: list[tuple[str, str]]) -> str:
-    options = shlex.join([word for old, new in pairs for word in ("--rename", f"{old}={new}")])
-    return f"{options} joins them"
+def proposed_renames(counts: Mapping[str, int]) -> dict[str, str]:
+    """Old name -> new name of every rename that `name_findings` proposes."""
+    typos = _typos(counts)
+    renames = {**_joined(_cases(counts, typos), counts), **typos}
+    # A name that is meant may be a mistake itself: Quen -> quen -> queen.
+    return {name: renames.get(meant, meant) for name, meant in renames.items()}
 
 
-def _typos(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """(name, the name that was meant), for each name that looks like a typing mistake."""
+def _cases(counts: Mapping[str, int], typos: Mapping[str, str]) -> list[list[str]]:
+    """Groups of names that differ only in case; not those that are all typing mistakes for another name."""
+    groups = groupby(sorted(sorted(counts), key=str.casefold), key=str.casefold)
+    alike = [list(names) for _, names in groups]
+    return [names for names in alike if len(names) > 1 and not typos.keys() >= set(names)]
+
+
+def _joined(cases: list[list[str]], counts: Mapping[str, int]) -> dict[str, str]:
+    """Each name of a group -> the one of it that most objects have."""
+    most = [(names, max(names, key=counts.__getitem__)) for names in cases]
+    return {name: usual for names, usual in most for name in names if name != usual}
+
+
+def _renames(renames: Mapping[str, str]) -> str:
+    options = shlex.join([word for old, new in renames.items() for word in ("--rename", f"{old}={new}")])
+    return f"kept apart; to join them: `{options}`"
+
+
+def _typos(counts: Mapping[str, int]) -> dict[str, str]:
+    """The name that was meant, for each name that looks like a typing mistake."""
+    typos = {}
     for name in sorted(counts):
         likely = [
             other
@@ -80,7 +99,8 @@ def _typos(counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
             if 0 < counts[name] * _TIMES_MORE <= count and _is_typing_mistake(name.casefold(), other.casefold())
         ]
         if likely:
-            yield name, max(likely, key=counts.__getitem__)
+            typos[name] = max(likely, key=counts.__getitem__)
+    return typos
 
 
 def _is_typing_mistake(name: str, meant: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final
 
-from producer.dataset.class_names import name_findings
+from producer.dataset.class_names import name_findings, proposed_renames
 from producer.dataset.duplicates import Duplicates
 from producer.dataset.other_formats import converter
 from producer.dataset.pairing import Pairing
@@ -83,7 +83,7 @@ def _orphans(facts: FolderFacts) -> Iterator[Finding]:
     kept = (
         "kept as a background example"
         if is_kept
-        else "left out; label it, or teach by --background orphans that it shows nothing"
+        else "left out; label it, or teach that it shows nothing: `--background orphans`"
     )
     for image in facts.pairing.images:
         yield Finding(file=image, rank="info", kind="image_without_annotation", found="no XML belongs to it", done=kept)
@@ -127,12 +127,14 @@ def _too_few(facts: FolderFacts) -> Iterator[Finding]:
     if photos < _PHOTOS_LEAST:
         done = f"kept; label at least {_PHOTOS_LEAST}, better some hundred"
         yield Finding(file=".", rank="info", kind="set_small", found=counted(photos, "photo"), done=done)
-    few = {name: count for name, count in facts.read.class_counts.items() if 0 < count < _OBJECTS_LEAST}
+    renamed = proposed_renames(facts.read.class_counts)
+    classes = {name: count for name, count in facts.read.class_counts.items() if count and name not in renamed}
+    few = {name: count for name, count in classes.items() if count < _OBJECTS_LEAST}
     if few:
         found = ", ".join(f"{name} ({count})" for name, count in sorted(few.items()))
         done = f"kept; label at least {_OBJECTS_LEAST} objects of each"
-        if len(few) < sum(count > 0 for count in facts.read.class_counts.values()):  # otherwise nothing would be left
-            done += f", or leave them out with --ignore-classes {shlex.quote(','.join(sorted(few)))}"
+        if len(few) < len(classes):  # otherwise nothing would be left
+            done += f", or leave them out: `--ignore-classes {shlex.quote(','.join(sorted(few)))}`"
         yield Finding(file=".", rank="info", kind="class_small", found=found, done=done)
 
 

@@ -57,7 +57,7 @@ def start_job(request: Request, options: StartOptions) -> JobStatus:
     request = _admissible(request, storage)
     with Screen(options.console) as screen:
         linted = lint_request(request, data_root=data_root, progress=screen.stage)
-    options.console.print(lint_report(linted).render())
+    options.console.print(lint_report(linted).render(), crop=False)
     is_known, with_trainer = find_job(storage, request.job) is not None, request.run is not None
     say_intent(job_intent(request, linted, storage), options, is_known=is_known, with_trainer=with_trainer)
     with Screen(options.console) as screen:

@@ -10,13 +10,14 @@ from rich.padding import Padding
 from rich.table import Column, Table
 from rich.text import Text
 
+from producer.dataset.class_names import proposed_renames
 from producer.dataset.lint import LintedFolder
 from producer.dataset.other_formats import without_command
 from shared.command import hint
 from shared.jobs.findings import Finding, Rank
 from shared.jobs.job import SPLITS
 from shared.jobs.options import words
-from shared.jobs.specs import DataOptions
+from shared.jobs.specs import DataOptions, JobSpec
 from shared.text import counted
 
 if TYPE_CHECKING:
@@ -34,15 +35,16 @@ _COLOURS: Final[Mapping[Rank, str]] = {
     "mended": "cyan",
     "info": "dim",
 }
-# What a person can do about a kind of finding, where the finding itself does not say it.
+# What a person can do about a kind of finding, where the finding itself does not say it. Here as there, what is to be
+# typed stands at the end between back quotes.
 _REMEDIES: Final[Mapping[str, str]] = {
     "ambiguous_stem": "keep each pair in a folder of its own",
     "box_far_larger": "look whether it is drawn around its object",
-    "class_unknown": "name it in --classes, --rename it, or --unknown skip",
+    "class_unknown": "name it in --classes, --rename it, or leave it out: `--unknown skip`",
     "duplicate": "delete one of the two",
     "duplicate_conflicting": "delete the one with the wrong labels",
     "near_duplicate_across_splits": "put photos of one scene into one split: ImageSets/Main lists or train, val, test",
-    "exif_undecided": "look at some; --exif raw where boxes were drawn on unturned pixels",
+    "exif_undecided": "look at some; if boxes were drawn on unturned pixels: `--exif raw`",
     "link_outside": "copy the files into the folder",
     "listed_in_two": "take it out of one list",
     "listed_twice": "take the line out",
@@ -107,7 +109,7 @@ class LintReport:
 
     @group()
     def render(self) -> Iterable[RenderableType]:
-        """The page: summary, splits, classes, box sizes, kinds of findings."""
+        """The page: summary, splits, classes, box sizes, kinds of findings. To be printed without cropping."""
         linted, boxes = self.linted, self.linted.boxes
         yield Text(self.summary(), style="bold")
         sizes = " / ".join(f"{linted.counts[split]} {split}" for split in SPLITS)
@@ -140,7 +142,7 @@ class LintReport:
             store: That was named for this lint, and so is for the submit.
         """
         errors = sum(count for (rank, _), count in self.kinds.items() if rank == "error")
-        go_on = f"next: {hint('submit', dataset, *words(self.linted.spec, DataOptions), store=store)}"
+        go_on = f"next: {hint('submit', dataset, *words(self._renamed_spec(), DataOptions), store=store)}"
         refused = strict and bool(self.kinds)
         first = f"--strict: {counted(sum(self.kinds.values()), 'finding')}, and none is allowed" if refused else go_on
         first = f"{counted(errors, 'finding')} of rank error: a submit would stop" if errors else first
@@ -151,6 +153,13 @@ class LintReport:
         more = [] if pixels else [opened]
         more += [] if listed or not self.kinds else ["--csv FILE lists every finding"]
         return f"{first}\n{'; '.join(more)}".rstrip("\n")
+
+    def _renamed_spec(self) -> JobSpec:
+        """What was asked, with the renames that the findings propose."""
+        spec, renames = self.linted.spec, proposed_renames(self.linted.class_counts)
+        joined = {old: renames.get(new, new) for old, new in spec.rename.items()}
+        kept = spec.classes and tuple(name for name in spec.classes if name not in renames)
+        return spec.model_copy(update={"rename": {**joined, **renames}, "classes": kept})
 
 
 def lint_report(linted: LintedFolder, findings: Iterable[Finding] | None = None) -> LintReport:
@@ -201,9 +210,10 @@ def _without_empty_end(rows: Sequence[tuple[str, int]]) -> Sequence[tuple[str, i
 
 def _kind_lines(rank: Rank, kind: str, count: int, first: Finding) -> Iterable[RenderableType]:
     """How often, of what rank, what was done and can be done; below it the first one, on one line."""
-    remedy = _REMEDIES.get(kind)
-    head = Text(f"{count:>7,} ").append(kind, style=_COLOURS[rank]).append(f" ({rank}): {first.done}")
-    yield head.append(f"; {remedy}" if remedy else "")
+    advice, _, typed = "; ".join(filter(None, (first.done, _REMEDIES.get(kind)))).partition("`")
+    yield Text(f"{count:>7,} ").append(kind, style=_COLOURS[rank]).append(f" ({rank}): {advice.rstrip()}")
+    if typed:  # on one line, however narrow the terminal: it is to be copied
+        yield Text(f"        {typed.removesuffix('`')}", no_wrap=True, overflow="ignore")
     place = "" if first.file == "." else f"{first.file}: "
     index = "" if first.object_index is None else f"object {first.object_index}: "
     # What stops a submit is told in full, of the rest one line.

@@ -37,7 +37,8 @@ class _Bars(Progress):
     def get_renderables(self) -> Iterable[RenderableType]:
         yield self.make_tasks_table(self.tasks)
         if self.facts:
-            yield Padding(Text(self.facts, overflow="fold"), (0, 0, 0, 2))
+            # Not up to the edge: the `^C` that a terminal echoes there would begin a line that rich does not know of.
+            yield Padding(Text(self.facts, overflow="fold"), (0, 0, 0, 2), expand=False)
 
 
 class Screen:

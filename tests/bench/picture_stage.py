@@ -23,10 +23,10 @@ import numpy as np
 from PIL import Image
 
 from shared.jobs.specs import JobSpec
+from shared.picture.decoder_warnings import decoder_warnings
+from shared.picture.header import read_header
 from shared.placement import PADDING_GRAY, place
-from worker.picture.decoder_warnings import decoder_warnings
 from worker.picture.encode import decode, resize, store_image
-from worker.picture.header import read_header
 
 Row = tuple[str, str, str, bool]
 MAX_PIXELS: Final = 200_000_000
@@ -234,11 +234,11 @@ def measure_start() -> list[Row]:
     """CPU and memory of a fresh process that imported the stage and stored one picture."""
     code = (
         "import sys, time; start = time.process_time()\n"
-        "import worker.shard, worker.picture.encode, worker.picture.header, shared.jobs.specs\n"
+        "import worker.shard, worker.picture.encode, shared.picture.header, shared.jobs.specs\n"
         "took = time.process_time() - start\n"
         "import psutil, cv2, numpy as np\n"
         "content = cv2.imencode('.jpg', np.zeros((1080, 1920, 3), np.uint8))[1].tobytes()\n"
-        "header = worker.picture.header.read_header(content, max_pixels=10**8)\n"
+        "header = shared.picture.header.read_header(content, max_pixels=10**8)\n"
         "worker.picture.encode.store_image(content, header, shared.jobs.specs.JobSpec())\n"
         "assert 'tensorflow' not in sys.modules\n"
         "print(took, psutil.Process().memory_info().rss / 2**20)\n"

@@ -14,6 +14,7 @@ from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
 from trainer.inference.model_file import ModelFile, quoted
+from trainer.inference.quiet import quiet_libraries
 from trainer.pixels import as_input
 
 OUTPUTS: Final = ("boxes", "classes", "scores", "count")
@@ -57,7 +58,7 @@ class LiteModel:
         """
         self._file: Final = file
         budget = memory_budget(file.content, image_size)
-        with _litert(file, "load"):
+        with _litert(file, "load"), quiet_libraries():
             self._interpreter: Final = Interpreter(model_content=file.content, num_threads=threads)
             self._image: Final = self._one_input(image_size)
             self._check_memory(budget)

@@ -1,20 +1,36 @@
-"""What C libraries write to standard error in words of their own -> nothing."""
+"""What LiteRT and TensorFlow's converter write to standard error in words of their own -> only what matters of it."""
 
 import os
+import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
+
+# Which kernels are used, and the options that were asked for.
+_REMARK: Final = re.compile(rb"INFO: |VERBOSE: |fully_quantize: ")
+# Errors that LiteRT raises too, in Python.
+_RAISED: Final = re.compile(rb"ERROR: |WARNING: ")
 
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Keep what LiteRT and libjpeg write to the process's standard error off the terminal, and Python's own."""
+    """Keep the remarks of LiteRT and the converter off the terminal, and what they raise besides.
+
+    All else that reaches the process's standard error meanwhile is written there when the block ends.
+    """
     sys.stderr.flush()
-    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
-    try:
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+    with tempfile.TemporaryFile() as caught:
+        kept = os.dup(2)
+        os.dup2(caught.fileno(), 2)
+        is_raised = True
+        try:
+            yield
+            is_raised = False
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            caught.seek(0)
+            lines = (line for line in caught if not _REMARK.match(line) and not (is_raised and _RAISED.match(line)))
+            os.write(2, b"".join(lines))

@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 
 from shared.errors import ImageError
 from shared.image_formats import format_of
+from shared.jobs.specs import JobSpec
+from shared.picture import cut_short, heif
+from shared.picture.decoder_warnings import decoder_warnings
+from shared.picture.header import read_header
 from shared.text import printable
-from trainer.inference.quiet import quiet_libraries
 
 # Where a camera or a video does not say how many frames it has a second.
 _USUAL_FPS: Final = 25.0
 _MOST_FPS: Final = 240.0
 
-_END_OF_JPEG: Final = b"\xff\xd9"
-# An ISO media file of one of these brands is a photo (ISO/IEC 23008-12, annex B), of another one a video.
-_HEIF_BRANDS: Final = (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1")
+_MOST_PIXELS: Final = JobSpec().max_pixels
 _LOOKED_AT: Final = 1024
 _SHOWN: Final = 30
 
@@ -98,14 +99,17 @@ def _picture(path: Path, tell: Callable[[str], None]) -> NDArray[np.uint8] | Non
         raise ImageError(f"{path}: {error.strerror}") from error
     if not content:
         raise ImageError(f"{path}: an empty file")
-    if content[4:8] == b"ftyp" and content[8:12] in _HEIF_BRANDS:
+    if heif.is_heif(content):  # an ISO media file of another brand is a video
         return _heif(path, content)
-    with quiet_libraries():
+    with decoder_warnings():
         pixels = _decoded(content)
-        closed = _decoded(content + _END_OF_JPEG) if pixels is None and content.startswith(b"\xff\xd8") else None
-    if pixels is None and closed is not None:
-        tell(f"{path}: it ends too early; what there is of it is looked at, the rest is gray")
-        return closed
+    if pixels is None and (closed := _closed(content)) is not None:
+        found = f"{path}: {cut_short.told(closed.rows)}"
+        if closed.rows < cut_short.KEPT_FROM:
+            raise ImageError(f"{found}, at least {100 * cut_short.KEPT_FROM:g} % are needed; copy it anew")
+        tell(f"{found}, and are looked at")
+        with decoder_warnings():
+            return _decoded(closed.content)
     if pixels is None and (format_of(path.name) is not None or _is_text(content)):
         raise ImageError(f"{path}: {_found(path, content)}")
     return pixels
@@ -115,6 +119,14 @@ def _decoded(content: bytes) -> NDArray[np.uint8] | None:
     try:
         return cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)  # type: ignore[return-value]  # 8 bit
     except cv2.error:  # more pixels than OpenCV takes
+        return None
+
+
+def _closed(content: bytes) -> cut_short.Closed | None:
+    """A picture that ends too early, closed by the rule of `--damaged keep`; None for what is damaged otherwise."""
+    try:
+        return cut_short.close(content, read_header(content, max_pixels=_MOST_PIXELS))
+    except ImageError:
         return None
 
 

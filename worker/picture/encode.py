@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from shared.errors import ImageError
 from shared.jobs.specs import JobSpec
+from shared.picture import cut_short, heif, tiff
+from shared.picture.decoder_warnings import decoder_warnings, is_end
+from shared.picture.header import ImageHeader
 from shared.placement import PADDING_GRAY, Placement, place
-from worker.picture import cut_short, heif, tiff
-from worker.picture.decoder_warnings import decoder_warnings, is_end
-from worker.picture.header import ImageHeader
 from worker.picture.orientation import turn_pixels, upright_size
 from worker.picture.perceptual_hash import LEAST_SIDE, perceptual_hash
 

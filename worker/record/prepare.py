@@ -4,7 +4,6 @@ It reads the two files, passes them through annotation, header, frame, image and
 into a quarantine. Pure except for the reading of the two files (`input_files`, `fetched_files`).
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,9 +18,10 @@ from shared.jobs.fingerprint import fingerprint_pair, sample_content
 from shared.jobs.job import Job, PathPair
 from shared.jobs.labels import LabelMap
 from shared.jobs.specs import JobSpec
+from shared.picture import cut_short
+from shared.picture.header import ImageHeader, read_header
 from shared.placement import MIN_REMAINING, clip_box, place
 from worker.picture.encode import StoredImage, check_image, store_image
-from worker.picture.header import ImageHeader, read_header
 from worker.picture.orientation import FrameChoice, choose_frame, turn_box, upright_size
 from worker.record.example import StoredObject, fractions, serialize_example
 from worker.record.input_files import Inputs, read_file
@@ -184,9 +184,8 @@ class _Findings:
 
     def note_cut(self, image: StoredImage) -> None:
         if image.rows is not None:
-            # Cut off, not rounded: 99.96 % is not all.
-            found = f"cut short: {math.floor(image.rows * 1000) / 10:g} % of its rows can be decoded"
-            self._add("mended", "image_cut_short", found, "kept; --damaged drop leaves it out")
+            found = cut_short.told(image.rows)
+            self._add("mended", "image_cut_short", found, "kept; to leave it out: `--damaged drop`")
 
     def note_frame(self, annotation: Annotation, header: ImageHeader, choice: FrameChoice) -> None:
         """The orientation and how the frame was decided, and a `<size>` that is not the picture's."""

@@ -1,10 +1,125 @@
-"""What the trainer's commands print besides their figures."""
+"""What the trainer's commands print besides their figures, and what the settings do to them."""
 
+import json
+import os
+import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from tests.unit.trainer.test_rerun import trained_run
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+# Runs a command of the trainer as `python -m trainer` does, its log on standard error; at the end it tells there of
+# the threads that TensorFlow and LiteRT's interpreters were given.
+TELLING = """
+import json, sys
+from ai_edge_litert import interpreter
+from shared import logs
+given = []
+class Telling(interpreter.Interpreter):
+    def __init__(self, *values, num_threads=None, **options):
+        given.append(num_threads)
+        super().__init__(*values, num_threads=num_threads, **options)
+interpreter.Interpreter = Telling
+from trainer.__main__ import app
+logs.set_up("json", "INFO")
+app(standalone_mode=False)
+import tensorflow as tf
+threads = {"tensorflow": tf.config.threading.get_intra_op_parallelism_threads(), "litert": given}
+print(json.dumps({"event": "threads", **threads}), file=sys.stderr)
+"""
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a run `r` that has trained; a test takes a copy."""
+    folder = tmp_path_factory.mktemp("store")
+    trained_run(folder)
+    return folder
+
+
+@pytest.fixture
+def trainer(store: Path, tmp_path: Path) -> Run:
+    """A command of the trainer, in a process, on a copy of the store in `store`."""
+    shutil.copytree(store, tmp_path / "store")
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(("VOC_", "TF_"))}
+    plain["PYTHONPATH"] = str(Path(__file__).parents[3])
+
+    def run(
+        *words: str, program: tuple[str, ...] = ("-m", "trainer"), **settings: str
+    ) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, *program, *words]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=plain | settings)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        return ended
+
+    return run
 
 
 def test_tensorflow_says_nothing_and_what_comes_after_is_heard() -> None:
     code = "import sys; from trainer.__main__ import _quiet_tensorflow; _quiet_tensorflow(); sys.stderr.write('heard')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "heard")
+
+
+def test_the_commands_print_their_own_lines_only(trainer: Run, tmp_path: Path) -> None:
+    exported = trainer("export", "r", "--store", "store")
+    assert exported.stderr == "run r is finished with these models\n"
+    head, *rows, measured = exported.stdout.splitlines()
+    assert head.split()[0] == "form"
+    assert [row.split()[0] for row in rows] == ["float32", "float16", "dynamic", "int8"]
+    assert measured.startswith("measured on ")
+
+    assert trainer("evaluate", "r", "--store", "store", "--split", "train", "--form", "int8").stderr == ""
+    assert trainer("sizes", "--backbone", "conv", "--image-size", "64").stderr == ""
+
+    cv2.imwrite(str(tmp_path / "photo.jpg"), np.zeros((40, 60, 3), np.uint8))
+    seen = trainer("predict", "store/runs/r/model_int8.tflite", "photo.jpg")
+    assert re.fullmatch(r"scores of at least 0\.\d\d, the model's best threshold; .*\n", seen.stderr)
+    assert re.fullmatch(r"photo\.jpg: .*\n", seen.stdout)
+
+
+def test_what_is_no_remark_of_a_library_is_heard_and_what_it_raises_is_not_said_twice() -> None:
+    code = (
+        "import os\n"
+        "from trainer.inference.quiet import quiet_libraries\n"
+        "with quiet_libraries():\n"
+        "    os.write(2, b'INFO: a delegate\\nERROR: kept\\nfully_quantize: 0, and so on\\nWARNING: kept\\nkept')\n"
+        "try:\n"
+        "    with quiet_libraries():\n"
+        "        os.write(2, b'ERROR: raised\\n another line\\n')\n"
+        "        raise ValueError\n"
+        "except ValueError:\n"
+        "    os.write(2, b'caught\\n')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "ERROR: kept\nWARNING: kept\nkept another line\ncaught\n"
+
+
+def told(ended: "subprocess.CompletedProcess[str]") -> dict[str, Any]:
+    """The lines of its log by event."""
+    lines = [json.loads(line) for line in ended.stderr.splitlines() if line.startswith("{")]
+    return {line["event"]: line for line in lines}
+
+
+def test_the_settings_of_threads_and_memory_reach_the_commands(trainer: Run) -> None:
+    program = ("-c", TELLING)
+    words = ("export", "r", "--store", "store", "--quantize", "qat", "--max-drop", "100")
+    by_settings = told(trainer(*words, program=program, VOC_THREADS="3", VOC_CACHE_MB="0"))
+    assert by_settings["threads"]["tensorflow"] == 3
+    assert by_settings["dataset_cache"]["kept"] != "memory"
+    by_default = told(trainer(*words, program=program))
+    assert (by_default["threads"]["tensorflow"], by_default["dataset_cache"]["kept"]) == (0, "memory")
+
+    words = ("evaluate", "r", "--store", "store", "--split", "train", "--form", "int8")
+    assert told(trainer(*words, program=program, VOC_THREADS="3"))["threads"]["litert"] == [3, 1], "one is timed"
+    assert told(trainer(*words, program=program))["threads"]["litert"] == [1, 1]

@@ -1,6 +1,8 @@
 """What `lint` tells a person at the command line of the mistakes that people make."""
 
 import csv
+import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,8 @@ from tests.unit.producer.folders import Object, voc_xml, write, write_objects, w
 
 def lint(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "producer", "lint", str(folder), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    narrow = os.environ | {"COLUMNS": "80"}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=narrow)
 
 
 def found(folder: Path, *options: str) -> dict[str, list[dict[str, str]]]:
@@ -47,7 +50,30 @@ def test_a_class_name_a_typo_apart_comes_with_its_rename(cards: Path) -> None:
     assert row["found"] == "quen (1), did you mean queen (41)?"
     assert "--rename quen=queen" in row["done"]
     assert "class_typo" not in found(cards, "--rename", "quen=queen")
-    assert "--rename quen=queen" in " ".join(lint(cards).stdout.split())
+
+
+def test_what_is_to_be_typed_stands_on_a_line_of_its_own_and_the_next_step_has_every_rename(cards: Path) -> None:
+    for index, name in enumerate(("King", "QUEEN", "queens", "quuen")):
+        write_objects(cards, f"odd{index}", box(name))
+    write_objects(cards, "lonely", box("a joker that nobody drew more often than this once in all of the pictures"))
+    lines = lint(cards).stdout.splitlines()
+    typed = [shlex.split(line) for line in lines if line.startswith("        --")]
+    cases = ["--rename", "King=king", "--rename", "QUEEN=queen"]
+    typos = [word for name in ("queens", "quen", "quuen") for word in ("--rename", f"{name}=queen")]
+    lonely = "a joker that nobody drew more often than this once in all of the pictures"
+    assert sorted(typed) == sorted([cases, typos, ["--ignore-classes", lonely]])
+    (next_step,) = (shlex.split(line.removeprefix("next: ")) for line in lines if line.startswith("next: "))
+    proposed = {next_step[at + 1] for at, word in enumerate(next_step) if word == "--rename"}
+    assert proposed == {"King=king", "QUEEN=queen", "quen=queen", "queens=queen", "quuen=queen"}
+    again = next_step[next_step.index("submit") + 1 :]
+    mended = lint(Path(again[0]), *again[1:], "--ignore-classes", lonely).stdout
+    assert [kind for kind in ("class_case", "class_typo", "class_small") if kind in mended] == []
+
+
+def test_a_rename_that_was_typed_leads_on_to_the_proposed_one(cards: Path) -> None:
+    write_objects(cards, "odd", box("dame"))
+    (line,) = (line for line in lint(cards, "--rename", "dame=quen").stdout.splitlines() if line.startswith("next: "))
+    assert line.endswith("--rename dame=queen --rename quen=queen")
 
 
 def test_names_that_are_no_typo_are_left_alone(tmp_path: Path) -> None:

@@ -25,6 +25,13 @@ def test_stage_without_a_count_goes_when_the_next_begins() -> None:
     assert "check" not in frame
 
 
+def test_the_last_line_leaves_room_for_what_ctrl_c_echoes() -> None:
+    out = StringIO()
+    with Screen(Console(file=out, force_terminal=True, width=80, color_system=None)) as screen:
+        screen.stage("shards", 1, 4, "12 images/s")
+    assert "  12 images/s\n" in out.getvalue(), "filled up to the edge, the echo wraps, and the bar is drawn twice"
+
+
 def test_stage_without_a_count_stands_while_it_lasts() -> None:
     assert "check" in last_frame(("shards", 4, 4), ("check", 0, 0))
 

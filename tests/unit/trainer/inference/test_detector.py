@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -192,9 +193,30 @@ def test_each_picture_of_a_folder_is_looked_at_or_told(model_path: Path, tmp_pat
         f"skipped {folder}/broken.heic: a damaged HEIC",
         f"skipped {folder}/broken.jpg: damaged, or no jpeg: it cannot be decoded",
         f"skipped {folder}/page.png: text ('<html>not found</html>'); expected a picture, a folder or a video",
-        f"{folder}/short.jpg: it ends too early; what there is of it is looked at, the rest is gray",
+        f"{folder}/short.jpg: cut short: 99 % of its rows can be decoded, and are looked at",
         f"what was drawn and detections.json are in {tmp_path / 'seen'}",
     ]
+
+
+@pytest.mark.parametrize("extension", [".jpg", ".png"])
+def test_a_picture_cut_short_is_looked_at_where_training_keeps_it(
+    model_path: Path, tmp_path: Path, extension: str
+) -> None:
+    content = cv2.imencode(extension, picture(120, 200))[1].tobytes()
+    nearly, half = tmp_path / f"nearly{extension}", tmp_path / f"half{extension}"
+    nearly.write_bytes(content[:-5])
+    half.write_bytes(content[: len(content) // 2])
+    done = predicted(model_path, nearly, half, "--threshold", 0.5, code=1)
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == [nearly.name]
+    remark, refusal, _ = done.stderr.splitlines()
+    assert re.fullmatch(
+        rf"{nearly}: cut short: (99(\.\d)?|100) % of its rows can be decoded, and are looked at", remark
+    )
+    assert re.fullmatch(
+        rf"error: {half}: cut short: [45]\d(\.\d)? % of its rows can be decoded, at least 99 % are needed; copy it "
+        "anew",
+        refusal,
+    )
 
 
 def test_a_picture_that_ends_too_early_is_no_video(model_path: Path, tmp_path: Path) -> None:

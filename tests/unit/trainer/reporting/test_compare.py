@@ -32,7 +32,8 @@ def test_seeds_are_summed_up(tmp_path: Path) -> None:
     rows = compare_runs(["seed-0", "seed-1"], Storage(str(tmp_path)))
     assert [row.drop for row in rows] == [pytest.approx(0.1), pytest.approx(0.5)]
     table = comparison_table(rows)
-    assert "int8 loses 0.30 points of mAP50 on average (2 runs, spread 0.28), 0.50 at worst" in table
+    assert "int8 loses 0.30 points of mAP50 on average over 2 runs (spread 0.28)\n" in table
+    assert "\nworst run: loses 0.50 points; best run: loses 0.10 points\n" in table
     assert "size ratio at most 0.27, time ratio at most 0.40 (int8 / float32)" in table
 
 
@@ -53,7 +54,14 @@ def test_what_is_known_of_the_figures_is_beside_them(tmp_path: Path) -> None:
 
 def test_a_gain_is_called_so(tmp_path: Path) -> None:
     finished(tmp_path, "seed-0", 0.90, 0.907)
-    assert "int8 gains 0.70 points" in comparison_table(compare_runs(["seed-0"], Storage(str(tmp_path))))
+    finished(tmp_path, "seed-1", 0.90, 0.895)
+    finished(tmp_path, "seed-2", 0.90, 0.90)
+    storage = Storage(str(tmp_path))
+    assert "\nint8 gains 0.70 points of mAP50 against float32\n" in comparison_table(compare_runs(["seed-0"], storage))
+    assert "\nint8 loses nothing of mAP50 against float32\n" in comparison_table(compare_runs(["seed-2"], storage))
+    both = comparison_table(compare_runs(["seed-0", "seed-1"], storage))
+    assert "\nint8 gains 0.10 points of mAP50 on average over 2 runs (spread 0.85)\n" in both
+    assert "\nworst run: loses 0.50 points; best run: gains 0.70 points\n" in both
 
 
 def test_a_run_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from PIL import Image
 
 from shared.errors import ImageError
 from shared.jobs.specs import JobSpec
+from shared.picture.header import read_header
 from shared.placement import PADDING_GRAY, place
 from tests.unit.worker.pictures import Pixels, decode_stored, encode, encode_image, psnr, soft_picture, with_orientation
 from worker.picture.encode import check_image, decode, store_image
-from worker.picture.header import read_header
 from worker.picture.orientation import turn_pixels
 
 CAP = 200_000_000

@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared.errors import ImageError
+from shared.picture.header import read_header
 from tests.fuzz.pairs import run_cases
 from tests.quirks.quirks import all_quirks
-from worker.picture.header import read_header
 
 PICTURES = [quirk.image() for quirk in all_quirks() if quirk.image is not None]
 

@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from worker.picture.decoder_warnings import decoder_warnings
+from shared.picture.decoder_warnings import decoder_warnings
 
 PADDING = b"Corrupt JPEG data: %d extraneous bytes before marker 0xd9"
 JPEG = b"\xff\xd8 scan " + bytes(20) + b"\xff\xd9"
@@ -35,7 +35,7 @@ def test_notes_tell_damage_from_oddities(said: bytes, damage: str | None) -> Non
 
 def test_words_of_others_reach_standard_error_and_the_decoders_do_not() -> None:
     code = (
-        "import os\nfrom worker.picture.decoder_warnings import decoder_warnings\n"
+        "import os\nfrom shared.picture.decoder_warnings import decoder_warnings\n"
         "with decoder_warnings():\n"
         '    os.write(2, b\'{"event": "lease_renewed"}\\nCorrupt JPEG data: bad Huffman code\\n\')\n'
         "os.write(2, b'after\\n')\n"

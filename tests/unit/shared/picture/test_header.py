@@ -11,9 +11,9 @@ from PIL import Image
 
 from shared.errors import ImageError
 from shared.image_formats import format_of
+from shared.picture.header import ImageHeader, read_header
 from tests.unit.worker.pictures import Pixels, encode, encode_image, soft_picture, with_orientation
 from worker.picture.encode import decode
-from worker.picture.header import ImageHeader, read_header
 
 PICTURE = soft_picture(61, 37)
 CAP = 200_000_000

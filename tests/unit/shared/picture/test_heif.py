@@ -9,9 +9,9 @@ import pytest
 
 from shared.errors import ImageError
 from shared.jobs.specs import JobSpec
+from shared.picture.header import read_header
 from tests.unit.worker.pictures import decode_stored, encode, psnr, soft_picture
 from worker.picture.encode import store_image
-from worker.picture.header import read_header
 
 CAP = 200_000_000
 SPEC = JobSpec(image_size=128)
@@ -51,7 +51,7 @@ def test_a_heic_that_is_cut_is_refused() -> None:
 def test_without_the_library_the_reason_names_it() -> None:
     program = (
         "import sys; sys.modules['pillow_heif'] = None\n"
-        "from worker.picture.header import read_header\n"
+        "from shared.picture.header import read_header\n"
         "read_header(b'\\0\\0\\0\\x18ftypheic' + bytes(40), max_pixels=9)"
     )
     command = [sys.executable, "-c", program]

@@ -13,9 +13,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.picture import jpeg
-from worker.picture.decoder_warnings import decoder_warnings, is_end
-from worker.picture.header import ImageHeader
+from shared.picture import jpeg
+from shared.picture.decoder_warnings import decoder_warnings, is_end
+from shared.picture.header import ImageHeader
 
 # The share of its rows that must be there for a picture to be kept.
 KEPT_FROM: Final = 0.99
@@ -36,6 +36,12 @@ class Closed:
 
     content: bytes
     rows: float
+
+
+def told(rows: float) -> str:
+    """What a person is told of a picture of which a share of `rows` is there."""
+    # Cut off, not rounded: 99.96 % is not all.
+    return f"cut short: {math.floor(rows * 1000) / 10:g} % of its rows can be decoded"
 
 
 def close(content: bytes, header: ImageHeader) -> Closed | None:
@@ -129,9 +135,8 @@ def _png_parts(content: bytes) -> tuple[bytes, bytes] | None:
     while position + 8 <= len(content):
         size, kind = _big(content, position), content[position + 4 : position + 8]
         end = position + 8 + size
-        if kind == b"IEND" or (
-            end + 4 <= len(content) and zlib.crc32(content[position + 4 : end]) != _big(content, end)
-        ):
+        is_whole = end + 4 <= len(content)
+        if is_whole and (kind == b"IEND" or zlib.crc32(content[position + 4 : end]) != _big(content, end)):
             return None
         if kind == b"IDAT":
             first = first or position

@@ -10,7 +10,7 @@ from typing import Final
 
 from shared.errors import ImageError
 from shared.image_formats import ImageFormat
-from worker.picture import heif, jpeg, tiff
+from shared.picture import heif, jpeg, tiff
 
 # ISO media files by their brand; OpenCV reads them on some machines only.
 _ISO_BRANDS: Final = {b"avif": "AVIF", b"avis": "AVIF"}
