@@ -39,7 +39,7 @@ def test_an_orphan_that_cannot_be_read_says_why(tmp_path: Path) -> None:
 def test_names_that_differ_only_in_case_are_warned_about(tmp_path: Path) -> None:
     write_objects(tmp_path, "a", CAT, ("Cat", 1, 1, 9, 9), ("ÜBER", 1, 1, 9, 8), ("über", 1, 1, 8, 8))
     found = [finding.found for finding in lint(tmp_path).findings if finding.kind == "class_case"]
-    assert found == ["class names differ only in case: 'Cat', 'cat'", "class names differ only in case: 'ÜBER', 'über'"]
+    assert found == ["class names differ only in case: 'Cat', 'cat'; 'ÜBER', 'über'"]
 
 
 def test_classes_are_renamed_ignored_and_chosen(tmp_path: Path) -> None:
