@@ -80,7 +80,7 @@ def test_workers_of_a_host_that_mounts_nothing_write_the_bytes_that_a_folder_get
     first.compose("--profile", "broker", "up", "-d", "--no-build", "redis", "producer", "trainer")
     shutil.copytree(stack.folder / "secrets/first/worker", stack.folder / "secrets/second/worker")
     second.up("--scale", "worker=2", "worker")
-    wait_for(lambda: live_workers(first) == 2, within_s=120, what="both workers, seen by the first host")
+    wait_for(lambda: live_workers(first) == 3, within_s=120, what="the trainer and both workers, seen by the first host")
     photos = f"s3://{BUCKET}/photos/small"
     first.compose("--profile", "broker", "run", "--rm", "-T", "producer", "submit", photos, *OPTIONS, *TINY)
     wait_for(lambda: _receipts(storage), within_s=120, what="a first shard")
