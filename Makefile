@@ -32,7 +32,8 @@ demo: install
 	@$(BIN)/voc2tflite submit out/demo-voc --job demo --store out/demo --local --wait --max-minutes 5.5
 
 test: install
-	@$(BIN)/pytest tests/unit tests/queue
+	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile tests/unit
+	@$(BIN)/pytest tests/queue
 	@$(BIN)/pytest tests/whole -m whole
 
 faults: install

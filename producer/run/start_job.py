@@ -247,7 +247,10 @@ def _run_or_hand_over(job: Job, data_root: DataFolder, options: StartOptions, st
             return status
     except KeyboardInterrupt:
         left = job_status(storage, None, job, settings.failed_share)  # after the processes have ended
-        place = str(left.why or left.state).removesuffix("nobody works on it").rstrip(", ") or "before the training"
+        shards = (
+            f"{left.done} of {left.shards} shards are done" if left.state in ("SUBMITTED", "RUNNING") else left.state
+        )
+        place = str(left.why or shards).removesuffix("nobody works on it").rstrip(", ") or "before the training"
         raise Interrupted(f"{job.job}, {place}; the same command goes on from there") from None
 
 

@@ -80,7 +80,9 @@ def test_workers_of_a_host_that_mounts_nothing_write_the_bytes_that_a_folder_get
     first.compose("--profile", "broker", "up", "-d", "--no-build", "redis", "producer", "trainer")
     shutil.copytree(stack.folder / "secrets/first/worker", stack.folder / "secrets/second/worker")
     second.up("--scale", "worker=2", "worker")
-    wait_for(lambda: live_workers(first) == 3, within_s=120, what="the trainer and both workers, seen by the first host")
+    wait_for(
+        lambda: live_workers(first) == 3, within_s=120, what="the trainer and both workers, seen by the first host"
+    )
     photos = f"s3://{BUCKET}/photos/small"
     first.compose("--profile", "broker", "run", "--rm", "-T", "producer", "submit", photos, *OPTIONS, *TINY)
     wait_for(lambda: _receipts(storage), within_s=120, what="a first shard")
@@ -90,7 +92,7 @@ def test_workers_of_a_host_that_mounts_nothing_write_the_bytes_that_a_folder_get
     wait_for(lambda: _has(storage, RunPaths("small").run), within_s=900, what="the model")
 
     local = tmp_path / "local"
-    words = ("submit", str(small_set), *OPTIONS, "--no-train", "--local", "--store", str(local), "--yes")
+    words = ("submit", str(small_set), *OPTIONS, *TINY[:2], "--no-train", "--local", "--store", str(local), "--yes")
     subprocess.run([sys.executable, "-m", "producer", *words], cwd=ROOT, check=True, env=_own_environment())
     assert _shards(storage) == _shards(Storage(str(local)))
     assert storage.exists("runs/small/model_int8.tflite")

@@ -98,7 +98,9 @@ def test_every_way_on_that_is_printed_works_when_it_is_copied(voc2tflite: Run, t
     assert "problem" not in voc2tflite("doctor", "mine", *store).stdout
 
     refuse(folder)
+    voc2tflite("prune", *store, "--yes")
     voc2tflite(*fine_tuned)
+    assert (folder / "results.csv").read_bytes() == trained, "nothing was trained again"
     assert (folder / "model_qat.keras").exists()
     assert json.loads((folder / "metrics.json").read_text())["int8"]["quantize"] == "qat"
     again = voc2tflite("retry", "mine", *store, "--max-drop", "9", code=1).stderr
