@@ -47,7 +47,7 @@ Store = Annotated[
 
 @app.command(name="predict")
 def predict_command(  # long: a line for each option
-    model: Annotated[Path, typer.Argument(help="An exported .tflite.", exists=True, dir_okay=False)],
+    model: Annotated[str, typer.Argument(help="An exported .tflite: a file, or s3://, gs://, az:// of a bucket.")],
     sources: Annotated[list[str], typer.Argument(help="Pictures, folders, videos, or the index of a camera (0).")],
     out: Annotated[Path | None, typer.Option(help="Folder for drawn pictures and videos, and detections.json.")] = None,
     *,
@@ -73,8 +73,8 @@ def predict_command(  # long: a line for each option
 
     failed: list[str] = []
     pictures = _opened(_frames(source, limit, failed, is_only=len(sources) == 1) for source in sources)
-    window = Window(str(model)) if show else None
-    detector = Detector(model, threads)
+    window = Window(model) if show else None
+    detector = Detector(_model_at(model), threads, file=model)
     least = detector.description.threshold if threshold is None else threshold
     if threshold is None:
         typer.echo(f"scores of at least {least:.2f}, the model's best threshold; --threshold sets another", err=True)
@@ -93,6 +93,24 @@ def predict_command(  # long: a line for each option
     if annotations is not None:
         _tell_annotations(annotations)
     _conclude(writer, failed, len(sources))
+
+
+def _model_at(place: str) -> "Path | bytes":
+    """The model's file, or its bytes where it is in a bucket.
+
+    Raises:
+        OptionError: There is no such file.
+    """
+    if "://" in place:
+        from shared.storage import Storage
+        from trainer.inference.model_file import MOST_MODEL_BYTES
+
+        folder, _, name = place.rpartition("/")
+        return Storage(folder).read_range(name, 0, MOST_MODEL_BYTES + 1)
+    path = Path(place)
+    if not path.is_file():
+        raise OptionError(f"{place}: {'a folder' if path.is_dir() else 'no such file'}; expected an exported .tflite")
+    return path
 
 
 def _tell_annotations(annotations: "VocWriter") -> None:

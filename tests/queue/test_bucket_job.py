@@ -1,5 +1,6 @@
 """A whole job in a bucket of a real S3 server: the same bytes as in a folder, and clear words where that ends."""
 
+import json
 import os
 import subprocess
 import sys
@@ -139,6 +140,12 @@ def test_a_run_in_a_bucket_goes_on_on_a_host_that_has_never_seen_it(
         )
         assert ended.returncode == 0, ended.stderr
     assert bucket.state("job") == "DONE"
+    model, photos = f"{bucket.url}/{RunPaths('job').root}/model_int8.tflite", str(small_voc / "JPEGImages")
+    command = [sys.executable, "-m", "trainer", "predict", model, photos, "--json"]
+    seen = subprocess.run(
+        command, env=bucket.environment("trainer", **third), capture_output=True, text=True, check=True
+    )
+    assert len(json.loads(seen.stdout)["images"]) == 40
 
 
 def host(folder: Path) -> dict[str, str]:

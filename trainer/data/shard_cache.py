@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 # Shards fetched at the same time: a server answers each after some ten milliseconds, however many there are.
 FETCHES: Final = 8
 # Copies handed out last: TensorFlow may be about to open them. They stay, even above the limit.
-_AHEAD: Final = 3 * FETCHES
+_AHEAD: Final = 8 * FETCHES
 # Seconds between tries while the bucket does not answer, on top of the client's own.
 _PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 _COPY: Final = ".tfrecord"
@@ -63,7 +63,7 @@ class ShardCache:
 
         Raises:
             ShardError: The shard is absent or differs from the manifest.
-            StorageError: The bucket did not answer for a minute, or there is no room for the copy.
+            StorageError: The bucket did not answer for some minutes, or there is no room for the copy.
         """
         key, shard = self._keys[url]
         try:
