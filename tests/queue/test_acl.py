@@ -134,7 +134,7 @@ def test_run_is_claimed_renewed_and_given_back_by_the_trainers_user(guarded: Gua
 
 def test_doctor_tells_whose_rights_the_producer_has(guarded: GuardedBroker, tmp_path: Path) -> None:
     def access(user: str) -> CheckResult:
-        settings = ProducerSettings(broker_url=guarded.url_of(user), store=str(tmp_path), data_root=tmp_path)
+        settings = ProducerSettings(broker_url=guarded.url_of(user), store=str(tmp_path), data_root=str(tmp_path))
         return next(check for check in check_setup(settings) if check.name == "access")
 
     assert access("producer").is_well
