@@ -159,7 +159,7 @@ def test_a_new_job_that_runs_here_for_want_of_a_broker_is_asked_about_at_a_termi
 
 
 def test_doctor_knows_a_service_that_lets_old_leases_run_out(cluster: Cluster, tmp_path: Path) -> None:
-    settings = ProducerSettings(broker_url=SecretStr(cluster.broker.url), store=str(tmp_path), data_root=tmp_path)
+    settings = ProducerSettings(broker_url=SecretStr(cluster.broker.url), store=str(tmp_path), data_root=str(tmp_path))
 
     def service() -> CheckResult:
         return next(check for check in check_setup(settings) if check.name == "service")
