@@ -79,9 +79,9 @@ class BucketPhotos:
             yield from found
 
     def changed_at(self, path: str) -> float:
-        """When an object was written: a listing tells the second, so it may have been as late as that one's end."""
+        """When an object was written: a listing tells the second, so it may have been as late as just before the next."""
         try:
-            return self._written_at[path] + 1.0
+            return self._written_at[path] + 0.999
         except KeyError:
             raise FileNotFoundError("no such object") from None
 
