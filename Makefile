@@ -33,7 +33,7 @@ demo: install
 
 test: install
 	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile tests/unit
-	@$(BIN)/pytest tests/queue
+	@$(BIN)/pytest -n 2 --dist loadfile tests/queue
 	@$(BIN)/pytest tests/whole -m whole
 
 faults: install

@@ -79,7 +79,7 @@ class BucketPhotos:
             yield from found
 
     def changed_at(self, path: str) -> float:
-        """When an object was written: a listing tells the second, so it may have been as late as just before the next."""
+        """When an object was written at the latest: a listing tells the second, not the part of it."""
         try:
             return self._written_at[path] + 0.999
         except KeyError:
