@@ -294,6 +294,7 @@ def test_a_picture_that_ends_the_process_is_found_by_a_child_that_gets_it_from_i
 def test_a_process_forked_from_one_that_used_a_bucket_says_so_instead_of_hanging(object_server: ObjectServer) -> None:
     program = (
         "import os, sys\n"
+        "from shared.errors import StorageError\n"
         "from shared.storage import Storage\n"
         "storage = Storage(sys.argv[1])\n"
         "storage.write('a', b'x')\n"
@@ -301,7 +302,7 @@ def test_a_process_forked_from_one_that_used_a_bucket_says_so_instead_of_hanging
         "if child == 0:\n"
         "    for each in (storage, Storage(sys.argv[1])):\n"
         "        try:\n            each.read('a')\n"
-        "        except Exception as error:\n            print(error, flush=True)\n"
+        "        except StorageError as error:\n            print(error, flush=True)\n"
         "    os._exit(0)\n"
         "print(os.waitpid(child, 0)[1], storage.read('a'))\n"
     )

@@ -3,7 +3,7 @@
 Photos of 16 pixels, so that it takes minutes. Larger ones cost one request more, or two: their header is read before
 them. Counted from the submit to the manifest, service and workers included, and for the same submit once more.
 
-Run: `python tests/bench/requests.py [--photos 20000]`.
+Run: `python tests/bench/bucket_requests.py [--photos 20000]`.
 """
 
 import argparse
