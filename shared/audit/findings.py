@@ -1,4 +1,4 @@
-"""`AuditFindings`, the file that an audit ends with: what is doubtful about the labels, and what is proposed instead."""
+"""`AuditFindings`, the file that an audit ends with: what is doubtful about the labels, and what is proposed."""
 
 import csv
 import hashlib

@@ -87,4 +87,5 @@ class RunPaths:
         self.int8: Final = f"{self.root}/model_int8.tflite"
         self.detections: Final = f"{self.root}/detections.npz"
         self.findings: Final = f"{self.root}/findings.json"
+        self.audit_table: Final = f"{self.root}/audit.csv"
         self.audit_page: Final = f"{self.root}/audit.html"

@@ -236,6 +236,16 @@ class TrainingOptions(Frozen):
         return photos < FEW_PHOTOS and photos * counts.get("objects_kept", 0) < FEW_OBJECTS * all_photos
 
 
+class FoldOptions(TrainingOptions):
+    """What a person may ask of the trainings of an audit: nothing is selected by val there, and nothing exported."""
+
+    final: bool = False
+    stop_at_map: float | None = None
+    patience: int | None = None
+    quantize: Literal["ptq", "qat"] = "ptq"
+    max_drop: float = 1.0
+
+
 class RunSpec(TrainingOptions):
     """A training run: what is asked, and of which job; saved as `runs/<run>/request.json` before the trainer is hinted.
 

@@ -24,7 +24,9 @@ from trainer.network.postprocess import keras_detector
 _BATCH = 8
 
 
-def every_picture(pictures: Pictures, manifest: Manifest, only: Collection[int] | None = None) -> Iterator[ShardPicture]:
+def every_picture(
+    pictures: Pictures, manifest: Manifest, only: Collection[int] | None = None
+) -> Iterator[ShardPicture]:
     """The stored pictures of all splits, or those with the image ids of `only`."""
     streams = (pictures(split) for split in SPLITS if manifest.examples(split))
     return (picture for picture in chain.from_iterable(streams) if only is None or picture.image_id in only)

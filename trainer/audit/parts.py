@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.errors import TrainingError
@@ -17,7 +17,7 @@ from trainer.data.shard_pictures import truth_from_store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DealtPhoto:
-    """A photo of any split: `image_id` as in the truth, `classes` its distinct class ids, `hash` None: like no other."""
+    """A photo of any split: `image_id` as in the truth, `classes` its class ids, `hash` None: like no other."""
 
     image_id: int
     file_name: str
@@ -51,7 +51,7 @@ def photos_of(storage: Storage, manifest: Manifest) -> list[DealtPhoto]:
 
 def _hashes(storage: Storage, job: Job) -> dict[str, int]:
     """The perceptual hashes of a job's pictures, by file; receipts of older versions have none."""
-    found = {}
+    found: dict[str, int] = {}
     for shard, line in zip(job.shards, storage.lines(JobPaths(job.job).plan(job.incarnation)), strict=True):
         receipt = read_receipt(storage, job, shard)
         if receipt is not None and receipt.hashes:
@@ -75,8 +75,8 @@ def deal(photos: Sequence[DealtPhoto], folds: int) -> dict[int, int]:
     photos = sorted(photos, key=lambda photo: photo.file_name)
     alike = groups_alike([photo.hash for photo in photos], most=max(1, len(photos) // (2 * folds)))
     groups: dict[int, list[DealtPhoto]] = {}
-    for photo, group in zip(photos, alike, strict=True):
-        groups.setdefault(group, []).append(photo)
+    for photo, first in zip(photos, alike, strict=True):
+        groups.setdefault(first, []).append(photo)
     frequency = Counter(class_id for photo in photos for class_id in photo.classes)
     parts = range(1, folds + 1)
     by_class = {part: Counter[int]() for part in parts}
@@ -102,7 +102,7 @@ def _by(frequency: Mapping[int, int]) -> Callable[[int], tuple[int, int]]:
     return lambda class_id: (frequency[class_id], class_id)
 
 
-def unlearned(photos: Sequence[DealtPhoto], dealt: Mapping[int, int], part: int) -> Collection[int]:
+def unlearned(photos: Sequence[DealtPhoto], dealt: Mapping[int, int], part: int) -> frozenset[int]:
     """The class ids that a fold never sees because all their objects are on photos of its own part."""
     learned = {class_id for photo in photos if dealt[photo.image_id] != part for class_id in photo.classes}
-    return {class_id for photo in photos for class_id in photo.classes} - learned
+    return frozenset(class_id for photo in photos for class_id in photo.classes) - learned
