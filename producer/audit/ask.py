@@ -11,6 +11,7 @@ from producer.run.start_job import data_root_of, run_or_hand_over
 from producer.terminal.progress import Screen
 from shared.command import hint
 from shared.errors import OptionError, PlanError
+from shared.jobs.identity import read_manifest
 from shared.jobs.job import Job
 from shared.jobs.specs import FoldOptions, RunSpec
 from shared.storage import Storage
@@ -72,7 +73,7 @@ def _fold_runs(job: Job, request: AuditRequest, storage: Storage) -> list[RunSpe
         PlanError: No photo has a box.
     """
     photos, folds = _photos(job), request.folds
-    _require_boxes(job)
+    _require_boxes(job, storage)
     if photos < folds:
         raise OptionError(f"--folds {folds}: job {job.job} has {counted(photos, 'photo')}, and every fold needs one")
     counts = _counts(job, folds)
@@ -98,7 +99,7 @@ def _quick_run(job: Job, request: AuditRequest, storage: Storage) -> list[RunSpe
     Raises:
         PlanError: No photo has a box, or the run whose model is to be asked has none (yet).
     """
-    _require_boxes(job)
+    _require_boxes(job, storage)
     asked = run_asked(storage, job.job, request.model_of)
     if asked is None or (asked.job, asked.incarnation) != (job.job, job.incarnation) or not asked.has_model:
         raise PlanError(f"job {job.job!r} has no run {request.model_of!r} with a model, which --quick asks")
@@ -109,8 +110,10 @@ def _quick_run(job: Job, request: AuditRequest, storage: Storage) -> list[RunSpe
     return [RunSpec(**ours, run=audit_name(job.job, 0), audits=(asked.run,))]
 
 
-def _require_boxes(job: Job) -> None:
-    if not job.counts.get("objects_kept", 1):
+def _require_boxes(job: Job, storage: Storage) -> None:
+    manifest = read_manifest(storage, job)  # what workers kept, where they are done
+    kept = sum(sum(counts.values()) for counts in manifest.class_counts.values()) if manifest is not None else None
+    if (job.counts.get("objects_kept", 1) if kept is None else kept) == 0:
         raise PlanError(
             f"job {job.job!r}: no photo has a box, so there are no labels to audit; "
             "`predict MODEL PHOTOS --voc FOLDER` proposes some"

@@ -42,7 +42,9 @@ def results_text(storage: Storage, found: AuditFindings, folder: Path | None) ->
     yield f"look first: {place}/audit.html"
     yield f"all of them: {place}/audit.csv; as XML for LabelImg and CVAT: {place}/proposals"
     if found.findings:
-        accept = hint("audit", found.job, *quick_words(found), "--accept", f"{place}/audit.csv", "--out", "FOLDER")
+        accept = hint(
+            "audit", found.job, *quick_words(found), "--accept", f"{place}/audit.csv", "--out", "FOLDER", store=storage
+        )
         yield f"without the rows that are wrong, `{accept}` writes a corrected copy of the photos' folder"
 
 

@@ -253,6 +253,7 @@ def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions,
 
             context = Context(storage=storage, ledger=Ledger(connect(url)), broker=Broker(url), settings=quick)
             for job in jobs:
+                _say_run(job, jobs, options)
                 reconciler = Reconciler(context, only=only, only_run=job.run.run if only and job.run else None)
                 status = wait_for_job(job, reconciler, screen, each_round=each_round, pause=pause)
                 if status.state != "DONE":
@@ -262,6 +263,13 @@ def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions,
             return status
     except KeyboardInterrupt:
         raise Interrupted(f"{_place_text(job, settings, storage)}; the same command goes on from there") from None
+
+
+def _say_run(job: Job, jobs: Sequence[Job], options: StartOptions) -> None:
+    """Say which of several runs is waited for."""
+    if len(jobs) > 1 and job.run is not None:
+        place = f"{jobs.index(job) + 1} of {len(jobs)}"
+        options.console.print(f"run {job.run.run} ({place})", highlight=False, soft_wrap=True)
 
 
 def _place_text(job: Job, settings: ProducerSettings, storage: Storage) -> str:
@@ -284,6 +292,7 @@ def _hand_over(jobs: Sequence[Job], options: StartOptions, storage: Storage) -> 
     with interrupts.deferred() as pause, Screen(options.console) as screen:
         try:
             for job in jobs:
+                _say_run(job, jobs, options)
                 status = wait_for_job(job, Reconciler(context), screen, pause=pause)
                 if status.state != "DONE":
                     break
