@@ -262,7 +262,7 @@ def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions,
                 processes.kill()  # nobody is at work, and the broker is ours and ends too
             return status
     except KeyboardInterrupt:
-        raise Interrupted(f"{_place_text(job, settings, storage)}; the same command goes on from there") from None
+        raise Interrupted(f"{_place_text(job, settings, storage)}; the same command goes on") from None
 
 
 def _say_run(job: Job, jobs: Sequence[Job], options: StartOptions) -> None:
@@ -277,7 +277,7 @@ def _place_text(job: Job, settings: ProducerSettings, storage: Storage) -> str:
     left = job_status(storage, None, job, settings.failed_share)
     shards = f"{left.done} of {left.shards} shards are done" if left.state in ("SUBMITTED", "RUNNING") else left.state
     place = str(left.why or shards).removesuffix("nobody works on it").rstrip(", ") or "before the training"
-    return f"{job.job}, {place}"
+    return f"{job.job}, {place.removeprefix('interrupted ')}"
 
 
 def _hand_over(jobs: Sequence[Job], options: StartOptions, storage: Storage) -> JobStatus:
