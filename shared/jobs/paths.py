@@ -81,3 +81,13 @@ class RunPaths:
         self.progress: Final = f"{self.root}/progress.json"
         self.checkpoints: Final = f"{self.root}/checkpoints"
         self.int8: Final = f"{self.root}/model_int8.tflite"
+
+
+def name_of_weights(key: str) -> str:
+    """What a file of `weights/` is called: its name without the digest; a trained network's is that of its run."""
+    return key.rpartition("/")[2].partition("-")[2].removesuffix(".keras")
+
+
+def labels_of(weights: str) -> str:
+    """Where the class names of a trained network lie, beside its file: a key, a path or a URL like `weights`."""
+    return f"{weights.removesuffix('.keras')}.labels.txt"

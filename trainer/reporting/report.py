@@ -17,6 +17,7 @@ from shared.command import PROGRAM
 from shared.jobs.job import SPLITS, Job
 from shared.jobs.manifest import Manifest
 from shared.jobs.options import words
+from shared.jobs.paths import name_of_weights
 from shared.jobs.specs import JobSpec, RunSpec, TrainingOptions
 from shared.text import counted
 from trainer.reporting.charts import class_panels, size_bars, training_panels
@@ -79,6 +80,7 @@ def _context(summary: RunSummary) -> dict[str, Any]:
     lint, figures = summary.facts.lint, summary.figures
     per_class = summary.metrics["int8"]["per_class"]
     return {
+        "continued": None if spec.start is None else name_of_weights(spec.start),
         **{field.name: getattr(summary, field.name) for field in fields(summary)},
         "version": __version__,
         "thread_counts": list(summary.metrics["int8"]["latency_ms"]),
@@ -183,8 +185,7 @@ def reproduce_commands(spec: RunSpec, job: Job | None) -> list[str]:
 
 def submit_command(spec: RunSpec, job: Job) -> str:
     """The `submit` that asks for the same shards and the same run."""
-    if spec.weights.startswith("weights/"):  # a key of the store, where a person names a file
-        spec = spec.model_copy(update={"weights": f"STORE/{spec.weights}"})
+    spec = spec.with_files_in("STORE")
     added = ["--run", spec.run] if spec.run != job.job else []
     asked = [
         PROGRAM,
