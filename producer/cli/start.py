@@ -138,7 +138,9 @@ def _read(place: _Folder, shown: str) -> Trained:
         raise OptionError(f"{shown}: the class names beside it: {error}; expected one a line") from error
     if len(labels) != detector.classes:
         there = "no such file" if found is None else f"{len(labels)} names"
-        raise OptionError(f"{shown}: expected its {detector.classes} class names in labels.txt beside it, found {there}")
+        raise OptionError(
+            f"{shown}: expected its {detector.classes} class names in labels.txt beside it, found {there}"
+        )
     resize = _resize(place.beside("run.json"))
     return Trained(content=content, name=_name(place), detector=detector, labels=labels, resize=resize)
 

@@ -134,7 +134,8 @@ class TrainingOptions(Frozen):
     `epochs` None lets the trainer choose by the size of the set; `max_minutes` bounds the training loop (None: not).
     `batch` is per replica. `final` trains on train + val (no selection by val). `max_drop` is in points of mAP50.
     `weights` of a published backbone: none, imagenet (EfficientNet-Lite0 always), or the store's
-    key of a file. `start` is the store's key of a trained network that the run goes on from. `stop_at_map` (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better one) end
+    key of a file. `start` is the store's key of a trained network that the run goes on from. `stop_at_map`
+    (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better one) end
     training early by the validation split.
     """
 
@@ -164,7 +165,9 @@ class TrainingOptions(Frozen):
     ] = "none"
     start: Annotated[
         str | None,
-        Option("Go on from a RUN, its folder or its model.keras: in fewer steps, at a lower rate.", "Training", "--from"),
+        Option(
+            "Go on from a RUN, its folder or its model.keras: in fewer steps, at a lower rate.", "Training", "--from"
+        ),
         Field(exclude_if=lambda start: start is None),  # digests of older versions are without it
     ] = None
     batch: Annotated[int, Option("Pictures per step and replica.", "Training"), Field(ge=1, le=1024)] = 8

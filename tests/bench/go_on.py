@@ -1,9 +1,9 @@
 """How soon a training that goes on from a trained network is where one from nothing ends, after 20 % more photos.
 
-For each set: a network is trained from nothing on the first photos; then, on all of them, one from nothing and, for each
-rate and length asked for, one that goes on from the first network, as `submit --from` does it. Sets: made-up photos,
-and raccoons on the lists of `photo_sets` (skipped where they are absent, `VOC_RACCOON`). All in one process, on one
-thread, judged on the set's validation photos. Run: `python tests/bench/go_on.py` (40 minutes of one core).
+For each set: a network is trained from nothing on the first photos; then, on all of them, one from nothing and, for
+each rate and length asked for, one that goes on from the first network, as `submit --from` does it. Sets: made-up
+photos, and raccoons on the lists of `photo_sets` (skipped where they are absent, `VOC_RACCOON`). All in one process, on
+one thread, judged on the set's validation photos. Run: `python tests/bench/go_on.py` (40 minutes of one core).
 """
 
 import argparse

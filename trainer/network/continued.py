@@ -1,6 +1,7 @@
 """A trained network's file -> a fresh network that goes on from it: all its weights, and its heads by class name."""
 
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -42,7 +43,9 @@ def go_on(
     """
     trained = build(len(before))
     try:
-        trained.load_weights(file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of containers; what has no weights of its own is an error
+            trained.load_weights(file)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).partition("\n")[0]
         raise TrainingError(f"--from {file.name}: expected the weights of {trained.name}; {reason}") from error
