@@ -67,12 +67,12 @@ class RunSummary:
 
 def render_report(summary: RunSummary) -> str:
     """The page, pictures inside."""
-    return _environment(is_html=True).get_template("report.html.j2").render(**_context(summary))
+    return environment(is_html=True).get_template("report.html.j2").render(**_context(summary))
 
 
 def render_card(summary: RunSummary) -> str:
     """The model card, Markdown; sections after Mitchell et al., "Model Cards for Model Reporting" (2019)."""
-    return _environment(is_html=False).get_template("model_card.md.j2").render(**_context(summary))
+    return environment(is_html=False).get_template("model_card.md.j2").render(**_context(summary))
 
 
 def _context(summary: RunSummary) -> dict[str, Any]:
@@ -173,6 +173,11 @@ def measured(row: Mapping[str, Any], name: str, *, with_objects: bool = False) -
     return f"{100 * figure:.1f} %" + (f" ({', '.join(sure)})" if sure else "")
 
 
+def points(percent: float, bounds: tuple[float, float] | None) -> str:
+    """`91.4 % (88.0 to 94.1)`: a figure in percent with its interval, where it has one."""
+    return f"{percent:.1f} %" + ("" if bounds is None else f" ({bounds[0]:.1f} to {bounds[1]:.1f})")
+
+
 def reproduce_commands(spec: RunSpec, job: Job | None) -> list[str]:
     """The commands that lead from the folder to the same model; `STORE` is where it was or shall be."""
     return [
@@ -230,18 +235,20 @@ def check_rows(checks: Sequence[GateCheck], forms: Sequence[str]) -> dict[str, l
     return rows
 
 
-def _environment(*, is_html: bool) -> jinja2.Environment:
-    environment = jinja2.Environment(
+def environment(*, is_html: bool) -> jinja2.Environment:
+    """Where the templates are, and how they show numbers."""
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=is_html,  # noqa: S701 - the other template is Markdown
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["measured"] = measured
-    environment.filters["counted"] = counted
-    environment.filters["percent"] = lambda value: "-" if value is None else f"{100 * value:.1f}"
-    environment.filters["size"] = lambda size_bytes: (
+    made.filters["measured"] = measured
+    made.filters["counted"] = counted
+    made.filters["points"] = points
+    made.filters["percent"] = lambda value: "-" if value is None else f"{100 * value:.1f}"
+    made.filters["size"] = lambda size_bytes: (
         f"{size_bytes / 1e6:.2f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"
     )
-    return environment
+    return made
