@@ -4,6 +4,7 @@ Both name the commands that do the run again, option by option.
 """
 
 import base64
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -33,6 +34,7 @@ _LAYERS_SHOWN: Final = 8
 _KINDS_SHOWN: Final = 20
 _CONFUSIONS_SHOWN: Final = 8
 _COMMAND_CHARACTERS: Final = 100
+_OPTION: Final = re.compile(r"--[a-z][a-z-]*")
 
 # Fields of a request that only the store needs, or that a digest or a file says better.
 _NOT_ASKED: Final = {"schema_version", "run", "job", "kind", "dry"}
@@ -235,6 +237,11 @@ def check_rows(checks: Sequence[GateCheck], forms: Sequence[str]) -> dict[str, l
     return rows
 
 
+def _options_whole(escaped: str) -> str:
+    """Escaped text in which no option, such as --max-minutes, is broken at a hyphen."""
+    return _OPTION.sub(r'<span class="option">\g<0></span>', str(escaped))
+
+
 def environment(*, is_html: bool) -> jinja2.Environment:
     """Where the templates are, and how they show numbers."""
     made = jinja2.Environment(
@@ -245,6 +252,7 @@ def environment(*, is_html: bool) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters["measured"] = measured
+    made.filters["options_whole"] = _options_whole
     made.filters["counted"] = counted
     made.filters["points"] = points
     made.filters["percent"] = lambda value: "-" if value is None else f"{100 * value:.1f}"

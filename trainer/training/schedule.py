@@ -24,6 +24,8 @@ PLATEAU: Final = 0.5
 # Transfer learning: published weights stay frozen for this share of the steps, then learn at this share of the rate.
 FROZEN_SHARE: Final = 0.15
 PUBLISHED_RATE: Final = 0.3
+# A step in which all of it learns takes so many times as long (docs/measurements/training-step.md).
+LEARNING_STEP: Final = 2.7
 
 # Small sets need steps, not epochs: as many as an epoch count gives, within these.
 DEFAULT_EPOCHS: Final = 100
@@ -95,12 +97,3 @@ def plan_schedule(
     usual = BASE_RATE * (CONTINUED_RATE if is_continued else 1.0)
     peak = usual * math.sqrt(global_batch / BASE_BATCH) if rate is None else rate
     return Schedule(steps=steps, steps_per_epoch=steps_per_epoch, peak_rate=peak, plateau=PLATEAU)
-
-
-def fit_to_time(schedule: Schedule, *, step_s: float, done: int, left_s: float) -> Schedule:
-    """`schedule` shortened to what `left_s` seconds allow at `step_s` seconds a step, with `done` steps done.
-
-    Never longer: otherwise a late run would get one more step after each step.
-    """
-    affordable = max(done + 1, done + int(left_s / step_s))
-    return schedule.model_copy(update={"steps": min(schedule.steps, affordable)})
