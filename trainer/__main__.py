@@ -186,29 +186,97 @@ def _seen(
 
 
 @app.command(name="evaluate", hidden=_NEEDS_MORE)
-def evaluate_command(
-    run: Annotated[str, typer.Argument(help="A run of the store.")],
+def evaluate_command(  # long: a line for each option
+    run: Annotated[str, typer.Argument(metavar="RUN|MODEL", help="A run of the store, or an exported .tflite.")],
+    folder: Annotated[
+        str | None, typer.Argument(help="With a MODEL: photos with Pascal-VOC XML, as submit takes them.")
+    ] = None,
     store: Store = None,
-    split: Annotated[Literal["train", "val", "test"], typer.Option(help="Of the job's data set.")] = "test",
+    split: Annotated[
+        Literal["train", "val", "test"] | None, typer.Option(help="Default: test of a run, all photos of a FOLDER.")
+    ] = None,
     form: Annotated[
         list[str] | None,
-        typer.Option(help="Only these forms; may be given more than once."),
+        typer.Option(help="Only these forms of a run; may be given more than once."),
     ] = None,
     *,
+    html: Annotated[Path | None, typer.Option(help="Of a FOLDER: write a page with pictures too.")] = None,
+    rename: Annotated[list[str] | None, typer.Option(help="Of a FOLDER, as submit has it: old=new.")] = None,
+    voc_coords: Annotated[Literal["corner", "voc1"] | None, typer.Option(help="The same.")] = None,
+    difficult: Annotated[Literal["keep", "ignore", "drop"] | None, typer.Option(help="The same.")] = None,
+    background: Annotated[Literal["none", "orphans"] | None, typer.Option(help="The same.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Measure the exported models of a run on a split, through LiteRT.
+    """Measure a run's exported models on a split of its job, or any model on a folder of photos, through LiteRT.
 
     Example: voc2tflite evaluate demo --store out/demo --split val
+
+    Without a job: voc2tflite evaluate model_int8.tflite ~/new-photos --html seen.html
     """
+    reading = {"rename": rename, "voc-coords": voc_coords, "difficult": difficult, "background": background}
+    typed = [
+        word
+        for name, value in reading.items()
+        for each in (value if isinstance(value, list) else [value] if value else [])
+        for word in (f"--{name}", each)
+    ]
+    if folder is not None:
+        if form or store:
+            raise OptionError("a MODEL on a FOLDER needs no --store and no --form: the file is one form")
+        _evaluate_photos(run, folder, split, typed, html, as_json=as_json)
+        return
+    if run.endswith(".tflite") or typed or html:
+        raise OptionError("expected a run of the store, or a MODEL and a FOLDER of photos to measure it on")
     _check_known("--form", form, ("float32", "float16", "dynamic", "int8"))
     storage = _storage_with(run, store)
     settings = _start_tensorflow()
     from trainer.rerun import evaluate_run
 
     measured_by: dict[str, Any] = {"threads": settings.threads or 1, "copies": settings.shard_folder()}
-    metrics = evaluate_run(run, storage=storage, split=split, forms=form, **measured_by)
+    metrics = evaluate_run(run, storage=storage, split=split or "test", forms=form, **measured_by)
     typer.echo(json.dumps(metrics) if as_json else _table(metrics))
+
+
+def _evaluate_photos(
+    model: str,
+    folder: str,
+    split: Literal["train", "val", "test"] | None,
+    options: list[str],
+    html: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Measure a model on a folder of photos, and say so."""
+    content = _model_at(model)
+    settings = _start_tensorflow()
+    from trainer.evaluate_photos import evaluate_photos
+
+    how: dict[str, Any] = {"split": split, "options": options, "threads": settings.threads or 1}
+    found = evaluate_photos(content, folder, shown=model, **how)
+    if html is not None:
+        html.write_text(found.page(), encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(found.as_json()))
+    else:
+        typer.echo(
+            printable_lines(f"{_table({found.description.form or 'model': found.row})}\n\n{_classes(found.row)}")
+        )
+    for remark in found.remarks:
+        typer.echo(printable(remark), err=True)
+    if html is not None:
+        typer.echo(printable(f"the page is in {html}"), err=True)
+
+
+def _classes(row: "Mapping[str, Any]") -> str:
+    """A line for each class: objects, AP50 with its interval, AP."""
+    lines = [f"{'class':24}{'objects':>9}{'AP50 % (95 %)':>24}{'AP %':>8}"]
+    for name, found in row["per_class"].items():
+        if found["ap50"] is None:
+            lines.append(f"{name:24}{found['objects']:9,}{'-':>24}{'-':>8}")
+        else:
+            sure = _percents(found["ap50"], found["ap50_interval"])
+            lines.append(f"{name:24}{found['objects']:9,}{sure:>24}{100 * found['ap']:8.1f}")
+    return "\n".join(lines)
 
 
 @app.command(name="export", hidden=_NEEDS_MORE)

@@ -90,11 +90,9 @@ def _context(summary: RunSummary) -> dict[str, Any]:
         "passed": all(check.is_ok for check in summary.checks),
         "layers": summary.layers[:_LAYERS_SHOWN],
         "score": figures.inputs.score,
-        "tiles": {at: base64.b64encode(tile(picture)).decode() for at, picture in figures.stored.items()},
-        "galleries": _galleries(figures),
-        "is_all_shown": _is_all_shown(figures),
+        **shown_pictures(figures),
         "int8": summary.metrics["int8"],
-        "classes": class_rows(summary),
+        "classes": class_rows(figures, per_class, manifest.class_counts.get("train", {})),
         "matrix": matrix_rows(figures),
         "confusions": figures.confusions()[:_CONFUSIONS_SHOWN],
         "panels": class_panels(figures.curves, {label: row["ap50"] for label, row in per_class.items()}),
@@ -115,20 +113,30 @@ def _context(summary: RunSummary) -> dict[str, Any]:
     }
 
 
-def class_rows(summary: RunSummary) -> list[dict[str, Any]]:
+def shown_pictures(figures: Figures) -> dict[str, Any]:
+    """What the galleries of a page are made of: `tiles` (JPEG in base64), `galleries`, `is_all_shown`."""
+    return {
+        "tiles": {at: base64.b64encode(tile(picture)).decode() for at, picture in figures.stored.items()},
+        "galleries": _galleries(figures),
+        "is_all_shown": _is_all_shown(figures),
+    }
+
+
+def class_rows(
+    figures: Figures, per_class: Mapping[str, Mapping[str, Any]], learnt: Mapping[str, int]
+) -> list[dict[str, Any]]:
     """A row for each class, worst first, those without objects last: `metrics.json`'s figures, and counts.
 
-    `found`, `missed`, `confused` and `made_up` are counted at the threshold of the pictures.
+    `found`, `missed`, `confused` and `made_up` are counted at the threshold of the pictures; `learnt` are the objects
+    that each class was learnt from.
     """
-    rows, counts = [], summary.figures.counts
-    learnt = summary.manifest.class_counts.get("train", {})
-    for index, label in enumerate(summary.manifest.labels):
+    rows, counts = [], figures.counts
+    for index, label in enumerate(figures.inputs.labels):
         found, missed = int(counts[index, index]), int(counts[index, -1])
         there = int(counts[index].sum())
         judged = {"found": found, "missed": missed, "confused": there - found - missed}
         judged |= {"made_up": int(counts[-1, index]), "objects": there}
-        figures = summary.metrics["int8"]["per_class"][label]
-        rows.append({"label": label, "learnt": learnt.get(label, 0), **judged, **figures})
+        rows.append({"label": label, "learnt": learnt.get(label, 0), **judged, **per_class[label]})
     return sorted(rows, key=lambda row: (row["ap50"] is None, row["ap50"], row["label"]))
 
 
