@@ -29,16 +29,13 @@ MADE_UP: Final = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learnt:
-    """A training: its network's file, its steps, and the validation mAP by step."""
+    """A training: its network's file, its steps, the validation mAP by step, and that of the weights it hands out."""
 
     file: Path
     steps: int
     seconds: float
     curve: dict[int, float]
-
-    @property
-    def final(self) -> float:
-        return self.curve[max(self.curve)]
+    best: float
 
     def reaches(self, level: float) -> int | None:
         """The first step whose validation is as good as `level`."""
@@ -76,7 +73,7 @@ def compare(name: str, jobs: tuple[str, str], seed: int, store: str, asked: argp
     begun = learn(store, first, **usual)
     nothing = learn(store, grown, **usual)
     print(f"{name}, {asked.backbone}, {asked.side} px, seed {seed}", flush=True)
-    print(f"{'':24}{'steps':>7}{'s':>7}{'mAP %':>7}{'start %':>9}  reaches it at", flush=True)
+    print(f"{'':24}{'steps':>7}{'s':>7}{'mAP %':>7}{'last %':>8}{'first %':>9}  is as good at step", flush=True)
     told("first photos, new", begun, None)
     told("all photos, new", nothing, None)
     for share in asked.share or (None,):
@@ -88,10 +85,10 @@ def compare(name: str, jobs: tuple[str, str], seed: int, store: str, asked: argp
 
 
 def told(label: str, learnt: Learnt, nothing: Learnt | None) -> None:
-    line = f"{label:24}{learnt.steps:7}{learnt.seconds:7.0f}{100 * learnt.final:7.1f}"
-    line += f"{100 * learnt.curve[min(learnt.curve)]:9.1f}"
+    line = f"{label:24}{learnt.steps:7}{learnt.seconds:7.0f}{100 * learnt.best:7.1f}"
+    line += f"{100 * learnt.curve[max(learnt.curve)]:8.1f}{100 * learnt.curve[min(learnt.curve)]:9.1f}"
     if nothing is not None:
-        step = learnt.reaches(nothing.final)
+        step = learnt.reaches(nothing.best)
         line += f"  {step} ({step / nothing.steps:.2f} of its steps)" if step else "  never"
     print(line, flush=True)
 
@@ -157,7 +154,9 @@ def learn(store: str, job: str, *, start: Path | None = None, from_: str = "", *
     os.close(handle)
     trained.model.save(name)
     curve = {row.step: row.val_map for row in trained.progress.rows if row.val_map is not None}
-    return Learnt(file=Path(name), steps=trained.progress.step, seconds=seconds, curve=curve)
+    progress = trained.progress
+    best = progress.best_map if progress.best_map is not None else curve[max(curve)]
+    return Learnt(file=Path(name), steps=progress.step, seconds=seconds, curve=curve, best=best)
 
 
 if __name__ == "__main__":
