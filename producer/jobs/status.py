@@ -359,7 +359,8 @@ def _runs_view(scene: Scene, requests: Requests | None, *, is_finalized: bool) -
         standing = standing_of(replace(scene, job=seen, state=state, run=view, progress=progress, is_held=is_held))
         outcome = asdict(read_outcome(storage, asked))
         figures = {name: outcome[name] for name in ("map50", "map50_interval", "objects", "model")}
-        views.append({**view, **asdict(standing), **figures})
+        page = {"page": storage.url(RunPaths(asked.run).audit_page)} if asked.audits and state == "DONE" else {}
+        views.append({**view, **asdict(standing), **figures, **page})
     return tuple(views)
 
 

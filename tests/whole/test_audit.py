@@ -52,6 +52,7 @@ def test_two_trainers_audit_a_job_and_its_corrected_copy_reuses_the_other_shards
     assert "doubtful label" in again.stdout
     assert set(states(cluster).values()) == {"DONE"}
     assert_folds_saw_every_photo_once(cluster.storage())
+    assert f"job --run job.audit-2: {cluster.store}/runs/job.audit-2/audit.html" in cluster.producer("list").stdout
     shards_of_copy(cluster, small_voc, doubts)
     assert photo_facts(small_voc) == before, "the user's own files are not touched"
     checks = json.loads(cluster.producer("doctor", "job", "--json").stdout)

@@ -127,6 +127,16 @@ def test_proposals_are_read_back_by_our_own_reader() -> None:
     ]
 
 
+def test_what_is_more_likely_right_than_wrong_is_not_proposed() -> None:
+    result = found("one.jpg")
+    unsure = [finding.model_copy(update={"score": 0.49}) for finding in result.findings]
+    doubted = result.model_copy(update={"findings": (result.findings[0], *unsure[1:])})
+    ((name, xml),) = proposals(doubted, {"one.jpg": frame("one.jpg")}, manifest(), "/photos")
+    kept = [each.box for each in read_annotation(xml, file=name, spec=JobSpec()).objects]
+    assert kept == [*BOXES, (500, 200, 590, 290)]
+    assert list(proposals(result.model_copy(update={"findings": tuple(unsure)}), {}, manifest(), "/photos")) == []
+
+
 def test_two_photos_of_one_stem_have_an_xml_each() -> None:
     one, two = found("a/one.jpg"), found("a/one.png")
     both = one.model_copy(update={"findings": (*one.findings, *two.findings)})
