@@ -5,7 +5,7 @@ from typing import Final
 
 from producer.audit.photo_sizes import note_photo_sizes, photos_folder
 from producer.jobs.runs import add_request, check_name, differing_fields, require_free, run_asked
-from producer.jobs.status import JobStatus, load_job, run_state, stored_state
+from producer.jobs.status import JobStatus, job_status, load_job, run_state, stored_state
 from producer.run.intent import StartOptions, choice_text, say_intent
 from producer.run.start_job import data_root_of, run_or_hand_over
 from producer.terminal.progress import Screen
@@ -53,6 +53,9 @@ def start_audit(request: AuditRequest, options: StartOptions) -> JobStatus:
     job = load_job(storage, request.name)
     runs = _quick_run(job, request, storage) if request.model_of else _fold_runs(job, request, storage)
     is_known = _require_same(storage, job, runs)
+    seen = [job.model_copy(update={"run": asked}) for asked in runs]
+    if run_state(storage, runs[-1]) == "DONE":  # whatever became of the photos since
+        return job_status(storage, None, seen[-1], options.settings.failed_share)
     folder = photos_folder(job, options.settings.data_root)
     say_intent(_intent(job, request, runs, storage), options, is_known=is_known, with_trainer=True)
     with Screen(options.console) as screen:
@@ -61,7 +64,6 @@ def start_audit(request: AuditRequest, options: StartOptions) -> JobStatus:
         if run_asked(storage, job.job, asked.run) is None:
             add_request(storage, asked)
     stored = stored_state(storage, job, options.settings.failed_share)
-    seen = [job.model_copy(update={"run": asked}) for asked in runs]
     return run_or_hand_over(seen, data_root_of(job, options, stored), options, storage)
 
 

@@ -243,7 +243,7 @@ def print_result(status: JobStatus, storage: Storage, console: Terminal, *, is_l
     if status.run is None:
         return
     run = RunPaths(str(status.run["run"]))
-    if status.model is None:  # a part of an audit
+    if not storage.exists(run.metrics):  # a part of an audit
         made = [key for key in (run.audit_page, run.audit_table, run.detections) if storage.exists(key)]
         for key in made:
             console.print(storage.url(key), soft_wrap=True)
