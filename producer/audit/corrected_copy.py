@@ -4,7 +4,6 @@ The copy has the folders and names of the original, so that a submit of it makes
 Nothing of the original is changed, not even by a hard link, which would count as a change of the photo.
 """
 
-import os
 import shutil
 import tempfile
 from collections import defaultdict
@@ -77,9 +76,9 @@ def _copy_tree(dataset: Path, folder: Path) -> dict[str, int]:
     changed, known = dict[str, int](), CopiedPhotos(dataset)
 
     def copy(source: str, to: str) -> str:
-        before = os.stat(source)
+        before = Path(source).stat()
         shutil.copy2(source, to)
-        if os.stat(source).st_ctime_ns == before.st_ctime_ns:
+        if Path(source).stat().st_ctime_ns == before.st_ctime_ns:
             path = Path(to).relative_to(folder).as_posix()
             changed[path] = round(known.changed_at(path, before) * 1e9)
         return to

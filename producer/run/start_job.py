@@ -219,15 +219,14 @@ def run_or_hand_over(jobs: Sequence[Job], data_root: DataFolder, options: StartO
     Returns:
         The status seen with the last run that was waited for.
     """
+    statuses = [job_status(storage, None, seen, options.settings.failed_share) for seen in jobs]
+    ended_badly = [status for status in statuses if status.state in TERMINAL and status.state != "DONE"]
+    if ended_badly and len(jobs) > 1:
+        return ended_badly[0]  # the others may be waited for in vain
     if not options.local:
         return _hand_over(jobs, options, storage)
-    settings = options.settings
-    statuses = [job_status(storage, None, seen, settings.failed_share) for seen in jobs]
     left = [seen for seen, status in zip(jobs, statuses, strict=True) if status.state not in TERMINAL]
-    ended_badly = [status for status in statuses if status.state in TERMINAL and status.state != "DONE"]
-    if ended_badly or not left:
-        return (ended_badly or statuses[-1:])[0]
-    return _run_here(left, data_root, options, storage)
+    return _run_here(left, data_root, options, storage) if left else statuses[-1]
 
 
 def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions, storage: Storage) -> JobStatus:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from shared.jobs.identity import find_job, make_note
+from shared.jobs.paths import RunPaths
 from shared.leasing.ledger import Ledger
 from shared.leasing.scopes import RUN_QUEUE, Demand
 from tests.cluster import Cluster, wait_until
@@ -56,6 +58,24 @@ def test_trainers_are_not_called_for_a_run_that_waits_for_its_folds(started: Clu
     wait_until(lambda: len(ledger.queued_ids(RUN_QUEUE)) == 2, 60, "two runs in the queue")
     wait_until(lambda: ledger.demand() == Demand(shards=0, runs=2), 60, "a round that says so")
     assert len(ledger.queued_ids(RUN_QUEUE)) == 2
+
+
+def test_an_audit_fails_with_the_first_fold_that_does_and_retry_does_both_again(
+    started: Cluster, small_voc: Path
+) -> None:
+    started.producer("submit", str(small_voc), "--job", "job", *DATA)
+    started.producer("audit", "job", "--folds", "2", *QUICK, "--no-wait")
+    storage = started.storage()
+    job = find_job(storage, "job")
+    assert job is not None
+    note = make_note(job.incarnation, run=FOLDS[1], kind="TrainingError", reason="TrainingError: the loss is nan")
+    storage.write(RunPaths(FOLDS[1]).failed, note)
+    assert states(started) == {"job.audit-2": "FAILED", FOLDS[0]: "FINALIZED", FOLDS[1]: "FAILED"}
+    ended = started.producer("audit", "job", "--folds", "2", *QUICK, check=False)
+    assert ended.returncode == 3
+    assert "the run failed: TrainingError: the loss is nan" in ended.stderr
+    started.producer("retry", "job", "--run", "job.audit-2")
+    assert states(started) == dict.fromkeys(["job.audit-2", *FOLDS], "FINALIZED")
 
 
 def test_sets_that_cannot_be_audited_are_refused_in_one_line(started: Cluster, small_voc: Path) -> None:

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,13 +33,25 @@ def photo_facts(folder: Path) -> dict[str, tuple[int, int, int]]:
     return {str(path): (stat.st_ino, stat.st_nlink, stat.st_ctime_ns) for path, stat in stats.items()}
 
 
+def with_a_double(source: Path, folder: Path) -> Path:
+    """A copy of a set in which the first object of photo 0 is marked twice: no model is needed to doubt that."""
+    shutil.copytree(source, folder)
+    (xml,) = folder.rglob("shapes_00000.xml")
+    text = xml.read_text()
+    first = text[text.index("<object>") : text.index("</object>") + len("</object>")]
+    again = re.sub(r"<xmax>(\d+)", lambda found: f"<xmax>{int(found[1]) + 1}", first)
+    xml.write_text(text.replace("</annotation>", f"{again}</annotation>"))
+    return folder
+
+
 def test_two_trainers_audit_a_job_and_its_corrected_copy_reuses_the_other_shards(
     cluster: Cluster, small_voc: Path
 ) -> None:
     cluster.serve()
     cluster.worker()
-    before = photo_facts(small_voc)
-    cluster.producer("submit", str(small_voc), "--job", "job", *DATA, "--no-train", "--wait")
+    voc = with_a_double(small_voc, small_voc.parent / f"doubled-{os.getpid()}")
+    before = photo_facts(voc)
+    cluster.producer("submit", str(voc), "--job", "job", *DATA, "--no-train", "--wait")
     asked = cluster.producer("audit", "job", "--folds", "2", *QUICK, "--no-wait")
     assert (
         "40 photos → 2 trainings of nano on 20 photos, up to 30 min each, 60 min in all by one trainer" in asked.stderr
@@ -53,8 +66,8 @@ def test_two_trainers_audit_a_job_and_its_corrected_copy_reuses_the_other_shards
     assert set(states(cluster).values()) == {"DONE"}
     assert_folds_saw_every_photo_once(cluster.storage())
     assert f"job --run job.audit-2: {cluster.store}/runs/job.audit-2/audit.html" in cluster.producer("list").stdout
-    shards_of_copy(cluster, small_voc, doubts)
-    assert photo_facts(small_voc) == before, "the user's own files are not touched"
+    shards_of_copy(cluster, doubts)
+    assert photo_facts(voc) == before, "the user's own files are not touched"
     checks = json.loads(cluster.producer("doctor", "job", "--json").stdout)
     assert all(check["is_well"] for check in checks)
     assert "and 2 folds with it" in cluster.producer("rm", "job", "--run", "job.audit-2", "--yes").stdout
@@ -67,15 +80,16 @@ def assert_folds_saw_every_photo_once(storage: Storage) -> None:
     assert len(parts[0] | parts[1]) == 40
 
 
-def shards_of_copy(cluster: Cluster, small_voc: Path, doubts: Path) -> None:
+def shards_of_copy(cluster: Cluster, doubts: Path) -> None:
     """Accept what is proposed for one photo; its shard alone is written again."""
     with (doubts / "audit.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    first = [row for row in rows if row["file"] == rows[0]["file"]]
+    first = [row for row in rows if row["kind"] == "double" and row["file"].endswith("shapes_00000.jpg")]
+    assert len(first) == 1
     assert (doubts / "proposals" / Path(first[0]["file"]).with_suffix(".xml")).is_file()
     listed = doubts / "accepted.csv"
     listed.write_text("\n".join(["id", "ffffffffff", *(row["id"] for row in first)]))
-    copy = small_voc.parent / f"{doubts.name}-copy"
+    copy = doubts.with_name(f"{doubts.name}-copy")
     accept = ("audit", "job", "--folds", "2", "--accept", str(listed), "--out", str(copy))
     told = cluster.producer(*accept, check=False)
     assert told.returncode == 1
