@@ -92,6 +92,7 @@ def submit_command(  # long: an option each
 
     Exit code 0: all is done (without --wait: accepted); 1: an error; 2: a wrong option; 3: it failed; 4: cancelled.
     """
+    from producer.cli.start import started
     from producer.cli.weights import stored_weights
     from producer.jobs.submit import Request
     from producer.run.start_job import start_job, start_run
@@ -100,8 +101,12 @@ def submit_command(  # long: an option each
     if run is not None and not train:
         raise OptionError("--run names a training: leave --no-train out")
     settings = read_settings(store)
-    training = training.model_copy(update={"weights": stored_weights(training.weights, Storage(settings.store))})
-    typed = typed_fields(context, JobSpec)
+    typed, storage = typed_fields(context, JobSpec), Storage(settings.store)
+    of_training = typed_fields(context, TrainingOptions)
+    if training.start is not None and not train:
+        raise OptionError("--from names what a training goes on from: leave --no-train out")
+    spec, training = started((spec, training), typed | of_training, storage)
+    training = training.model_copy(update={"weights": stored_weights(training, storage)})
     confirm = go_on if sys.stdin.isatty() and not yes and not as_json else None
     how = with_notify(how_to(settings, local=local, wait=wait, workers=workers, confirm=confirm), notify)
     if dataset is not None:

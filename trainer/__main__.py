@@ -14,7 +14,7 @@ import typer
 
 from shared import command
 from shared.errors import OptionError, PipelineError
-from shared.text import printable
+from shared.text import printable, printable_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -186,29 +186,97 @@ def _seen(
 
 
 @app.command(name="evaluate", hidden=_NEEDS_MORE)
-def evaluate_command(
-    run: Annotated[str, typer.Argument(help="A run of the store.")],
+def evaluate_command(  # long: a line for each option
+    run: Annotated[str, typer.Argument(metavar="RUN|MODEL", help="A run of the store, or an exported .tflite.")],
+    folder: Annotated[
+        str | None, typer.Argument(help="With a MODEL: photos with Pascal-VOC XML, as submit takes them.")
+    ] = None,
     store: Store = None,
-    split: Annotated[Literal["train", "val", "test"], typer.Option(help="Of the job's data set.")] = "test",
+    split: Annotated[
+        Literal["train", "val", "test"] | None, typer.Option(help="Default: test of a run, all photos of a FOLDER.")
+    ] = None,
     form: Annotated[
         list[str] | None,
-        typer.Option(help="Only these forms; may be given more than once."),
+        typer.Option(help="Only these forms of a run; may be given more than once."),
     ] = None,
     *,
+    html: Annotated[Path | None, typer.Option(help="Of a FOLDER: write a page with pictures too.")] = None,
+    rename: Annotated[list[str] | None, typer.Option(help="Of a FOLDER, as submit has it: old=new.")] = None,
+    voc_coords: Annotated[Literal["corner", "voc1"] | None, typer.Option(help="The same.")] = None,
+    difficult: Annotated[Literal["keep", "ignore", "drop"] | None, typer.Option(help="The same.")] = None,
+    background: Annotated[Literal["none", "orphans"] | None, typer.Option(help="The same.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
-    """Measure the exported models of a run on a split, through LiteRT.
+    """Measure a run's exported models on a split of its job, or any model on a folder of photos, through LiteRT.
 
     Example: voc2tflite evaluate demo --store out/demo --split val
+
+    Without a job: voc2tflite evaluate model_int8.tflite ~/new-photos --html seen.html
     """
+    reading = {"rename": rename, "voc-coords": voc_coords, "difficult": difficult, "background": background}
+    typed = [
+        word
+        for name, value in reading.items()
+        for each in (value if isinstance(value, list) else [value] if value else [])
+        for word in (f"--{name}", each)
+    ]
+    if folder is not None:
+        if form or store:
+            raise OptionError("a MODEL on a FOLDER needs no --store and no --form: the file is one form")
+        _evaluate_photos(run, folder, split, typed, html, as_json=as_json)
+        return
+    if run.endswith(".tflite") or typed or html:
+        raise OptionError("expected a run of the store, or a MODEL and a FOLDER of photos to measure it on")
     _check_known("--form", form, ("float32", "float16", "dynamic", "int8"))
     storage = _storage_with(run, store)
     settings = _start_tensorflow()
     from trainer.rerun import evaluate_run
 
     measured_by: dict[str, Any] = {"threads": settings.threads or 1, "copies": settings.shard_folder()}
-    metrics = evaluate_run(run, storage=storage, split=split, forms=form, **measured_by)
+    metrics = evaluate_run(run, storage=storage, split=split or "test", forms=form, **measured_by)
     typer.echo(json.dumps(metrics) if as_json else _table(metrics))
+
+
+def _evaluate_photos(
+    model: str,
+    folder: str,
+    split: Literal["train", "val", "test"] | None,
+    options: list[str],
+    html: Path | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Measure a model on a folder of photos, and say so."""
+    content = _model_at(model)
+    settings = _start_tensorflow()
+    from trainer.evaluate_photos import evaluate_photos
+
+    how: dict[str, Any] = {"split": split, "options": options, "threads": settings.threads or 1}
+    found = evaluate_photos(content, folder, shown=model, **how)
+    if html is not None:
+        html.write_text(found.page(), encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(found.as_json()))
+    else:
+        typer.echo(
+            printable_lines(f"{_table({found.description.form or 'model': found.row})}\n\n{_classes(found.row)}")
+        )
+    for remark in found.remarks:
+        typer.echo(printable(remark), err=True)
+    if html is not None:
+        typer.echo(printable(f"the page is in {html}"), err=True)
+
+
+def _classes(row: "Mapping[str, Any]") -> str:
+    """A line for each class: objects, AP50 with its interval, AP."""
+    lines = [f"{'class':24}{'objects':>9}{'AP50 % (95 %)':>24}{'AP %':>8}"]
+    for name, found in row["per_class"].items():
+        if found["ap50"] is None:
+            lines.append(f"{name:24}{found['objects']:9,}{'-':>24}{'-':>8}")
+        else:
+            sure = _percents(found["ap50"], found["ap50_interval"])
+            lines.append(f"{name:24}{found['objects']:9,}{sure:>24}{100 * found['ap']:8.1f}")
+    return "\n".join(lines)
 
 
 @app.command(name="export", hidden=_NEEDS_MORE)
@@ -253,19 +321,37 @@ def export_command(
 
 @app.command(name="compare", hidden=_NEEDS_MORE)
 def compare_command(
-    runs: Annotated[list[str], typer.Argument(help="Finished runs of the store, e.g. the same with other seeds.")],
+    runs: Annotated[
+        list[str], typer.Argument(help="Finished runs of the store; the others are held against the first.")
+    ],
     store: Store = None,
     *,
+    html: Annotated[Path | None, typer.Option(help="Write it as a page too.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Int8 against float32 in several finished runs, and in what the runs differ: size, recipe, epochs, mAP, bytes, ms.
+    """Finished runs side by side: settings that differ, figures, bytes, ms; by class, what is better on shared photos.
 
-    Example: voc2tflite compare bccd-0 bccd-1 bccd-2 --store out
+    Differences have a 95 % interval of a paired bootstrap. Also what int8 costs against float32 in each run.
+
+    Example: voc2tflite compare before after --store out --html compared.html
     """
-    from trainer.reporting.compare import compare_runs, comparison_table
+    from trainer.reporting.compare import against_first, compare_runs, comparison_table, paired_tables
+    from trainer.reporting.compare_page import compare_page
 
-    rows = compare_runs(runs, _storage_with(runs[0], store))
-    typer.echo(json.dumps([row.as_json() for row in rows]) if as_json else comparison_table(rows))
+    storage = _storage_with(runs[0], store)
+    rows = compare_runs(runs, storage)
+    pairs, why_not = against_first(rows, storage) if len(rows) > 1 else ([], [])
+    if html is not None:
+        html.write_text(compare_page(rows, pairs, why_not), encoding="utf-8")
+    if as_json:
+        against = {pair.second: pair.as_json() for pair in pairs}
+        typer.echo(json.dumps([{**row.as_json(), "against_first": against.get(row.run)} for row in rows]))
+    else:
+        typer.echo(printable_lines("\n".join([comparison_table(rows), *([paired_tables(pairs)] if pairs else [])])))
+    for line in why_not:
+        typer.echo(printable(f"warning: {line}"), err=True)
+    if html is not None:
+        typer.echo(printable(f"the page is in {html}"), err=True)
 
 
 @app.command(name="sizes", hidden=_NEEDS_MORE)
@@ -325,6 +411,7 @@ def _check_known(option: str, typed: "Sequence[str] | None", known: "Sequence[st
 
 def _storage_with(run: str, store: str | None) -> "Storage":
     """The store, by default that of the settings, which holds `run`: looked at before TensorFlow's 15 s of imports."""
+    from shared.jobs.identity import read_request
     from shared.jobs.paths import RunPaths
     from shared.settings import CommonSettings
     from shared.storage import Storage
@@ -333,6 +420,9 @@ def _storage_with(run: str, store: str | None) -> "Storage":
     if not storage.exists(RunPaths(run).request):
         names = ", ".join(storage.list_names("runs")) or "none"
         raise PipelineError(f"{storage.root} holds no run {run!r} (there are: {names})")
+    asked = read_request(storage, run)
+    if asked is not None and not asked.has_model:
+        raise PipelineError(f"run {run!r} belongs to an audit and has no model")
     return storage
 
 

@@ -32,6 +32,7 @@ from shared.storage import Storage
 from trainer.data.examples import ShardPicture
 from trainer.data.shard_pictures import Pictures, Truth
 from trainer.detections import DetectionsById
+from trainer.evaluation.detections_file import detections_file
 from trainer.evaluation.latency import latency_ms
 from trainer.evaluation.measure import Measured, detect_all, drop_interval, measure
 from trainer.evaluation.threshold import best_score
@@ -173,6 +174,7 @@ class Release:
         with self._timed("measure"):
             measured = self._measure(models)
         models = self._with_best_scores(models, measured.best_scores)
+        self._keep_detections(measured.seen[self._measured_split]["int8"])
         with self._timed("latency"):
             picture = next(iter(self.pictures(self._measured_split))).rgb
             latency = latency_ms(models, picture, lambda: self.guard.advance(phase="latency"))
@@ -207,6 +209,13 @@ class Release:
         )
         self._collect(metrics, summary)
         return metrics
+
+    def _keep_detections(self, seen: DetectionsById) -> None:
+        """What int8 saw of the measured split, for comparisons with other runs."""
+        split, manifest = self._measured_split, self.manifest
+        facts: dict[str, Any] = {"labels": manifest.labels, "image_size": manifest.image_size}
+        facts |= {"run": self.spec.run, "form": "int8", "split": split, "resize": manifest.resize}
+        self._files[f"detections_{split}.json"] = detections_file(self.truth(split), seen, **facts)
 
     def _timed(self, stage: str) -> AbstractContextManager[None]:
         """Note the seconds that `stage` takes, and tell the guard that it began."""

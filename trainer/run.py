@@ -3,10 +3,11 @@
 Running it again goes on where the last attempt stopped: training from its checkpoint, everything after it anew.
 """
 
+import hashlib
 import logging
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,8 +20,9 @@ import tensorflow as tf
 from shared.errors import Cancelled, ShardError, TrainingError
 from shared.faults import reached
 from shared.jobs.identity import asked_now, file_digest, find_job, read_manifest
+from shared.jobs.labels import ClassChange, read_labels_txt
 from shared.jobs.manifest import Manifest
-from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.paths import JobPaths, RunPaths, labels_of
 from shared.jobs.specs import RunSpec
 from shared.leasing.guard import Guard
 from shared.storage import Storage
@@ -32,6 +34,7 @@ from trainer.data.examples import check_shards
 from trainer.data.shard_cache import ShardCache, shard_cache
 from trainer.data.shard_pictures import pictures_of, truth_of
 from trainer.data.training_set import TrainingSet, load_training_set
+from trainer.network.continued import go_on
 from trainer.network.detector import build_model
 from trainer.release import Release, timed
 from trainer.rerun import finished_training
@@ -180,9 +183,7 @@ def _train(
         batch = request.batch * strategy.num_replicas_in_sync
         kept: dict[str, Any] = {"cache_mb": settings.cache_mb, "shards": shards, "without": without}
         dataset = load_training_set(request, manifest, storage=storage, batch=batch, **kept)
-    weights = local_weights(request.weights, storage)
-    network: tuple[Any, ...] = (len(manifest.labels), manifest.image_size, request.model)
-    build = partial(build_model, *network, backbone=request.backbone, weights=weights)
+    build = network_builder(request, manifest, storage)
     with timed(seconds, "train"):
         trained = Training(request, dataset, strategy=strategy, storage=storage, guard=guard, build=build).run()
     # An attempt that failed after its training, or was killed, has not trained in vain: its time counts.
@@ -253,6 +254,36 @@ def _release(
         )
         metrics = release.run()
     return metrics, release.notes
+
+
+def network_builder(request: RunSpec, manifest: Manifest, storage: Storage) -> Callable[[], keras.Model]:
+    """What makes the network of a run as its training begins: fresh, with published weights, or with trained ones.
+
+    Raises:
+        TrainingError: The file that it goes on from is not what the submit has put there.
+    """
+    weights, labels = local_weights(request.weights, storage), manifest.labels
+
+    def fresh(classes: int) -> keras.Model:
+        return build_model(classes, manifest.image_size, request.model, backbone=request.backbone, weights=weights)
+
+    if request.start is None:
+        return partial(fresh, len(labels))
+    file = _trained_file(request.start, storage)
+    before = read_labels_txt(storage.read(labels_of(request.start)))
+    change = ClassChange.between(before, labels)
+    said = {"kept": list(change.kept), "new": list(change.new), "gone": list(change.gone)}
+    logger.info("training_goes_on", extra={"run": request.run, "start": request.start, **said})
+    return lambda: go_on(fresh(len(labels)), file, fresh, before=before, now=labels)
+
+
+def _trained_file(key: str, storage: Storage) -> Path:
+    """The network that a run goes on from, as a file; its name begins with its digest."""
+    file = Path(local_weights(key, storage))
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    if not file.name.startswith(digest[:16]):
+        raise TrainingError(f"{storage.url(key)}: its SHA-256 begins with {digest[:16]}, expected what its name says")
+    return file
 
 
 def local_weights(weights: str, storage: Storage) -> str:

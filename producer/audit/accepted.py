@@ -12,7 +12,6 @@ from shared.jobs.job import Job
 from shared.jobs.paths import RunPaths
 from shared.jobs.versioned import read_stored
 from shared.storage import Storage
-from shared.text import printable
 
 # Unknown ids that are named; the others are counted.
 _NAMED = 10
@@ -61,7 +60,7 @@ def _listed(file: Path, found: AuditFindings) -> tuple[list[AuditFinding], list[
     known: Mapping[str, AuditFinding] = {finding.id: finding for finding in found.findings}
     ids = _ids(file)
     unknown = [each for each in ids if each not in known]
-    lines = [f"{file}: {printable(each)!r} is no finding of {found.run}: left out" for each in unknown[:_NAMED]]
+    lines = [f"{file}: {each!r} is no finding of {found.run}: left out" for each in unknown[:_NAMED]]
     if unknown[_NAMED:]:
         lines.append(f"{file}: {len(unknown) - _NAMED} more ids are no findings of {found.run}: left out")
     chosen = [finding for finding in found.findings if finding.id in set(ids)]
@@ -79,5 +78,5 @@ def _ids(file: Path) -> list[str]:
     head = text.partition("\n")[0]
     rows = csv.DictReader(io.StringIO(text), delimiter=";" if ";" in head and "," not in head else ",")
     if "id" not in (rows.fieldnames or ()):
-        raise OptionError(f"--accept {file}: no column id in its first line ({printable(head[:80])!r})")
+        raise OptionError(f"--accept {file}: no column id in its first line ({head[:80]!r})")
     return list(dict.fromkeys(row["id"].strip() for row in rows if row["id"]))

@@ -5,12 +5,13 @@ from typing import Final
 
 from producer.audit.photo_sizes import note_photo_sizes, photos_folder
 from producer.jobs.runs import add_request, check_name, differing_fields, require_free, run_asked
-from producer.jobs.status import JobStatus, load_job, run_state, stored_state
+from producer.jobs.status import JobStatus, job_status, load_job, run_state, stored_state
 from producer.run.intent import StartOptions, choice_text, say_intent
 from producer.run.start_job import data_root_of, run_or_hand_over
 from producer.terminal.progress import Screen
 from shared.command import hint
 from shared.errors import OptionError, PlanError
+from shared.jobs.identity import read_manifest
 from shared.jobs.job import Job
 from shared.jobs.specs import FoldOptions, RunSpec
 from shared.storage import Storage
@@ -52,6 +53,9 @@ def start_audit(request: AuditRequest, options: StartOptions) -> JobStatus:
     job = load_job(storage, request.name)
     runs = _quick_run(job, request, storage) if request.model_of else _fold_runs(job, request, storage)
     is_known = _require_same(storage, job, runs)
+    seen = [job.model_copy(update={"run": asked}) for asked in runs]
+    if run_state(storage, runs[-1]) == "DONE":  # whatever became of the photos since
+        return job_status(storage, None, seen[-1], options.settings.failed_share)
     folder = photos_folder(job, options.settings.data_root)
     say_intent(_intent(job, request, runs, storage), options, is_known=is_known, with_trainer=True)
     with Screen(options.console) as screen:
@@ -60,7 +64,6 @@ def start_audit(request: AuditRequest, options: StartOptions) -> JobStatus:
         if run_asked(storage, job.job, asked.run) is None:
             add_request(storage, asked)
     stored = stored_state(storage, job, options.settings.failed_share)
-    seen = [job.model_copy(update={"run": asked}) for asked in runs]
     return run_or_hand_over(seen, data_root_of(job, options, stored), options, storage)
 
 
@@ -72,7 +75,7 @@ def _fold_runs(job: Job, request: AuditRequest, storage: Storage) -> list[RunSpe
         PlanError: No photo has a box.
     """
     photos, folds = _photos(job), request.folds
-    _require_boxes(job)
+    _require_boxes(job, storage)
     if photos < folds:
         raise OptionError(f"--folds {folds}: job {job.job} has {counted(photos, 'photo')}, and every fold needs one")
     counts = _counts(job, folds)
@@ -98,7 +101,7 @@ def _quick_run(job: Job, request: AuditRequest, storage: Storage) -> list[RunSpe
     Raises:
         PlanError: No photo has a box, or the run whose model is to be asked has none (yet).
     """
-    _require_boxes(job)
+    _require_boxes(job, storage)
     asked = run_asked(storage, job.job, request.model_of)
     if asked is None or (asked.job, asked.incarnation) != (job.job, job.incarnation) or not asked.has_model:
         raise PlanError(f"job {job.job!r} has no run {request.model_of!r} with a model, which --quick asks")
@@ -109,8 +112,10 @@ def _quick_run(job: Job, request: AuditRequest, storage: Storage) -> list[RunSpe
     return [RunSpec(**ours, run=audit_name(job.job, 0), audits=(asked.run,))]
 
 
-def _require_boxes(job: Job) -> None:
-    if not job.counts.get("objects_kept", 1):
+def _require_boxes(job: Job, storage: Storage) -> None:
+    manifest = read_manifest(storage, job)  # what workers kept, where they are done
+    kept = sum(sum(counts.values()) for counts in manifest.class_counts.values()) if manifest is not None else None
+    if (job.counts.get("objects_kept", 1) if kept is None else kept) == 0:
         raise PlanError(
             f"job {job.job!r}: no photo has a box, so there are no labels to audit; "
             "`predict MODEL PHOTOS --voc FOLDER` proposes some"

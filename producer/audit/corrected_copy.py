@@ -1,10 +1,9 @@
 """A data set and accepted findings -> a copy whose labels are corrected, and a line on what became of every box.
 
 The copy has the folders and names of the original, so that a submit of it makes only the shards of changed photos.
-Photos are hard links where that is possible; XML files are always copies. Nothing is written into the original.
+Nothing of the original is changed, not even by a hard link, which would count as a change of the photo.
 """
 
-import os
 import shutil
 import tempfile
 from collections import defaultdict
@@ -14,6 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from producer.audit.corrected_xml import Corrections, corrected
+from producer.photos.copied import NOTE, CopiedPhotos, write_note
 from shared.audit.findings import AuditFinding
 from shared.errors import AnnotationError, ImageError, OptionError
 from shared.jobs.contents import planned_shards
@@ -63,7 +63,7 @@ def write_corrected(
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".corrected-") as name:
         folder = Path(name, "copy")
-        _copy_tree(dataset, folder)
+        write_note(folder, _copy_tree(dataset, folder))
         for file, about in sorted(by_file.items()):
             yield from _correct(job, folder, file, annotations, about)
         with suppress(FileNotFoundError):
@@ -71,17 +71,20 @@ def write_corrected(
         folder.rename(target)
 
 
-def _copy_tree(dataset: Path, folder: Path) -> None:
+def _copy_tree(dataset: Path, folder: Path) -> dict[str, int]:
+    """Copy all files but our own note; when each had last changed, in ns of Unix time, unless it did so meanwhile."""
+    changed, known = dict[str, int](), CopiedPhotos(dataset)
+
     def copy(source: str, to: str) -> str:
-        if source.lower().endswith(".xml"):
-            return str(shutil.copy2(source, to))
-        try:
-            os.link(Path(source).resolve(), to)
-        except OSError:  # another disk, or one without links
-            shutil.copy2(source, to)
+        before = Path(source).stat()
+        shutil.copy2(source, to)
+        if Path(source).stat().st_ctime_ns == before.st_ctime_ns:
+            path = Path(to).relative_to(folder).as_posix()
+            changed[path] = round(known.changed_at(path, before) * 1e9)
         return to
 
-    shutil.copytree(dataset, folder, copy_function=copy)
+    shutil.copytree(dataset, folder, copy_function=copy, ignore=shutil.ignore_patterns(NOTE))
+    return changed
 
 
 def _correct(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from shared.audit.findings import AuditFindings
+from shared.audit.findings import LIKELY, AuditFindings
 from shared.command import hint, shown
 from shared.jobs.paths import RunPaths
 from shared.storage import Storage
@@ -35,6 +35,8 @@ def results_text(storage: Storage, found: AuditFindings, folder: Path | None) ->
     told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or "none"
     doubtful = counted(len(found.findings), "doubtful label")
     boxes, photos = counted(found.boxes, "box", "boxes"), counted(found.photos, "photo")
+    likely = sum(finding.score >= LIKELY for finding in found.findings)
+    told += f"; {likely} more likely wrong than right" if found.findings else ""
     yield f"{found.job}: {doubtful} of {boxes} in {photos} ({told})"
     yield from (f"warning: {remark}" for remark in found.remarks)
     paths = RunPaths(found.run)
@@ -42,7 +44,9 @@ def results_text(storage: Storage, found: AuditFindings, folder: Path | None) ->
     yield f"look first: {place}/audit.html"
     yield f"all of them: {place}/audit.csv; as XML for LabelImg and CVAT: {place}/proposals"
     if found.findings:
-        accept = hint("audit", found.job, *quick_words(found), "--accept", f"{place}/audit.csv", "--out", "FOLDER")
+        accept = hint(
+            "audit", found.job, *quick_words(found), "--accept", f"{place}/audit.csv", "--out", "FOLDER", store=storage
+        )
         yield f"without the rows that are wrong, `{accept}` writes a corrected copy of the photos' folder"
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from multiprocessing import get_context
 from typing import Final
 
@@ -24,6 +25,7 @@ from shared.errors import AnnotationError, ImageError
 from shared.jobs.findings import Finding
 from shared.jobs.fingerprint import fingerprint_pair, hash_parts
 from shared.jobs.specs import JobSpec
+from shared.picture.heif import is_heif
 from shared.placement import MIN_REMAINING, clip_box
 from shared.storage import DataFolder
 
@@ -136,10 +138,11 @@ def _read_pair(files: PairFiles, spec: JobSpec, image: str, path: str | None, re
         outcome = "unreadable"
         read.findings.append(_unreadable(str(path), error))
     picture = b""
-    try:
-        picture = _read(files.sample)
-    except OSError as error:
-        read.findings.append(_unreadable(image, error, ImageError.kind))
+    if isinstance(files.sample, OSError):
+        read.findings.append(_unreadable(image, files.sample, ImageError.kind))
+    else:
+        picture = files.sample.digest
+        read.findings.extend(_heic(files.sample.head, image))
     read.pictures.append(int.from_bytes(picture or hash_parts(image.encode()), "big"))
     read.fingerprints.append(int.from_bytes(fingerprint_pair(xml, picture), "big"))
     read.counts[outcome] += 1
@@ -198,6 +201,13 @@ def _other_filename(annotation: Annotation, image: str, file: str) -> Iterator[F
 def _with_lower_extension(name: str) -> str:
     stem, dot, extension = name.rpartition(".")
     return stem + dot + extension.lower()
+
+
+def _heic(head: bytes, image: str) -> Iterator[Finding]:
+    """A picture that workers read only with a library that is not installed here, where they run too with --local."""
+    if is_heif(head) and find_spec("pillow_heif") is None:
+        found = "HEIC: convert it to JPEG, or install pillow-heif where the workers run"
+        yield Finding(file=image, rank="info", kind="heic", found=found, done="set aside by workers without it")
 
 
 def _unreadable(file: str, error: Exception, kind: str = AnnotationError.kind) -> Finding:

@@ -4,7 +4,6 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Final
 
 from producer.dataset.class_names import name_findings, proposed_renames
@@ -15,7 +14,6 @@ from producer.dataset.read_pairs import Pair, PairsRead
 from producer.dataset.scan import Walk
 from producer.dataset.split import SplitAssignment
 from shared.command import hint
-from shared.image_formats import format_of
 from shared.jobs.findings import Finding
 from shared.jobs.job import SPLITS
 from shared.jobs.labels import LabelMap
@@ -67,7 +65,6 @@ def check_set(facts: FolderFacts) -> Iterator[Finding]:
     yield from name_findings(facts.read.class_counts)
     yield from _unseen_classes(facts)
     yield from facts.duplicates.findings(facts.assignment.splits)
-    yield from _heic_pictures(facts)
     yield from _far_larger_boxes(facts)
     reason = _why_unusable(facts)
     if reason is not None:
@@ -99,17 +96,6 @@ def _unseen_classes(facts: FolderFacts) -> Iterator[Finding]:
         if not facts.read.class_counts[name]:
             found = f"no object of class {name!r}"
             yield Finding(file=".", rank="info", kind="class_unseen", found=found, done="kept in the label map")
-
-
-def _heic_pictures(facts: FolderFacts) -> Iterator[Finding]:
-    """Pictures that workers read only with a library that is not installed here, where they run too with --local."""
-    if find_spec("pillow_heif") is not None:
-        return
-    found = "HEIC: convert it to JPEG, or install pillow-heif where the workers run"
-    done = "set aside by workers without it"
-    for image, _ in facts.pairs:
-        if format_of(image) == "heif":
-            yield Finding(file=image, rank="info", kind="heic", found=found, done=done)
 
 
 def _far_larger_boxes(facts: FolderFacts) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from producer.jobs.runs import requests_by_job, runs_of
 from producer.jobs.status import JobStatus, job_names, run_state, stored_state
 from shared.errors import FormatError, StorageError
 from shared.jobs.identity import find_job, is_removed, read_job_file, readable_jobs, readable_requests
-from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.paths import JobPaths, RunPaths, labels_of
 from shared.storage import TEMPORARY_MARK, Stamp, Storage
 
 Kind = Literal["checkpoints", "tensorboard", "leftover", "orphan", "weights", "unpacked"]
@@ -147,12 +147,14 @@ def _orphans(storage: Storage) -> Iterator[Prunable]:
 
 
 def _unused_weights(storage: Storage) -> Iterator[Prunable]:
-    """Files given to `--weights` that no job names; none where a job or a run cannot be read."""
+    """Files given to `--weights` and `--from` that no job names; none where a job or a run cannot be read."""
     jobs, requests = list(readable_jobs(storage)), list(readable_requests(storage))
     folders = [name for name in storage.list_names("runs") if storage.exists(RunPaths(name).request)]
     if len(jobs) < len(job_names(storage)) or len(requests) < len(folders):
         return
-    used = {asked.weights for asked in [*requests, *(job.run for job in jobs if job.run is not None)]}
+    asked = [*requests, *(job.run for job in jobs if job.run is not None)]
+    used = {run.weights for run in asked}
+    used |= {key for run in asked if run.start is not None for key in (run.start, labels_of(run.start))}
     for name in storage.list_names("weights"):
         key = f"weights/{name}"
         if key not in used and _is_old(storage, key):

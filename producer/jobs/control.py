@@ -164,6 +164,8 @@ def _release_again(storage: Storage, asked: RunSpec) -> str:
     storage.remove(paths.run)
     if is_kept:
         return "the model is released again from its weights, without training"
+    if not asked.has_model:
+        return f"run {asked.run} of an audit is done again"
     if storage.list_names(paths.checkpoints):
         return "the model is released again from the newest checkpoint"
     return f"run {asked.run} is trained again: neither its model.keras nor a checkpoint is left"

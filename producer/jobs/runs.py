@@ -130,7 +130,7 @@ def _spec_of(job: Job, run: str, options: TrainingOptions, known: RunSpec | None
 def differing_fields(known: RunSpec, asked: RunSpec) -> list[str]:
     """The fields in which two requests differ, sorted."""
     theirs, ours = known.model_dump(), asked.model_dump()
-    return sorted(name for name, value in ours.items() if theirs[name] != value)
+    return sorted(name for name in ours.keys() | theirs.keys() if theirs.get(name) != ours.get(name))
 
 
 def with_its_folds(storage: Storage, job: Job, asked: RunSpec) -> list[RunSpec]:

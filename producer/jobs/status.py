@@ -359,7 +359,8 @@ def _runs_view(scene: Scene, requests: Requests | None, *, is_finalized: bool) -
         standing = standing_of(replace(scene, job=seen, state=state, run=view, progress=progress, is_held=is_held))
         outcome = asdict(read_outcome(storage, asked))
         figures = {name: outcome[name] for name in ("map50", "map50_interval", "objects", "model")}
-        views.append({**view, **asdict(standing), **figures})
+        page = {"page": storage.url(RunPaths(asked.run).audit_page)} if asked.audits and state == "DONE" else {}
+        views.append({**view, **asdict(standing), **figures, **page})
     return tuple(views)
 
 
@@ -392,7 +393,8 @@ def run_failure(storage: Storage, asked: RunSpec) -> str | None:
     summary = read_note(storage, RunPaths(asked.run).run, asked.incarnation)
     if summary is not None and not is_of_its_shards(storage, asked, summary):
         again = hint("retry", asked.job, store=storage)
-        return f"the model was trained on other shards than those that are here now: `{again}` trains it again"
+        what = "the model was trained" if asked.has_model else "this part of an audit was made"
+        return f"{what} on other shards than those that are here now: `{again}` does it again"
     note = read_note(storage, RunPaths(asked.run).failed, asked.incarnation)
     if note is None and summary is None:
         failed = next((name for state, name in audited_states(storage, asked) if state == "FAILED"), None)

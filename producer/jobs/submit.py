@@ -190,9 +190,7 @@ def _as_another_job(request: Request, storage: Storage) -> str:
     names = (f"{request.job[:60]}-{number}" for number in count(2))
     name = next(each for each in names if not storage.exists(JobPaths(each).job))
     run = request.run
-    if run is not None and run.weights.startswith("weights/"):
-        run = run.model_copy(update={"weights": storage.url(run.weights)})
-    asked = ["--no-train"] if run is None else words(run, TrainingOptions)
+    asked = ["--no-train"] if run is None else words(run.with_files_in(storage.root), TrainingOptions)
     return hint(
         "submit",
         request.archive or request.dataset,

@@ -10,7 +10,7 @@ from typing import Final
 from producer.photos.files import Entry, PairFiles
 from shared.annotation import MAX_XML_BYTES
 from shared.errors import LintError
-from shared.jobs.fingerprint import END_BYTES, sample_ends, sample_span
+from shared.jobs.fingerprint import END_BYTES, Sample, sample_ends, sample_span
 from shared.storage import BucketFolder
 from shared.storage.ahead import Admit, Ahead
 
@@ -125,7 +125,7 @@ class BucketPhotos:
         except FileNotFoundError as error:
             return PairFiles(xml, error)
 
-    def _sample(self, path: str, admit: Admit) -> bytes:
+    def _sample(self, path: str, admit: Admit) -> Sample:
         head = self._folder.fetch(path, (0, _HEAD_BYTES), admit)
         start, end = sample_span(head.size_bytes)
         if end <= len(head.content):

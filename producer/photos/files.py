@@ -4,6 +4,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
+from shared.jobs.fingerprint import Sample
+
 
 class Entry(Protocol):
     """One name in a folder, as `os.DirEntry` has it."""
@@ -30,7 +32,7 @@ class PairFiles(NamedTuple):
     """The XML of a pair (b"" if it has none) and the sample of its picture, or why they cannot be read."""
 
     xml: bytes | OSError
-    sample: bytes | OSError
+    sample: Sample | OSError
 
 
 class Photos(Protocol):

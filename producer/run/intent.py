@@ -1,6 +1,6 @@
 """What a `submit` is about to do, said before it does it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from redis.exceptions import RedisError
@@ -12,7 +12,9 @@ from producer.jobs.submit import Request
 from producer.settings import ProducerSettings
 from shared.command import hint
 from shared.jobs.job import Job
-from shared.jobs.specs import RunSpec, TrainingOptions
+from shared.jobs.labels import ClassChange, read_labels_txt
+from shared.jobs.paths import labels_of, name_of_weights
+from shared.jobs.specs import CONTINUED_RATE, CONTINUED_STEPS, RunSpec, TrainingOptions
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
 from shared.storage import DataFolder, Storage, data_folder
@@ -53,7 +55,8 @@ def job_intent(request: Request, linted: LintedFolder, storage: Storage) -> str:
     photos = counted(sum(split is not None for split in linted.splits), "photo")
     classes = counted(len(linted.labels.names), "class", "classes")
     choice = choice_text(request.run, linted.counts, run_asked(storage, request.job, request.run_name))
-    return f"job {request.job}: {photos} with {classes} → shards{_training_text(request.run)}{choice}"
+    start = start_text(request.run, linted.labels.names, storage)
+    return f"job {request.job}: {photos} with {classes} → shards{_training_text(request.run)}{choice}{start}"
 
 
 def run_intent(run: str, job: Job, training: TrainingOptions, storage: Storage) -> str:
@@ -61,7 +64,8 @@ def run_intent(run: str, job: Job, training: TrainingOptions, storage: Storage) 
     photos = counted(sum(plan.pairs for plan in job.splits.values()), "photo")
     classes = counted(len(job.labels), "class", "classes")
     choice = choice_text(training, job.counts, run_asked(storage, job.job, run))
-    return f"run {run}: the shards of job {job.job}, {photos} with {classes}{_training_text(training)}{choice}"
+    made = f"{_training_text(training)}{choice}{start_text(training, job.labels, storage)}"
+    return f"run {run}: the shards of job {job.job}, {photos} with {classes}{made}"
 
 
 def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known: RunSpec | None) -> str:
@@ -81,6 +85,20 @@ def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known:
         f"\npretrained EfficientNet-Lite0: {photos}; `--backbone conv` learns from nothing and is 3 times as fast on "
         "the device"
     )
+
+
+def start_text(typed: TrainingOptions | None, labels: Sequence[str], storage: Storage) -> str:
+    """A further line on the network that a run goes on from, and what becomes of its classes; empty where it is new."""
+    if typed is None or typed.start is None:
+        return ""
+    change = ClassChange.between(read_labels_txt(storage.read(labels_of(typed.start))), labels)
+    classes = [f"{what} {', '.join(names)}" for what, names in (("keeps", change.kept), ("new:", change.new)) if names]
+    classes += [f"left out: {', '.join(change.gone)}"] if change.gone else []
+    steps = "" if typed.epochs else f", {CONTINUED_STEPS:.0%} of the steps"
+    rate = "" if typed.learning_rate else f", {CONTINUED_RATE:.0%} of the learning rate"
+    usual = f"{steps}{rate} of a training from nothing" if steps or rate else ""
+    network = f"{typed.model}, {typed.backbone}"
+    return f"\ngoes on from {name_of_weights(typed.start)} ({network}){usual}; {'; '.join(classes)}"
 
 
 def _training_text(run: TrainingOptions | None) -> str:

@@ -219,15 +219,14 @@ def run_or_hand_over(jobs: Sequence[Job], data_root: DataFolder, options: StartO
     Returns:
         The status seen with the last run that was waited for.
     """
+    statuses = [job_status(storage, None, seen, options.settings.failed_share) for seen in jobs]
+    ended_badly = [status for status in statuses if status.state in TERMINAL and status.state != "DONE"]
+    if ended_badly and len(jobs) > 1:
+        return ended_badly[0]  # the others may be waited for in vain
     if not options.local:
         return _hand_over(jobs, options, storage)
-    settings = options.settings
-    statuses = [job_status(storage, None, seen, settings.failed_share) for seen in jobs]
     left = [seen for seen, status in zip(jobs, statuses, strict=True) if status.state not in TERMINAL]
-    ended_badly = [status for status in statuses if status.state in TERMINAL and status.state != "DONE"]
-    if ended_badly or not left:
-        return (ended_badly or statuses[-1:])[0]
-    return _run_here(left, data_root, options, storage)
+    return _run_here(left, data_root, options, storage) if left else statuses[-1]
 
 
 def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions, storage: Storage) -> JobStatus:
@@ -253,6 +252,7 @@ def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions,
 
             context = Context(storage=storage, ledger=Ledger(connect(url)), broker=Broker(url), settings=quick)
             for job in jobs:
+                _say_run(job, jobs, options)
                 reconciler = Reconciler(context, only=only, only_run=job.run.run if only and job.run else None)
                 status = wait_for_job(job, reconciler, screen, each_round=each_round, pause=pause)
                 if status.state != "DONE":
@@ -261,7 +261,14 @@ def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions,
                 processes.kill()  # nobody is at work, and the broker is ours and ends too
             return status
     except KeyboardInterrupt:
-        raise Interrupted(f"{_place_text(job, settings, storage)}; the same command goes on from there") from None
+        raise Interrupted(f"{_place_text(job, settings, storage)}; the same command goes on") from None
+
+
+def _say_run(job: Job, jobs: Sequence[Job], options: StartOptions) -> None:
+    """Say which of several runs is waited for."""
+    if len(jobs) > 1 and job.run is not None:
+        place = f"{jobs.index(job) + 1} of {len(jobs)}"
+        options.console.print(f"run {job.run.run} ({place})", highlight=False, soft_wrap=True)
 
 
 def _place_text(job: Job, settings: ProducerSettings, storage: Storage) -> str:
@@ -269,7 +276,7 @@ def _place_text(job: Job, settings: ProducerSettings, storage: Storage) -> str:
     left = job_status(storage, None, job, settings.failed_share)
     shards = f"{left.done} of {left.shards} shards are done" if left.state in ("SUBMITTED", "RUNNING") else left.state
     place = str(left.why or shards).removesuffix("nobody works on it").rstrip(", ") or "before the training"
-    return f"{job.job}, {place}"
+    return f"{job.job}, {place.removeprefix('interrupted ')}"
 
 
 def _hand_over(jobs: Sequence[Job], options: StartOptions, storage: Storage) -> JobStatus:
@@ -284,6 +291,7 @@ def _hand_over(jobs: Sequence[Job], options: StartOptions, storage: Storage) -> 
     with interrupts.deferred() as pause, Screen(options.console) as screen:
         try:
             for job in jobs:
+                _say_run(job, jobs, options)
                 status = wait_for_job(job, Reconciler(context), screen, pause=pause)
                 if status.state != "DONE":
                     break

@@ -14,6 +14,9 @@ FindingKind = Literal["missing", "made_up", "misplaced", "wrong_class", "double"
 # (xmin, ymin, xmax, ymax) in pixels of the upright photo.
 PhotoBox = tuple[float, float, float, float]
 
+# A score estimates how likely a label is wrong: from here on it is more likely wrong than right.
+LIKELY: Final = 0.5
+
 _COLUMNS: Final = ("id", "file", "object", "kind", "score", "class", "box", "proposed", "reason")
 
 

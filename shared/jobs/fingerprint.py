@@ -7,9 +7,16 @@ so they must stay the same.
 
 import hashlib
 import os
-from typing import Final
+from typing import Final, NamedTuple
 
 END_BYTES: Final = 4096
+
+
+class Sample(NamedTuple):
+    """What a person's picture is known by: `digest`, 8 bytes of its size and ends, and `head`, its first 4 KiB."""
+
+    digest: bytes
+    head: bytes
 
 
 def fingerprint_pair(xml: bytes, sample: bytes) -> bytes:
@@ -17,8 +24,8 @@ def fingerprint_pair(xml: bytes, sample: bytes) -> bytes:
     return hash_parts(xml, sample)
 
 
-def sample_file(path: str) -> bytes:
-    """8 bytes that stand for the size and the ends of a file; nothing between them is read.
+def sample_file(path: str) -> Sample:
+    """The sample of a file; nothing between its ends is read.
 
     Raises:
         OSError: It cannot be read.
@@ -33,7 +40,7 @@ def sample_file(path: str) -> bytes:
     return sample_ends(size, head, tail)
 
 
-def sample_content(content: bytes) -> bytes:
+def sample_content(content: bytes) -> Sample:
     """What `sample_file` says of a file that holds `content`."""
     return sample_ends(len(content), content, content[_tail_start(len(content)) :])
 
@@ -43,9 +50,10 @@ def sample_span(size_bytes: int) -> tuple[int, int]:
     return _tail_start(size_bytes), size_bytes
 
 
-def sample_ends(size_bytes: int, head: bytes, tail: bytes) -> bytes:
+def sample_ends(size_bytes: int, head: bytes, tail: bytes) -> Sample:
     """What `sample_file` says of a file of this size that begins with `head` and has `tail` at `sample_span`."""
-    return hash_parts(size_bytes.to_bytes(8, "big"), head[:END_BYTES], tail)
+    head = head[:END_BYTES]
+    return Sample(hash_parts(size_bytes.to_bytes(8, "big"), head, tail), head)
 
 
 def hash_parts(*parts: bytes) -> bytes:

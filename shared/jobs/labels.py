@@ -3,7 +3,7 @@
 Ids start at 1 (0 is background and never written), in the order of the sorted names.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,6 +31,36 @@ class LabelMap:
 def label_map(names: Iterable[str]) -> LabelMap:
     """A `LabelMap` of the distinct `names`, sorted."""
     return LabelMap(tuple(sorted(set(names))))
+
+
+def read_labels_txt(content: bytes) -> tuple[str, ...]:
+    """The names of a `labels.txt`. Not splitlines(): a name may hold other characters that it takes for a line's end.
+
+    Raises:
+        ValueError: It is not UTF-8, has an empty line, or names a class twice.
+    """
+    names = tuple(content.decode().removesuffix("\n").split("\n"))
+    if "" in names or len(set(names)) < len(names):
+        raise ValueError("an empty line" if "" in names else "a class twice")
+    return names
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassChange:
+    """What becomes of the classes of a trained network in one that goes on from it, by name."""
+
+    kept: Sequence[str]
+    new: Sequence[str]
+    gone: Sequence[str]
+
+    @classmethod
+    def between(cls, before: Sequence[str], now: Sequence[str]) -> "ClassChange":
+        """From the classes `before` to those of `now`, each in its order there."""
+        return cls(
+            kept=[name for name in now if name in before],
+            new=[name for name in now if name not in before],
+            gone=[name for name in before if name not in now],
+        )
 
 
 def _quote(name: str) -> str:

@@ -7,6 +7,7 @@ help, default and bounds; the command line, `reproduce` and the table in the doc
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from keyword import iskeyword
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
@@ -58,8 +59,9 @@ class ModelOption:
 
     @property
     def name(self) -> str:
-        """The option as a name of Python: `vertical_flips`."""
-        return self.flags.split("/")[0].removeprefix("--").replace("-", "_")
+        """The option as a name of Python: `vertical_flips`; `from_`, as `from` is no name there."""
+        name = self.flags.split("/")[0].removeprefix("--").replace("-", "_")
+        return f"{name}_" if iskeyword(name) else name
 
     def typed(self, value: Any) -> list[str]:
         """The words that set the field to `value`; none where a switch has no word for it."""

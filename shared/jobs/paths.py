@@ -89,3 +89,13 @@ class RunPaths:
         self.findings: Final = f"{self.root}/findings.json"
         self.audit_table: Final = f"{self.root}/audit.csv"
         self.audit_page: Final = f"{self.root}/audit.html"
+
+
+def name_of_weights(key: str) -> str:
+    """What a file of `weights/` is called: its name without the digest; a trained network's is that of its run."""
+    return key.rpartition("/")[2].partition("-")[2].removesuffix(".keras")
+
+
+def labels_of(weights: str) -> str:
+    """Where the class names of a trained network lie, beside its file: a key, a path or a URL like `weights`."""
+    return f"{weights.removesuffix('.keras')}.labels.txt"

@@ -127,6 +127,11 @@ _BACKBONE: Final = Option(
 FEW_PHOTOS: Final = 300
 FEW_OBJECTS: Final = 2_000
 
+# A run that goes on from a trained network: shares of the steps and of the peak rate that a training from nothing of
+# that network takes (docs/decisions/0090).
+CONTINUED_STEPS: Final = 1 / 3
+CONTINUED_RATE: Final = 1 / 2
+
 
 class TrainingOptions(Frozen):
     """What a person may ask of training.
@@ -134,7 +139,8 @@ class TrainingOptions(Frozen):
     `epochs` None lets the trainer choose by the size of the set; `max_minutes` bounds the training loop (None: not).
     `batch` is per replica. `final` trains on train + val (no selection by val). `max_drop` is in points of mAP50.
     `weights` of a published backbone: none, imagenet (EfficientNet-Lite0 always), or the store's
-    key of a file. `stop_at_map` (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better one) end
+    key of a file. `start` is the store's key of a trained network that the run goes on from. `stop_at_map`
+    (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better one) end
     training early by the validation split.
     """
 
@@ -162,6 +168,13 @@ class TrainingOptions(Frozen):
             "Of a published backbone: none, imagenet (MobileNet's are downloaded) or a FILE without top.", "Training"
         ),
     ] = "none"
+    start: Annotated[
+        str | None,
+        Option(
+            "Go on from a RUN, its folder or its model.keras: in fewer steps, at a lower rate.", "Training", "--from"
+        ),
+        Field(exclude_if=lambda start: start is None),  # digests of older versions are without it
+    ] = None
     batch: Annotated[int, Option("Pictures per step and replica.", "Training"), Field(ge=1, le=1024)] = 8
     learning_rate: Annotated[
         float | None, Option("Peak rate; default: by the batch over all replicas.", "Training"), Field(gt=0, le=1)
@@ -189,16 +202,19 @@ class TrainingOptions(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _lite0_is_pretrained(cls, fields: Any) -> Any:
-        """EfficientNet-Lite0's weights come with the trainer: nobody has to ask for them."""
-        if isinstance(fields, dict) and fields.get("backbone") == "efficientnet_lite0":
+        """EfficientNet-Lite0's weights come with the trainer: nobody has to ask for them; a trained one has its own."""
+        is_new = isinstance(fields, dict) and fields.get("start") is None
+        if is_new and fields.get("backbone") == "efficientnet_lite0":
             return fields | {"weights": "imagenet" if fields.get("weights", "none") == "none" else fields["weights"]}
         return fields
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
+        if self.start is not None and self.weights != "none":
+            raise ValueError(f"--from {self.start} brings its own weights: leave --weights {self.weights} out")
         if self.weights != "none" and self.backbone in ("auto", "conv"):
             raise ValueError(f"--weights {self.weights} needs a published --backbone, such as efficientnet_lite0")
-        if self.backbone == "efficientnet_lite0" and self.weights != "imagenet":
+        if self.backbone == "efficientnet_lite0" and self.weights != "imagenet" and self.start is None:
             raise ValueError(f"--weights {self.weights}: --backbone efficientnet_lite0 brings its own, imagenet's")
         if self.quantize == "qat" and self.backbone not in ("auto", "conv"):
             raise ValueError("--quantize qat is for --backbone conv; a published backbone is quantized by ptq")
@@ -207,6 +223,17 @@ class TrainingOptions(Frozen):
                 "--final trains on the validation split too: nothing is left for --stop-at-map, --patience"
             )
         return self
+
+    @property
+    def is_pretrained(self) -> bool:
+        """Whether the backbone is a published one that begins with weights that somebody has trained."""
+        return self.weights != "none" or (self.start is not None and self.backbone != "conv")
+
+    def with_files_in(self, store: str) -> Self:
+        """These options as a person types them: the store's keys of files as paths in the store `store`."""
+        keys = {"weights": self.weights, "start": self.start}
+        files = {name: f"{store}/{key}" for name, key in keys.items() if key is not None and key.startswith("weights/")}
+        return self.model_copy(update=files)
 
     def photos_learned(self, counts: Mapping[str, int]) -> int:
         """How many photos a run learns from, by the `counts` of its job."""
@@ -237,8 +264,12 @@ class TrainingOptions(Frozen):
 
 
 class FoldOptions(TrainingOptions):
-    """What a person may ask of the trainings of an audit: nothing is selected by val there, and nothing exported."""
+    """What a person may ask of the trainings of an audit: nothing is selected by val there, and nothing exported.
 
+    Nor do they go on from a trained network, which may have learnt the labels that it is to judge.
+    """
+
+    start: None = None
     final: bool = False
     stop_at_map: float | None = None
     patience: int | None = None

@@ -47,7 +47,7 @@ def _open(content: bytes) -> Any:
     try:
         import pillow_heif
     except ImportError as error:
-        raise ImageError("HEIC: convert it to JPEG, or install pillow-heif where the workers run") from error
+        raise ImageError("HEIC: convert it to JPEG, or `pip install pillow-heif` where it is read") from error
     try:
         return pillow_heif.open_heif(io.BytesIO(content), convert_hdr_to_8bit=True)
     except (OSError, RuntimeError, ValueError, SyntaxError, EOFError) as error:

@@ -36,9 +36,16 @@ SMALL = """[...document.querySelectorAll('body *')].filter(one =>
   && parseFloat(getComputedStyle(one).fontSize) < LEAST
 ).map(one => one.tagName + ': ' + one.textContent.slice(0, 40))""".replace("LEAST", str(LEAST_LETTER_PX))
 
+# Options that are broken at the end of a line.
+BROKEN = "[...document.querySelectorAll('.option')].filter(one => one.getClientRects().length > 1).length"
+
 # Pairs of views that are shown, and how many of them stand side by side.
 SIDES = """[...document.querySelectorAll('.views')].filter(one => one.offsetWidth).map(one =>
   one.children[0].offsetTop === one.children[1].offsetTop)"""
+
+
+# At some width each of them stands at the end of a line.
+LONG_OPTIONS = " ".join(f"{'word ' * at}--max-minutes --max-drop" for at in range(8))
 
 
 def many_classes() -> str:
@@ -55,7 +62,7 @@ def many_classes() -> str:
     history = [
         {"epoch": at, "seconds": 1.0, "loss": 3.0 / at, "val_map50": at / 20, "val_map": at / 40} for at in range(1, 15)
     ]
-    return render_report(summary_of(look(pictures, labels, names=names, history=history)))
+    return render_report(summary_of(look(pictures, labels, names=names, history=history), warnings=[LONG_OPTIONS]))
 
 
 @pytest.fixture(scope="module", params=["released", "many classes"])
@@ -95,6 +102,7 @@ def test_report_is_whole_without_a_network(report: Path, page: Page, width_px: i
     assert page.evaluate("document.scrollingElement.scrollWidth") == width_px
     assert page.evaluate(CUT) == []
     assert page.evaluate(SMALL) == []
+    assert page.evaluate(BROKEN) == 0
 
 
 def test_page_is_dark_where_that_is_asked(report: Path, page: Page) -> None:

@@ -14,10 +14,11 @@ from shared.leasing.guard import Guard
 from shared.storage import Storage
 from shared.text import counted
 from trainer.audit.fold_detections import every_picture, read_folds
+from trainer.audit.label_errors import find_label_errors
 from trainer.audit.page import MOST_SHOWN, render_page
 from trainer.audit.parts import deal, photos_of, unlearned
 from trainer.audit.photo_frames import PhotoFrame, photo_frames
-from trainer.audit.photos import AuditedPhoto, LabelFinding, find_label_errors
+from trainer.audit.photos import AuditedPhoto, LabelFinding
 from trainer.audit.proposals import proposals
 from trainer.data.shard_cache import ShardCache
 from trainer.data.shard_pictures import Pictures, pictures_of
@@ -52,7 +53,7 @@ def audit(
     frames, left_out = photo_frames(manifest, storage, seen)
     guard.advance(phase="audit")
     found = find_label_errors([_audited(frame) for frame in frames], manifest.labels)
-    found, remarks = _of_learned_classes(found, frames, request, manifest, storage)
+    found, remarks = of_learned_classes(found, frames, request, manifest, storage)
     if left_out:
         remarks.insert(0, f"{counted(len(left_out), 'photo')} not audited, gone from the folder: {_named(left_out)}")
     result = AuditFindings(
@@ -92,7 +93,7 @@ def _audited(frame: PhotoFrame) -> AuditedPhoto:
     return AuditedPhoto(file_name=frame.file_name, marked=frame.marked, seen=frame.seen, **size)
 
 
-def _of_learned_classes(
+def of_learned_classes(
     found: Sequence[LabelFinding], frames: Sequence[PhotoFrame], request: RunSpec, manifest: Manifest, storage: Storage
 ) -> tuple[list[LabelFinding], list[str]]:
     """The findings but those on objects of a class that the fold had never seen; and a line on each such class."""

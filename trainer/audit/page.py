@@ -83,7 +83,11 @@ def _card(finding: AuditFinding, frame: PhotoFrame, picture: ShardPicture, label
     boxes = [_stored(frame, box) for box in (finding.box, finding.proposed_box) if box is not None]
     left, top, side = _square(boxes, picture.rgb.shape[0])
     crop = picture.rgb[top : top + side, left : left + side, ::-1]
-    scaled = cv2.resize(np.ascontiguousarray(crop), (_CROP_PX, _CROP_PX), interpolation=cv2.INTER_AREA)
+    scaled = cv2.resize(
+        np.ascontiguousarray(crop),
+        (_CROP_PX, _CROP_PX),
+        interpolation=cv2.INTER_CUBIC if side < _CROP_PX else cv2.INTER_AREA,
+    )
     _, jpeg = cv2.imencode(".jpg", scaled, [cv2.IMWRITE_JPEG_QUALITY, _CROP_QUALITY])
 
     def inside(box: Box) -> Box:

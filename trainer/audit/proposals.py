@@ -1,10 +1,10 @@
-"""Findings -> Pascal-VOC XML of each doubtful photo as it would be with all of them, to be looked through by hand."""
+"""Findings -> Pascal-VOC XML of each doubtful photo as it would be with the likely ones done, to be looked through."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from shared.audit.findings import AuditFinding, AuditFindings
+from shared.audit.findings import LIKELY, AuditFinding, AuditFindings
 from shared.jobs.manifest import Manifest
 from trainer.audit.photo_frames import PhotoFrame
 from trainer.inference.voc_files import XmlObject, annotation_xml
@@ -16,13 +16,13 @@ _DEPTH: Final = 3
 def proposals(
     result: AuditFindings, frames: Mapping[str, PhotoFrame], manifest: Manifest, folder: str
 ) -> Iterator[tuple[str, bytes]]:
-    """Name and content of an XML for each photo with a finding, in folders as the photos are.
+    """Name and content of an XML for each photo with a label more likely wrong than right, in the photos' folders.
 
     What was proposed has its score as `<confidence>`. Of two photos that differ in their extension only, the second's
     XML keeps it in its name. `folder` is the data set.
     """
     by_file: dict[str, list[AuditFinding]] = {}
-    for finding in result.findings:
+    for finding in (each for each in result.findings if each.score >= LIKELY):
         by_file.setdefault(finding.file, []).append(finding)
     taken: set[str] = set()
     for file, findings in sorted(by_file.items()):

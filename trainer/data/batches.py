@@ -107,15 +107,8 @@ def batches_from_shards(  # long: a line for each argument
 
 def _is_none_of(source_ids: Collection[int]) -> Callable[[Any], Any]:
     """Whether a serialized record has none of these source ids."""
-    is_left_out = np.zeros(max(source_ids) + 1, bool)
-    is_left_out[list(source_ids)] = True
-    last = len(is_left_out) - 1
-
-    def is_kept(record: Any) -> Any:
-        source_id = parse_source_id(record)
-        return tf.logical_or(source_id > last, tf.logical_not(tf.gather(is_left_out, tf.minimum(source_id, last))))
-
-    return is_kept
+    left_out = np.array(sorted(source_ids), np.int64)
+    return lambda record: tf.reduce_all(tf.not_equal(parse_source_id(record), left_out))
 
 
 def _in_graph(make: Any, batch: int, image_size: int) -> Any:

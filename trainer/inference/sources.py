@@ -100,7 +100,10 @@ def _picture(path: Path, tell: Callable[[str], None]) -> NDArray[np.uint8] | Non
     if not content:
         raise ImageError(f"{path}: an empty file")
     if heif.is_heif(content):  # an ISO media file of another brand is a video
-        return _heif(path, content)
+        try:
+            return heif.decode(content)
+        except ImageError as error:
+            raise ImageError(f"{path}: {error}") from error
     with decoder_warnings():
         pixels = _decoded(content)
     if pixels is None and (closed := _closed(content)) is not None:
@@ -128,18 +131,6 @@ def _closed(content: bytes) -> cut_short.Closed | None:
         return cut_short.close(content, read_header(content, max_pixels=_MOST_PIXELS))
     except ImageError:
         return None
-
-
-def _heif(path: Path, content: bytes) -> NDArray[np.uint8]:
-    try:
-        import pillow_heif
-    except ImportError as error:
-        raise ImageError(f"{path}: HEIC: convert it to JPEG, or `pip install pillow-heif`") from error
-    try:
-        pixels = np.asarray(pillow_heif.open_heif(content, convert_hdr_to_8bit=True).to_pillow().convert("RGB"))
-    except (OSError, RuntimeError, ValueError, SyntaxError, EOFError) as error:
-        raise ImageError(f"{path}: a damaged HEIC") from error
-    return np.ascontiguousarray(pixels[..., ::-1])
 
 
 def _is_text(content: bytes) -> bool:

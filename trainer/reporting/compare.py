@@ -3,19 +3,25 @@
 import json
 import math
 import statistics
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from shared.command import hint
 from shared.errors import ExportError
-from shared.jobs.identity import read_note, read_request
+from shared.jobs.identity import find_job, read_note, read_request
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import TrainingOptions
+from shared.jobs.specs import DataOptions, RunSpec, TrainingOptions
 from shared.storage import Storage
+from shared.text import counted
+from trainer.evaluation.detections_file import SeenSplit, read_detections
+from trainer.reporting.paired import Paired, paired
 
-# What a table of 80 columns leaves for the name of a run.
+_COLUMNS: Final = 80
+# What a table of 80 columns leaves for the name of a run, and of a class.
 _NAME_COLUMNS: Final = 12
+_LABEL_COLUMNS: Final = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +29,8 @@ class Compared:
     """Int8 against float32 of one run: points of mAP50 and mAP, shares of bytes and of one thread's milliseconds.
 
     `interval` and `map_interval` are those of int8's mAP50 and mAP (95 %), `objects` how many they are of; None in
-    runs of 0.2.0. `size_bytes` and `median_ms` are int8's. `asked` are the options of the training by name, `epochs`
-    how many it took; empty and None where the run does not say.
+    runs of 0.2.0. `size_bytes` and `median_ms` are int8's. `asked` are the options of the training by name, `data` the
+    job and its options, `epochs` how many it took; empty and None where the run does not say.
     """
 
     run: str
@@ -43,6 +49,7 @@ class Compared:
     image_size: int | None = None
     epochs: int | None = None
     asked: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The same as values of JSON; points, shares and options as they are here."""
@@ -104,9 +111,45 @@ def _facts_of(run: str, storage: Storage) -> dict[str, Any]:
     per_epoch = (training.get("schedule") or {}).get("steps_per_epoch")
     return {
         "asked": {} if asked is None else asked.model_dump(mode="json", include=set(TrainingOptions.model_fields)),
+        "data": {} if asked is None else _data_of(asked, storage),
         "image_size": summary.get("image_size"),
         "epochs": math.ceil(training["steps"] / per_epoch) if per_epoch else None,
     }
+
+
+def _data_of(asked: RunSpec, storage: Storage) -> dict[str, Any]:
+    """The job of a run and what was asked of its data; only the name where the job was removed since."""
+    job = find_job(storage, asked.job)
+    if job is None or job.incarnation != asked.incarnation:
+        return {"job": asked.job}
+    photos = {f"{split} photos": plan.pairs for split, plan in job.splits.items()}
+    options = job.spec.model_dump(mode="json", include=set(DataOptions.model_fields) - {"seed"})
+    return {"job": job.job, "photos from": job.archive or job.dataset, **photos, **options}
+
+
+def against_first(rows: Sequence[Compared], storage: Storage) -> tuple[list[Paired], list[str]]:
+    """Each further run against the first one, photo by photo; and, a line each, why some cannot be."""
+    seen: dict[str, SeenSplit] = {}
+    why_not: list[str] = []
+    for row in rows:
+        key = f"{RunPaths(row.run).root}/detections_{row.split}.json"
+        content = storage.read_or_none(key)
+        if content is None:
+            again = hint("export", row.run, store=storage)
+            why_not.append(f"run {row.run} has no detections_{row.split}.json, as older versions: `{again}` makes it")
+        else:
+            seen[row.run] = read_detections(content, storage.url(key))
+    first, *others = (row.run for row in rows)
+    there = [name for name in others if name in seen and first in seen and name != first]
+    return [paired(seen[first], seen[name], (first, name)) for name in there], why_not
+
+
+def differing_settings(rows: Sequence[Compared]) -> dict[str, list[Any]]:
+    """The settings of data and training that are not the same in all runs: the value of each run, by name."""
+    flat = [{**_flat(row.asked), **row.data} for row in rows]
+    names = sorted({name for options in flat for name in options})
+    values = {name: [options.get(name) for options in flat] for name in names}
+    return {name: found for name, found in values.items() if len({str(value) for value in found}) > 1}
 
 
 def _not_finished(run: str, storage: Storage) -> ExportError:
@@ -167,13 +210,39 @@ def _how_trained(rows: Sequence[Compared], width: int) -> Iterator[str]:
             f"{_name(row, width)} {asked['model']:>6} {row.image_size or '-':>4} {row.epochs or '-':>6} "
             f"{asked['seed']:>5} {_sure(row.int8_map, row.map_interval):>18} {row.size_bytes:11,} {row.median_ms:7.2f}"
         )
-    flat = [_flat(row.asked) for row in rows]
-    names = sorted({name for options in flat for name in options} - {"model", "seed"})
-    differing = [name for name in names if len({str(options.get(name)) for options in flat}) > 1]
+    differing = {name: found for name, found in differing_settings(rows).items() if name not in ("model", "seed")}
     if differing:
         yield "they also differ in:"
-        for row, options in zip(rows, flat, strict=True):
-            yield f"  {row.run}: {', '.join(f'{name} {options.get(name)}' for name in differing)}"
+        for at, row in enumerate(rows):
+            said = ", ".join(f"{name} {found[at]}" for name, found in differing.items())
+            yield from textwrap.wrap(f"{row.run}: {said}", _COLUMNS, initial_indent="  ", subsequent_indent="    ")
+
+
+def paired_tables(pairs: Sequence[Paired]) -> str:
+    """A table of at most 80 columns for each pair of runs: by how many points the second is better, by class."""
+    return "\n".join(line for pair in pairs for line in _paired_table(pair))
+
+
+def _paired_table(pair: Paired) -> Iterator[str]:
+    yield ""
+    yield from textwrap.wrap(
+        f"{pair.second} against {pair.first}, int8, on the {counted(pair.photos, 'test photo')} of both (AP50 of "
+        "classes; * where chance does not explain it)",
+        _COLUMNS,
+    )
+    for remark in pair.remarks:
+        yield from textwrap.wrap(remark, _COLUMNS, initial_indent="  ", subsequent_indent="    ")
+    if pair.rows:
+        yield f"{'class':24} {'objects':>8} {'before %':>9} {'now %':>7} {'points':>8} {'95 %':>18}"
+    for row in pair.rows:
+        name = row.label if len(row.label) <= _LABEL_COLUMNS else f"{row.label[: _LABEL_COLUMNS - 1]}…"
+        if row.points is None or row.interval is None:
+            yield f"{name:24} {row.objects:8} {'-':>9} {'-':>7} {'-':>8}"
+            continue
+        low, high = row.interval
+        sure = f"{low:+.1f} to {high:+.1f}"
+        mark = " *" if row.is_sure else ""
+        yield f"{name:24} {row.objects:8} {row.first:9.1f} {row.second:7.1f} {row.points:+8.1f} {sure:>18}{mark}"
 
 
 def _flat(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Both name the commands that do the run again, option by option.
 """
 
 import base64
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -17,6 +18,7 @@ from shared.command import PROGRAM
 from shared.jobs.job import SPLITS, Job
 from shared.jobs.manifest import Manifest
 from shared.jobs.options import words
+from shared.jobs.paths import name_of_weights
 from shared.jobs.specs import JobSpec, RunSpec, TrainingOptions
 from shared.text import counted
 from trainer.reporting.charts import class_panels, size_bars, training_panels
@@ -32,6 +34,7 @@ _LAYERS_SHOWN: Final = 8
 _KINDS_SHOWN: Final = 20
 _CONFUSIONS_SHOWN: Final = 8
 _COMMAND_CHARACTERS: Final = 100
+_OPTION: Final = re.compile(r"--[a-z][a-z-]*")
 
 # Fields of a request that only the store needs, or that a digest or a file says better.
 _NOT_ASKED: Final = {"schema_version", "run", "job", "kind", "dry"}
@@ -66,12 +69,12 @@ class RunSummary:
 
 def render_report(summary: RunSummary) -> str:
     """The page, pictures inside."""
-    return _environment(is_html=True).get_template("report.html.j2").render(**_context(summary))
+    return environment(is_html=True).get_template("report.html.j2").render(**_context(summary))
 
 
 def render_card(summary: RunSummary) -> str:
     """The model card, Markdown; sections after Mitchell et al., "Model Cards for Model Reporting" (2019)."""
-    return _environment(is_html=False).get_template("model_card.md.j2").render(**_context(summary))
+    return environment(is_html=False).get_template("model_card.md.j2").render(**_context(summary))
 
 
 def _context(summary: RunSummary) -> dict[str, Any]:
@@ -79,6 +82,7 @@ def _context(summary: RunSummary) -> dict[str, Any]:
     lint, figures = summary.facts.lint, summary.figures
     per_class = summary.metrics["int8"]["per_class"]
     return {
+        "continued": None if spec.start is None else name_of_weights(spec.start),
         **{field.name: getattr(summary, field.name) for field in fields(summary)},
         "version": __version__,
         "thread_counts": list(summary.metrics["int8"]["latency_ms"]),
@@ -86,11 +90,9 @@ def _context(summary: RunSummary) -> dict[str, Any]:
         "passed": all(check.is_ok for check in summary.checks),
         "layers": summary.layers[:_LAYERS_SHOWN],
         "score": figures.inputs.score,
-        "tiles": {at: base64.b64encode(tile(picture)).decode() for at, picture in figures.stored.items()},
-        "galleries": _galleries(figures),
-        "is_all_shown": _is_all_shown(figures),
+        **shown_pictures(figures),
         "int8": summary.metrics["int8"],
-        "classes": class_rows(summary),
+        "classes": class_rows(figures, per_class, manifest.class_counts.get("train", {})),
         "matrix": matrix_rows(figures),
         "confusions": figures.confusions()[:_CONFUSIONS_SHOWN],
         "panels": class_panels(figures.curves, {label: row["ap50"] for label, row in per_class.items()}),
@@ -111,20 +113,30 @@ def _context(summary: RunSummary) -> dict[str, Any]:
     }
 
 
-def class_rows(summary: RunSummary) -> list[dict[str, Any]]:
+def shown_pictures(figures: Figures) -> dict[str, Any]:
+    """What the galleries of a page are made of: `tiles` (JPEG in base64), `galleries`, `is_all_shown`."""
+    return {
+        "tiles": {at: base64.b64encode(tile(picture)).decode() for at, picture in figures.stored.items()},
+        "galleries": _galleries(figures),
+        "is_all_shown": _is_all_shown(figures),
+    }
+
+
+def class_rows(
+    figures: Figures, per_class: Mapping[str, Mapping[str, Any]], learnt: Mapping[str, int]
+) -> list[dict[str, Any]]:
     """A row for each class, worst first, those without objects last: `metrics.json`'s figures, and counts.
 
-    `found`, `missed`, `confused` and `made_up` are counted at the threshold of the pictures.
+    `found`, `missed`, `confused` and `made_up` are counted at the threshold of the pictures; `learnt` are the objects
+    that each class was learnt from.
     """
-    rows, counts = [], summary.figures.counts
-    learnt = summary.manifest.class_counts.get("train", {})
-    for index, label in enumerate(summary.manifest.labels):
+    rows, counts = [], figures.counts
+    for index, label in enumerate(figures.inputs.labels):
         found, missed = int(counts[index, index]), int(counts[index, -1])
         there = int(counts[index].sum())
         judged = {"found": found, "missed": missed, "confused": there - found - missed}
         judged |= {"made_up": int(counts[-1, index]), "objects": there}
-        figures = summary.metrics["int8"]["per_class"][label]
-        rows.append({"label": label, "learnt": learnt.get(label, 0), **judged, **figures})
+        rows.append({"label": label, "learnt": learnt.get(label, 0), **judged, **per_class[label]})
     return sorted(rows, key=lambda row: (row["ap50"] is None, row["ap50"], row["label"]))
 
 
@@ -171,6 +183,11 @@ def measured(row: Mapping[str, Any], name: str, *, with_objects: bool = False) -
     return f"{100 * figure:.1f} %" + (f" ({', '.join(sure)})" if sure else "")
 
 
+def points(percent: float, bounds: tuple[float, float] | None) -> str:
+    """`91.4 % (88.0 to 94.1)`: a figure in percent with its interval, where it has one."""
+    return f"{percent:.1f} %" + ("" if bounds is None else f" ({bounds[0]:.1f} to {bounds[1]:.1f})")
+
+
 def reproduce_commands(spec: RunSpec, job: Job | None) -> list[str]:
     """The commands that lead from the folder to the same model; `STORE` is where it was or shall be."""
     return [
@@ -183,8 +200,7 @@ def reproduce_commands(spec: RunSpec, job: Job | None) -> list[str]:
 
 def submit_command(spec: RunSpec, job: Job) -> str:
     """The `submit` that asks for the same shards and the same run."""
-    if spec.weights.startswith("weights/"):  # a key of the store, where a person names a file
-        spec = spec.model_copy(update={"weights": f"STORE/{spec.weights}"})
+    spec = spec.with_files_in("STORE")
     added = ["--run", spec.run] if spec.run != job.job else []
     asked = [
         PROGRAM,
@@ -229,18 +245,26 @@ def check_rows(checks: Sequence[GateCheck], forms: Sequence[str]) -> dict[str, l
     return rows
 
 
-def _environment(*, is_html: bool) -> jinja2.Environment:
-    environment = jinja2.Environment(
+def _options_whole(escaped: str) -> str:
+    """Escaped text in which no option, such as --max-minutes, is broken at a hyphen."""
+    return _OPTION.sub(r'<span class="option">\g<0></span>', str(escaped))
+
+
+def environment(*, is_html: bool) -> jinja2.Environment:
+    """Where the templates are, and how they show numbers."""
+    made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=is_html,  # noqa: S701 - the other template is Markdown
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["measured"] = measured
-    environment.filters["counted"] = counted
-    environment.filters["percent"] = lambda value: "-" if value is None else f"{100 * value:.1f}"
-    environment.filters["size"] = lambda size_bytes: (
+    made.filters["measured"] = measured
+    made.filters["options_whole"] = _options_whole
+    made.filters["counted"] = counted
+    made.filters["points"] = points
+    made.filters["percent"] = lambda value: "-" if value is None else f"{100 * value:.1f}"
+    made.filters["size"] = lambda size_bytes: (
         f"{size_bytes / 1e6:.2f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"
     )
-    return environment
+    return made

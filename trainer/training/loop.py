@@ -27,7 +27,7 @@ from trainer.network.postprocess import keras_detector
 from trainer.training.checkpoint import Arrays, TrainingProgress, load_checkpoint, save_checkpoint
 from trainer.training.epoch_log import EpochSums, epochs_without_better, input_hint, is_better
 from trainer.training.monitor import TrainingMonitor
-from trainer.training.schedule import Schedule, plan_schedule
+from trainer.training.schedule import PUBLISHED_RATE, Schedule, plan_schedule
 from trainer.training.time_budget import VALIDATION_SHARE, TimeBudget
 from trainer.training.train_step import Learner, in_precision, load_average
 from trainer.training.variable_layout import layout_of
@@ -90,7 +90,7 @@ class Training:
         self._best: NDArray[np.float32] | None = None
         self._objects = sum(not row.get("ignore") for row in dataset.truth.get("annotations", ()))
         self._epoch = EpochSums()
-        self._budget = TimeBudget(spec.max_minutes)
+        self._budget = TimeBudget(spec.max_minutes, is_published=spec.weights != "none")
         self._monitor = TrainingMonitor(storage, spec.run, dataset.labels)
         self._saved_s = time.monotonic()
 
@@ -156,7 +156,8 @@ class Training:
             global_batch=self._batch,
             epochs=self._spec.epochs,
             rate=self._spec.learning_rate,
-            is_published=self._spec.weights != "none",
+            is_published=self._spec.is_pretrained,
+            is_continued=self._spec.start is not None,
         )
 
     def _advance(self) -> None:
@@ -191,7 +192,7 @@ class Training:
         asked_s = time.monotonic()
         batch = self._stream.batch(step, schedule.steps)
         began_s = time.monotonic()
-        share = schedule.published_share(step) if self._spec.weights != "none" else 1.0
+        share = self._published_share(step)
         losses = self._learner.step(batch, rate=schedule.rate(step), number=step, published_share=share)
         if not math.isfinite(losses.total):
             raise TrainingError(f"the loss of step {step} is {losses.total}; its pictures: {self._names(batch)}")
@@ -199,6 +200,12 @@ class Training:
         self._budget.note_step(ended_s - asked_s)
         self._epoch.add(losses, waited_s=began_s - asked_s, worked_s=ended_s - began_s)
         self._update(step=step + 1)
+
+    def _published_share(self, step: int) -> float:
+        """Share of the rate for a published backbone; one that has been trained here before is not frozen again."""
+        if not self._spec.is_pretrained:
+            return 1.0
+        return PUBLISHED_RATE if self._spec.start is not None else self._schedule.published_share(step)
 
     def _names(self, batch: dict[str, Any]) -> str:
         rows = [local.numpy() for local in self._strategy.experimental_local_results(batch["rows"])]

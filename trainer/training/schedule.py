@@ -6,6 +6,7 @@ from typing import Final
 from pydantic import Field
 
 from shared.jobs.frozen import Frozen
+from shared.jobs.specs import CONTINUED_RATE, CONTINUED_STEPS
 
 # AdamW's rate at a global batch of 8; with a larger batch it grows by the square root, as Adam's noise does
 # (Malladi et al., On the SDEs and Scaling Rules for Adaptive Gradient Algorithms, NeurIPS 2022).
@@ -23,6 +24,8 @@ PLATEAU: Final = 0.5
 # Transfer learning: published weights stay frozen for this share of the steps, then learn at this share of the rate.
 FROZEN_SHARE: Final = 0.15
 PUBLISHED_RATE: Final = 0.3
+# A step in which all of it learns takes so many times as long (docs/measurements/training-step.md).
+LEARNING_STEP: Final = 2.7
 
 # Small sets need steps, not epochs: as many as an epoch count gives, within these.
 DEFAULT_EPOCHS: Final = 100
@@ -68,7 +71,13 @@ class Schedule(Frozen):
 
 
 def plan_schedule(
-    *, pictures: int, global_batch: int, epochs: int | None, rate: float | None, is_published: bool = False
+    *,
+    pictures: int,
+    global_batch: int,
+    epochs: int | None,
+    rate: float | None,
+    is_published: bool = False,
+    is_continued: bool = False,
 ) -> Schedule:
     """The schedule that a run asks for, without regard to time.
 
@@ -78,19 +87,13 @@ def plan_schedule(
         epochs: As asked; None chooses by the size of the set.
         rate: Peak learning rate as asked, for this global batch; None takes the default for it.
         is_published: Whether the backbone begins with published weights.
+        is_continued: Whether the whole network has been trained before.
     """
     steps_per_epoch = max(1, round(pictures / global_batch))
     steps = (epochs or (PUBLISHED_EPOCHS if is_published else DEFAULT_EPOCHS)) * steps_per_epoch
     if epochs is None:
         steps = min(max(steps, LEAST_PUBLISHED_STEPS if is_published else LEAST_STEPS), MOST_STEPS)
-    peak = BASE_RATE * math.sqrt(global_batch / BASE_BATCH) if rate is None else rate
+        steps = math.ceil(CONTINUED_STEPS * steps) if is_continued else steps
+    usual = BASE_RATE * (CONTINUED_RATE if is_continued else 1.0)
+    peak = usual * math.sqrt(global_batch / BASE_BATCH) if rate is None else rate
     return Schedule(steps=steps, steps_per_epoch=steps_per_epoch, peak_rate=peak, plateau=PLATEAU)
-
-
-def fit_to_time(schedule: Schedule, *, step_s: float, done: int, left_s: float) -> Schedule:
-    """`schedule` shortened to what `left_s` seconds allow at `step_s` seconds a step, with `done` steps done.
-
-    Never longer: otherwise a late run would get one more step after each step.
-    """
-    affordable = max(done + 1, done + int(left_s / step_s))
-    return schedule.model_copy(update={"steps": min(schedule.steps, affordable)})

@@ -3,11 +3,12 @@
 import math
 import statistics
 import time
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from trainer.training.schedule import Schedule, fit_to_time
+from trainer.training.schedule import FROZEN_SHARE, LEARNING_STEP, Schedule
 
 # Steps looked at before a budget is turned into a number of steps; the first five trace and warm caches.
 MEASURED_STEPS: Final = 25
@@ -26,10 +27,14 @@ class TimeBudget:
     Args:
         minutes: Bound of the loop; None is no bound.
         clock: Seconds from any start on.
+        is_published: Whether a published backbone is frozen at first: its later steps take longer.
     """
 
-    def __init__(self, minutes: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, minutes: float | None, clock: Callable[[], float] = time.monotonic, *, is_published: bool = False
+    ) -> None:
         self.minutes = minutes
+        self._frozen_share = FROZEN_SHARE if is_published else 0.0
         self._clock = clock
         self._started_s = clock()
         self._step_times_s: deque[float] = deque(maxlen=MEASURED_STEPS - SETTLING_STEPS)
@@ -49,7 +54,7 @@ class TimeBudget:
 
     def rest_s(self, schedule: Schedule, done: int) -> float:
         """Seconds that the steps left will take at the present speed; 0 before the first."""
-        return statistics.median(self._step_times_s) * (schedule.steps - done) if self._step_times_s else 0.0
+        return self._step_s * self._present_steps(schedule.steps, done) if self._step_times_s else 0.0
 
     def eta_s(self, schedule: Schedule, done: int) -> float | None:
         """Seconds until the end of the loop, within the budget; None before the first step."""
@@ -67,8 +72,20 @@ class TimeBudget:
         """`schedule` shortened to the time left; never longer."""
         if self.minutes is None or not self._step_times_s:
             return schedule
-        step_s = statistics.median(self._step_times_s)
-        return fit_to_time(schedule, step_s=step_s, done=done, left_s=self._left_s())
+        within = self._left_s() / self._step_s
+        ends = range(done + 1, schedule.steps + 1)
+        affordable = bisect_right(ends, within, key=lambda steps: self._present_steps(steps, done))
+        # Otherwise a late run would get one more step after each step.
+        return schedule.model_copy(update={"steps": min(schedule.steps, done + max(1, affordable))})
+
+    @property
+    def _step_s(self) -> float:
+        return statistics.median(self._step_times_s)
+
+    def _present_steps(self, steps: int, done: int) -> float:
+        """How many steps as they are now last as long as those from `done` to `steps`."""
+        frozen = max(0.0, self._frozen_share * steps - done)
+        return frozen + (steps - done - frozen) * (LEARNING_STEP if frozen else 1.0)
 
     def _left_s(self) -> float:
         """Seconds left, validation set aside."""

@@ -107,7 +107,7 @@ def check_unchanged(pair: PathPair, xml: bytes, content: bytes) -> None:
     Raises:
         PairChanged: Either is not what the submit read.
     """
-    if fingerprint_pair(xml, sample_content(content)).hex() != pair.fingerprint:
+    if fingerprint_pair(xml, sample_content(content).digest).hex() != pair.fingerprint:
         files = "the picture" if pair.annotation is None else f"the picture or its XML ({pair.annotation})"
         raise PairChanged(
             f"{pair.image}: {files} has changed since the submit; to use it as it is now, submit again under another "

@@ -156,13 +156,23 @@ _WITHOUT_HEIF = (
 )
 
 
-def test_a_heic_beside_an_xml_says_what_to_do_where_it_cannot_be_read(cards: Path) -> None:
-    write_pair(cards, "phone.HEIC", "phone.xml", voc_xml([box("queen")]))
+@pytest.mark.parametrize("name", ["phone.HEIC", "sent.jpg"])
+def test_a_heic_beside_an_xml_says_what_to_do_where_it_cannot_be_read(cards: Path, name: str) -> None:
+    write_pair(cards, name, f"{Path(name).stem}.xml", voc_xml([box("queen")]))
+    write(cards, name, b"\0\0\0\x18ftypheic\0\0\0\0")
     command = [sys.executable, "-c", _WITHOUT_HEIF, "lint", str(cards)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert "heic (info)" in ended.stdout, ended.stderr
     assert "HEIC: convert it to JPEG, or install pillow-heif" in " ".join(ended.stdout.split()).replace("… ", "")
     assert "heic" not in found(cards)
+
+
+def test_a_jpeg_that_is_called_heic_is_no_finding(cards: Path) -> None:
+    write_pair(cards, "phone.heic", "phone.xml", voc_xml([box("queen")]))
+    command = [sys.executable, "-c", _WITHOUT_HEIF, "lint", str(cards)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert "heic" not in ended.stdout.replace("phone.heic", "")
 
 
 def test_a_heic_beside_the_jpeg_made_of_it_is_left_out(cards: Path) -> None:

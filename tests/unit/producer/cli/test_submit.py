@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from producer.cli.weights import stored_weights
 from producer.jobs.status import load_job
 from shared.errors import OptionError
-from shared.jobs.specs import Augmentation, RunSpec
+from shared.jobs.specs import Augmentation, RunSpec, TrainingOptions
 from shared.storage import Storage
 from tests.tiny import add_tiny_picture, make_tiny_voc
 from tests.unit.producer.jobs.test_reuse import work as write_shards
@@ -27,21 +27,26 @@ def submit(folder: Path, store: Path, *options: str) -> subprocess.CompletedProc
 
 def test_a_file_of_weights_is_put_into_the_store_once(tmp_path: Path) -> None:
     file = tmp_path / "no_top.weights.h5"
-    file.write_bytes(b"weights")
+    file.write_bytes(b"\x89HDF\r\n\x1a\nweights")
     storage = Storage(str(tmp_path / "store"))
-    key = stored_weights(str(file), storage)
-    assert storage.read(key) == b"weights"
-    assert stored_weights(str(file), storage) == key
+
+    def stored(weights: object) -> str:
+        return stored_weights(TrainingOptions(backbone="mobilenet_v2", weights=str(weights)), storage)
+
+    key = stored(file)
+    assert storage.read(key) == file.read_bytes()
+    assert stored(file) == key
     assert key.endswith(".weights.h5")
-    assert stored_weights(str(storage.local_path(key)), storage) == key
-    assert [stored_weights(name, storage) for name in ("none", "imagenet")] == ["none", "imagenet"]
+    assert stored(storage.local_path(key)) == key
+    assert [stored(name) for name in ("none", "imagenet")] == ["none", "imagenet"]
 
 
 @pytest.mark.parametrize(("name", "reason"), [("absent.h5", "no such file"), ("weights.txt", "Keras weights file")])
 def test_what_is_no_file_of_weights_is_refused(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "weights.txt").write_text("")
+    options = TrainingOptions(backbone="mobilenet_v2", weights=str(tmp_path / name))
     with pytest.raises(OptionError, match=reason):
-        stored_weights(str(tmp_path / name), Storage(str(tmp_path / "store")))
+        stored_weights(options, Storage(str(tmp_path / "store")))
 
 
 @pytest.mark.parametrize(

@@ -56,4 +56,4 @@ def test_without_the_library_the_reason_names_it() -> None:
     )
     command = [sys.executable, "-c", program]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[4])
-    assert "HEIC: convert it to JPEG, or install pillow-heif where the workers run" in ended.stderr
+    assert "HEIC: convert it to JPEG, or `pip install pillow-heif` where it is read" in ended.stderr

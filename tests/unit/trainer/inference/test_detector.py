@@ -190,7 +190,7 @@ def test_each_picture_of_a_folder_is_looked_at_or_told(model_path: Path, tmp_pat
     done = predicted(model_path, folder, "--threshold", 0.5, "--out", tmp_path / "seen")
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["short.jpg", "whole.heic"]
     assert done.stderr.splitlines() == [
-        f"skipped {folder}/broken.heic: a damaged HEIC",
+        f"skipped {folder}/broken.heic: truncated or damaged HEIC",
         f"skipped {folder}/broken.jpg: damaged, or no jpeg: it cannot be decoded",
         f"skipped {folder}/page.png: text ('<html>not found</html>'); expected a picture, a folder or a video",
         f"{folder}/short.jpg: cut short: 99 % of its rows can be decoded, and are looked at",

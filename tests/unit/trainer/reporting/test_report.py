@@ -81,7 +81,9 @@ def test_names_never_become_part_of_the_page() -> None:
 
 
 def test_classes_are_worst_first_with_their_counts() -> None:
-    rows = class_rows(summary_of(FIGURES))
+    summary = summary_of(FIGURES)
+    per_class, learnt = summary.metrics["int8"]["per_class"], summary.manifest.class_counts["train"]
+    rows = class_rows(FIGURES, per_class, learnt)
     assert [row["label"] for row in rows] == ["ten", "nine"]
     counts = ("objects", "found", "missed", "confused", "made_up", "learnt")
     assert [[row[name] for name in counts] for row in rows] == [[5, 0, 0, 5, 5, 100], [10, 10, 0, 0, 0, 100]]

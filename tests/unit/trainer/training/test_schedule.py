@@ -1,17 +1,8 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from trainer.training.schedule import LAST_RATE, MOST_STEPS, PLATEAU, WARMUP_STEPS, Schedule, fit_to_time, plan_schedule
+from trainer.training.schedule import LAST_RATE, MOST_STEPS, PLATEAU, WARMUP_STEPS, Schedule, plan_schedule
 
 SCHEDULE = Schedule(steps=1000, steps_per_epoch=26, peak_rate=2e-3, plateau=PLATEAU)
-
-
-@given(st.integers(1, 1000), st.floats(0.01, 10), st.floats(-1000, 10_000))
-def test_a_schedule_fitted_to_time_is_never_longer(done: int, step_s: float, left_s: float) -> None:
-    fitted = fit_to_time(SCHEDULE, step_s=step_s, done=done, left_s=left_s)
-    assert min(done + 1, SCHEDULE.steps) <= fitted.steps <= SCHEDULE.steps
-    assert fit_to_time(fitted, step_s=step_s, done=fitted.steps, left_s=-1).steps == fitted.steps
 
 
 def test_the_rate_warms_up_stays_then_falls_to_its_last_share() -> None:

@@ -1,8 +1,10 @@
 """A bound in minutes becomes a number of steps; the clock is the test's."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from trainer.training.schedule import Schedule
+from trainer.training.schedule import FROZEN_SHARE, LEARNING_STEP, Schedule
 from trainer.training.time_budget import LATE, MEASURED_STEPS, SETTLING_STEPS, VALIDATION_SHARE, TimeBudget
 
 SCHEDULE = Schedule(steps=1000, steps_per_epoch=50, peak_rate=1e-3)
@@ -50,6 +52,20 @@ def test_a_schedule_gets_the_steps_that_the_time_left_allows() -> None:
     assert budget.rest_s(SCHEDULE, 25) == 2.0 * 975
 
 
+@given(st.booleans(), st.integers(1, 1000), st.floats(0.01, 10), st.floats(0, 10_000))
+def test_a_schedule_fitted_to_time_is_never_longer(
+    is_published: bool, done: int, step_s: float, spent_s: float
+) -> None:
+    clock = Clock()
+    budget = TimeBudget(60, clock, is_published=is_published)
+    budget.note_step(step_s)
+    clock.now_s += spent_s
+    fitted = budget.fit(SCHEDULE, done)
+    assert min(done + 1, SCHEDULE.steps) <= fitted.steps <= SCHEDULE.steps
+    clock.now_s += 3600
+    assert budget.fit(fitted, fitted.steps).steps == fitted.steps
+
+
 def test_the_first_steps_which_trace_are_not_taken_for_the_speed() -> None:
     clock = Clock()
     budget = TimeBudget(60, clock)
@@ -77,3 +93,20 @@ def test_a_frozen_schedule_is_late_when_its_rest_takes_clearly_longer(slower: fl
     for _ in range(MEASURED_STEPS):
         budget.note_step(slower * left_s / (frozen.steps - 25))
     assert budget.is_late(frozen, 25) == is_late
+
+
+def test_steps_get_longer_when_a_frozen_backbone_begins_to_learn() -> None:
+    clock = Clock()
+    budget = TimeBudget(10, clock, is_published=True)
+    for _ in range(25):
+        clock.now_s += 1.0
+        budget.note_step(1.0)
+    learning = (1 - FROZEN_SHARE) * 1000
+    assert budget.rest_s(SCHEDULE, 25) == pytest.approx(FROZEN_SHARE * 1000 - 25 + LEARNING_STEP * learning)
+    fitted = budget.fit(SCHEDULE, 25)
+    left_s = 600 * (1 - VALIDATION_SHARE) - 25
+    assert budget.rest_s(fitted, 25) <= left_s < budget.rest_s(SCHEDULE, 25)
+    one_more = fitted.model_copy(update={"steps": fitted.steps + 1})
+    assert budget.rest_s(one_more, 25) > left_s
+    # From then on the steps that were seen are of that length themselves.
+    assert budget.rest_s(SCHEDULE, 150) == 850

@@ -1,0 +1,108 @@
+"""A `.keras` file from anywhere -> what its network is, read from its description alone; nothing of it runs.
+
+It is a zip; sizes are looked at before anything is unpacked, and no more is unpacked than is taken.
+"""
+
+import io
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shared.errors import OptionError
+
+# The largest that is made here, `medium`, has 20 MB; the largest of Keras's applications 350 MB.
+MOST_KERAS_BYTES: Final = 512 * 2**20
+# Ours have 210 kB at most.
+_MOST_CONFIG_BYTES: Final = 8 * 2**20
+_CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
+# Unpacking by other methods has no bound on its memory.
+_METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
+_ENCRYPTED: Final = 0x1
+_ZIP_ERRORS: Final = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError, RuntimeError, ValueError)
+
+_DETECTOR: Final = re.compile(r"detector_(nano|small|medium)")
+# The first layer of each backbone.
+_BACKBONES: Final = {
+    "stem": "conv",
+    "lite0_stem": "efficientnet_lite0",
+    "Conv1": "mobilenet_v2",
+    "conv": "mobilenet_v3_small",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KerasNetwork:
+    """The name of a network and the settings of its layers by their names, in their order."""
+
+    name: str
+    layers: Mapping[str, Mapping[str, Any]]
+
+    def filters(self, layer: str) -> int | None:
+        """Channels of the output of a convolution; None where there is no such."""
+        found = self.layers.get(layer, {}).get("filters")
+        return found if type(found) is int else None
+
+    def __str__(self) -> str:
+        """For a refusal."""
+        return f"a network {self.name[:60]!r} of {len(self.layers)} layers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainedDetector:
+    """A detector of this project: its backbone, its size, the side of its pictures in pixels, how many classes."""
+
+    backbone: str
+    model: str
+    image_size: int
+    classes: int
+
+
+def read_network(content: bytes, shown: str) -> KerasNetwork:
+    """What a `.keras` file says of its network; `shown` is how a refusal names the file.
+
+    Raises:
+        OptionError: It is no such file, or damaged.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            archive.getinfo(_WEIGHTS)
+            described = json.loads(_unpacked(archive))
+        settings = described["config"]
+        layers = {layer["config"]["name"]: dict(layer["config"]) for layer in settings["layers"]}
+        return KerasNetwork(name=str(settings["name"]), layers=layers)
+    except (*_ZIP_ERRORS, TypeError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {str(error)[:80]}"
+        raise OptionError(f"{shown}: expected a .keras file of a whole network, found none ({reason})") from error
+
+
+def _unpacked(archive: zipfile.ZipFile) -> bytes:
+    member = archive.getinfo(_CONFIG)
+    if member.flag_bits & _ENCRYPTED or member.compress_type not in _METHODS:
+        raise zipfile.BadZipFile(f"{_CONFIG} is packed in another way")
+    with archive.open(member) as stream:
+        content = stream.read(_MOST_CONFIG_BYTES + 1)
+    if len(content) > _MOST_CONFIG_BYTES:
+        raise zipfile.BadZipFile(f"{_CONFIG} has more than {_MOST_CONFIG_BYTES:,} bytes")
+    return content
+
+
+def as_detector(network: KerasNetwork, shown: str) -> TrainedDetector:
+    """The detector that a network is.
+
+    Raises:
+        OptionError: It is another network.
+    """
+    name = _DETECTOR.fullmatch(network.name)
+    backbone = _BACKBONES.get(next((layer for layer in network.layers if layer != "image"), ""))
+    shape = network.layers.get("image", {}).get("batch_shape")
+    classes = {network.filters(f"scores_{stride}_out") for stride in (8, 16, 32)}
+    boxes = {network.filters(f"boxes_{stride}_out") for stride in (8, 16, 32)}
+    side = shape[1] if isinstance(shape, list) and len(shape) == 4 else None
+    (count, *others) = classes
+    if name is None or backbone is None or type(side) is not int or count is None or others or boxes != {4}:
+        raise OptionError(f"{shown}: expected a detector that voc2tflite trained (RUN's model.keras), found {network}")
+    return TrainedDetector(backbone=backbone, model=name[1], image_size=side, classes=count)

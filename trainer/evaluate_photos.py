@@ -1,0 +1,198 @@
+"""An exported model and a folder of photos with VOC XML -> how good it is on them, without a job or a training.
+
+The folder is read by the producer's and the workers' own commands into a store that is removed at the end, so that the
+reading rules are those of a job, and so are the pictures that the model sees.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+from shared import __version__
+from shared.errors import OptionError, PipelineError
+from shared.jobs.job import SPLITS, Split
+from shared.jobs.manifest import Manifest
+from shared.jobs.paths import JobPaths
+from shared.jobs.versioned import read_stored
+from shared.storage import Storage
+from shared.text import counted
+from trainer.data.examples import ShardPicture
+from trainer.data.shard_pictures import pictures_of, truth_of
+from trainer.evaluation.latency import median_ms
+from trainer.evaluation.measure import detect_all, measure
+from trainer.inference.detector import Detector
+from trainer.inference.model_description import ModelDescription
+from trainer.reporting.figures import FigureInputs, Figures, make_figures
+from trainer.reporting.report import class_rows, environment, shown_pictures
+
+_JOB: Final = "evaluated"
+_TIMED_ROUNDS: Final = 10
+# Settings that would hand the work to others, or tell them of it.
+_NOT_OURS: Final = ("VOC_BROKER_URL", "VOC_NOTIFY_URL", "VOC_STORE", "VOC_DATA_ROOT")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhotosEvaluation:
+    """How good a model is on a folder.
+
+    `row` is as one form's in `metrics.json`: `map50`, `map`, intervals, `pictures`, `objects`, `per_class`, `bytes`,
+    `median_ms`. `unknown` counts the objects of classes that the model does not know, `set_aside` photos that could not
+    be read.
+    """
+
+    model: str
+    folder: str
+    description: ModelDescription
+    row: dict[str, Any]
+    unknown: Mapping[str, int]
+    set_aside: int
+    figures: Figures
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a person should know of the figures, a line each."""
+        said = []
+        if self.unknown:
+            classes = ", ".join(f"{name} {count:,}" for name, count in self.unknown.items())
+            said.append(f"left out, as the model does not know their class: {classes} (--rename old=new renames)")
+        absent = [name for name, found in self.row["per_class"].items() if found["objects"] == 0]
+        if absent:
+            said.append(f"the folder has no object of {', '.join(absent)}")
+        if self.set_aside:
+            said.append(f"{counted(self.set_aside, 'photo')} set aside; `voc2tflite lint` names each with its reason")
+        return said
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values of JSON, without the pictures."""
+        facts = {"model": self.model, "folder": self.folder, "form": self.description.form}
+        return {**facts, **self.row, "unknown_classes": dict(self.unknown), "quarantined": self.set_aside}
+
+    def page(self) -> str:
+        """The same as an HTML page with a gallery, in the look of the report."""
+        return (
+            environment(is_html=True)
+            .get_template("evaluation.html.j2")
+            .render(
+                version=__version__,
+                model=self.model,
+                folder=self.folder,
+                description=self.description,
+                remarks=self.remarks,
+                row=self.row,
+                score=self.figures.inputs.score,
+                classes=class_rows(self.figures, self.row["per_class"], {}),
+                **shown_pictures(self.figures),
+            )
+        )
+
+
+def evaluate_photos(
+    model: Path | bytes, folder: str, *, shown: str, split: Split | None, options: Sequence[str], threads: int
+) -> PhotosEvaluation:
+    """Measure a model on a folder of photos with VOC XML, an archive or a bucket's.
+
+    Args:
+        model: The `.tflite` or its bytes.
+        folder: As `submit` takes it.
+        shown: How refusals name the model.
+        split: Only photos of this one; None: all.
+        options: Of `submit`: how the folder is read.
+        threads: CPU threads of the interpreter.
+
+    Raises:
+        ExportError: It is no model of this project, or knows none of the folder's classes.
+        PipelineError: The folder cannot be read.
+    """
+    detector = Detector(model, threads, file=shown)
+    with tempfile.TemporaryDirectory(prefix="voc-evaluate-") as store:
+        storage = Storage(store)
+        _read_photos(folder, detector.description, store, options)
+        manifest = read_stored(Manifest, storage.read(JobPaths(_JOB).manifest), storage.url(JobPaths(_JOB).manifest))
+        splits = [each for each in SPLITS if each in manifest.splits and split in (None, each)]
+        if not any(manifest.examples(each) for each in splits):
+            raise PipelineError(f"{folder}: it has no photo of {split}")
+        truth, unknown = _truth(storage, manifest, splits, detector)
+
+        def pictures() -> Iterator[ShardPicture]:
+            stream = pictures_of(storage, manifest, None)
+            return (picture for each in splits for picture in stream(each))
+
+        seen = detect_all(detector.detect_batch, pictures())
+        first = next(iter(pictures())).rgb
+        times = median_ms({"model": Detector(model, file=shown, is_ours=True)}, first, _TIMED_ROUNDS)
+        size = model.stat().st_size if isinstance(model, Path) else len(model)
+        description = detector.description
+        inputs = FigureInputs(
+            labels=detector.labels,
+            truth=truth,
+            train_truth=truth,
+            detections=seen,
+            pictures=pictures,
+            history=(),
+            score=description.threshold,
+            split=split or "all",
+            side_px=description.image_size,
+        )
+        return PhotosEvaluation(
+            model=shown,
+            folder=folder,
+            description=description,
+            row={**measure(truth, seen).figures, "bytes": size, "median_ms": times["model"]},
+            unknown=unknown,
+            set_aside=manifest.counters.get("quarantined", 0),
+            figures=make_figures(inputs),
+        )
+
+
+def _read_photos(folder: str, description: ModelDescription, store: str, options: Sequence[str]) -> None:
+    """Have the shards of a folder in `store`, at the size that the model sees.
+
+    Raises:
+        OptionError: An option is wrong.
+        PipelineError: The folder cannot be read, or this installation has no producer or worker.
+    """
+    missing = [service for service in ("producer", "worker") if find_spec(service) is None]
+    if missing:
+        raise PipelineError(f"to read photos this needs {' and '.join(missing)}: run it where all of voc2tflite is")
+    command = [sys.executable, "-m", "producer", "submit", "--job", _JOB, "--store", store, "--local", "--yes"]
+    command += ["--no-train", "--image-size", str(description.image_size), "--resize", description.resize, *options]
+    command += ["--", folder]
+    environment = {name: value for name, value in os.environ.items() if name not in _NOT_OURS}
+    done = subprocess.run(  # noqa: S603 - our own command; a folder that begins with a dash is a folder
+        command, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        told = [line.removeprefix("error: ") for line in done.stderr.splitlines() if line.startswith("error: ")]
+        kind = OptionError if done.returncode == 2 else PipelineError
+        raise kind("\n".join(told) or f"{folder} cannot be read: {done.stderr.strip()[-300:]}")
+
+
+def _truth(
+    storage: Storage, manifest: Manifest, splits: Sequence[Split], detector: Detector
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """The COCO-form truth of the splits together, by the model's class ids; objects of other classes, counted.
+
+    Raises:
+        ExportError: The model knows none of the folder's classes.
+    """
+    ids = {name: at for at, name in enumerate(detector.labels, start=1)}
+    if not ids.keys() & set(manifest.labels):
+        raise detector.refusal(f"its classes {', '.join(ids)}", f"some of the folder's, {', '.join(manifest.labels)}")
+    parts, unknown = [truth_of(storage, manifest)(split) for split in splits], Counter[str]()
+    annotations: list[dict[str, Any]] = []
+    for row in (row for part in parts for row in part["annotations"]):
+        name = manifest.labels[row["category_id"] - 1]
+        if name in ids:
+            annotations.append({**row, "id": len(annotations) + 1, "category_id": ids[name]})
+        else:
+            unknown[name] += 1
+    categories = [{"id": at, "name": name} for name, at in ids.items()]
+    images = [image for part in parts for image in part["images"]]
+    return {"images": images, "annotations": annotations, "categories": categories}, dict(sorted(unknown.items()))

@@ -1,0 +1,61 @@
+"""A trained network's file -> a fresh network that goes on from it: all its weights, and its heads by class name."""
+
+import re
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import keras
+import numpy as np
+
+from shared.errors import TrainingError
+
+# Variables with a column for each class: kernels [1, 1, channels, classes] and biases [classes].
+_BY_CLASS: Final = re.compile(r"scores_\d+_out/")
+
+
+def go_on(
+    fresh: keras.Model,
+    file: Path,
+    build: Callable[[int], keras.Model],
+    *,
+    before: Sequence[str],
+    now: Sequence[str],
+) -> keras.Model:
+    """Put the weights of `file` into `fresh`.
+
+    A class of both networks keeps its weights; a new one stays as fresh networks begin, and one that is gone is left
+    out. The file's own description of its network is not run: only weights are read.
+
+    Args:
+        fresh: The network of the classes `now`, as `build` makes it.
+        file: A `.keras` that this project wrote.
+        build: Makes the network for a number of classes.
+        before: The classes of the file's network.
+        now: Those of `fresh`.
+
+    Returns:
+        `fresh`.
+
+    Raises:
+        TrainingError: The file holds the weights of another network.
+    """
+    trained = build(len(before))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of containers; what has no weights of its own is an error
+            trained.load_weights(file)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).partition("\n")[0]
+        raise TrainingError(f"--from {file.name}: expected the weights of {trained.name}; {reason}") from error
+    rows = [(place, before.index(name)) for place, name in enumerate(now) if name in before]
+    for ours, theirs in zip(fresh.variables, trained.variables, strict=True):
+        values = theirs.numpy()
+        if _BY_CLASS.match(ours.path):
+            columns = np.array(ours.numpy())
+            for place, known in rows:
+                columns[..., place] = values[..., known]
+            values = columns
+        ours.assign(values)
+    return fresh

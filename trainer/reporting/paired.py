@@ -1,0 +1,156 @@
+"""Two runs' detections on the same photos -> by how much the second is better, class by class, and how sure that is."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.evaluation.bootstrap import Interval, interval, resampled
+from trainer.evaluation.coco_map import judge
+from trainer.evaluation.detections_file import Chosen, SeenSplit, choose
+
+_POINTS: Final = (-100.0, 100.0)
+# Annotations of the same photo are the same where they differ by less than this share of the picture: pictures of two
+# sizes round their boxes differently.
+_SAME_BOX: Final = 0.005
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A figure of both runs in percent, and by how many points the second is better, with 95 % confidence.
+
+    `label` is a class (AP50), or `mAP50` or `mAP` of all; None where no object says anything.
+    """
+
+    label: str
+    objects: int
+    first: float | None
+    second: float | None
+    points: float | None
+    interval: Interval | None
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether chance does not explain it."""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paired:
+    """Two runs on the photos that both were measured on.
+
+    `photos` are in common, `only` those of one run alone, by run; `relabelled` how many of those in common have other
+    annotations now (None: not comparable, as pictures are fitted otherwise); `missing_classes` those that only one run
+    has. `rows` are mAP50, mAP and the classes that both have.
+    """
+
+    first: str
+    second: str
+    photos: int
+    only: Mapping[str, int]
+    relabelled: int | None
+    missing_classes: Mapping[str, Sequence[str]]
+    rows: Sequence[Difference]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same as values of JSON."""
+        return {**asdict(self), "rows": [{**asdict(row), "is_sure": row.is_sure} for row in self.rows]}
+
+    @property
+    def remarks(self) -> list[str]:
+        """What to know of the photos, a line each."""
+        said = [
+            f"{count} test photos of {run} are not among the other's and are left out"
+            for run, count in self.only.items()
+            if count
+        ]
+        if self.relabelled is None:
+            said.append("pictures are fitted otherwise (--resize): each run is judged by its own annotations")
+        elif self.relabelled:
+            said.append(f"{self.relabelled} of the photos have other annotations now: judged by those of {self.second}")
+        said += [f"only {run} knows {', '.join(names)}" for run, names in self.missing_classes.items() if names]
+        return said
+
+
+def paired(first: SeenSplit, second: SeenSplit, names: tuple[str, str]) -> Paired:
+    """Compare two runs, called `names`, on what both have: photos by file, classes by name.
+
+    Both are judged by the second one's annotations.
+    """
+    theirs, ours = first.photos(), second.photos()
+    photos = [name for name in theirs if name in ours]
+    labels = [label for label in second.labels if label in first.labels]
+    now, relabelled, before = choose(second, photos, labels), None, choose(first, photos, labels)
+    if first.resize == second.resize:
+        before = choose(first, photos, labels, second.image_size / first.image_size)
+        relabelled = _relabelled(before, now, second.image_size)
+        before = Chosen(truth=now.truth, seen=before.seen)
+    return Paired(
+        first=names[0],
+        second=names[1],
+        photos=len(photos),
+        only={names[0]: len(theirs) - len(photos), names[1]: len(ours) - len(photos)},
+        relabelled=relabelled,
+        missing_classes={
+            names[0]: [label for label in first.labels if label not in second.labels],
+            names[1]: [label for label in second.labels if label not in first.labels],
+        },
+        rows=_differences(before, now, labels) if photos and labels else (),
+    )
+
+
+def _differences(first: Chosen, second: Chosen, labels: Sequence[str]) -> list[Difference]:
+    """mAP50, mAP and the AP50 of each class; resamples are the same for both."""
+    figures, samples, objects = [], [], []
+    for chosen in (first, second):
+        found, matches = judge(chosen.truth, chosen.seen)
+        by_class = [row["ap50"] for row in found.per_class.values()]
+        figures.append([found.map50, found.map, *by_class])
+        samples.append(100 * resampled(matches))
+        objects = [int(of_class.objects.sum()) for of_class in matches]
+    counts = [sum(objects), sum(objects), *objects]
+    rows = zip(["mAP50", "mAP", *labels], counts, *figures, samples[1] - samples[0], strict=True)
+    return [_difference(*row) for row in rows]
+
+
+def _difference(
+    label: str, objects: int, first: float | None, second: float | None, samples: NDArray[np.float64]
+) -> Difference:
+    if first is None or second is None or objects == 0:
+        return Difference(label=label, objects=objects, first=None, second=None, points=None, interval=None)
+    points = 100 * (second - first)
+    bounds = interval(points, samples, _POINTS)
+    return Difference(
+        label=label, objects=objects, first=100 * first, second=100 * second, points=points, interval=bounds
+    )
+
+
+def _relabelled(first: Chosen, second: Chosen, side_px: int) -> int:
+    """In how many photos the annotations differ."""
+    before, now = _boxes_by_image(first.truth), _boxes_by_image(second.truth)
+    return sum(not _are_same(before.get(at, []), now.get(at, []), side_px) for at in before.keys() | now.keys())
+
+
+def _boxes_by_image(truth: Mapping[str, Any]) -> dict[int, list[tuple[float, ...]]]:
+    found: dict[int, list[tuple[float, ...]]] = {}
+    for row in truth["annotations"]:
+        found.setdefault(row["image_id"], []).append((row["category_id"], *row["bbox"]))
+    return found
+
+
+def _are_same(first: Sequence[tuple[float, ...]], second: Sequence[tuple[float, ...]], side_px: int) -> bool:
+    """Whether two lists hold the same objects in any order."""
+    left = list(second)
+    for row in first:
+        near = (
+            at
+            for at, other in enumerate(left)
+            if other[0] == row[0] and np.allclose(other[1:], row[1:], rtol=0, atol=_SAME_BOX * side_px)
+        )
+        at = next(near, None)
+        if at is None:
+            return False
+        del left[at]
+    return not left
