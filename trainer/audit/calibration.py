@@ -7,7 +7,7 @@ JAIR 2021), the detector's own offsets are what most boxes have, and its recall 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +20,16 @@ Values = NDArray[np.float64]
 _GROUP: Final = 20
 # Boxes of the nearest sizes that a recall is taken from.
 _NEIGHBOURS: Final = 50
-_ROUNDS: Final = 30
-# Boxes are no nearer than rounding to whole pixels leaves them.
-_LEAST_APART: Final = 0.01
-# Where fewer boxes are off, an audit is not asked for.
-_LEAST_SHARE: Final = 0.02
+_MOST_GROUPS: Final = 4
+# Percent of the wrong labels that an upper part of the values must hold to tell their share.
+_TAIL: Final = 25
 
 
 def isotonic(values: Values, outcomes: Values) -> tuple[Values, Values]:
     """The increasing function of `values` that is nearest to `outcomes` (pool adjacent violators, Ayer et al. 1955).
 
     Returns:
-        The steps as (values ascending [K], levels ascending [K]), for `numpy.interp`.
+        (values ascending [K], levels ascending [K]) for `numpy.interp`: each level at the middle of its values.
     """
     order = np.argsort(values, kind="stable")
     blocks: list[list[float]] = []  # level, weight, lowest and highest value
@@ -43,33 +41,22 @@ def isotonic(values: Values, outcomes: Values) -> tuple[Values, Values]:
             under[0] = (under[0] * under[1] + level * weight) / (under[1] + weight)
             under[1] += weight
             under[3] = high
-    ends = np.array([[block[2], block[3]] for block in blocks]).reshape(-1)
-    return ends, np.repeat([block[0] for block in blocks], 2)
+    middles = np.array([(low + high) / 2 for _, _, low, high in blocks])
+    return middles, np.array([level for level, *_ in blocks])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """How sure a detection is of an object, by its score: `chance` of `scores`, both ascending."""
+    """A probability by a score: `chances` of `scores`, both ascending; 0 where nothing was learned."""
 
     scores: Values
     chances: Values
 
-    def __call__(self, scores: NDArray[np.float32]) -> Values:
-        """The probability that there is an object, for each score."""
+    def __call__(self, scores: NDArray[np.floating[Any]]) -> Values:
+        """The probability for each score."""
         if self.scores.size == 0:
             return np.zeros(len(scores))
         return np.interp(scores.astype(np.float64), self.scores, self.chances)
-
-
-def learn_class_trust(matched: Sequence[Matched]) -> Trust:
-    """How often a detection that hits a marked box has its class, by its score, as a share of how often at best."""
-    scores, hits = [np.zeros(0)], [np.zeros(0)]
-    for one in matched:
-        rows = np.flatnonzero(one.met >= 0)
-        rows = rows[~one.photo.marked.is_ignored[one.met[rows]]]
-        scores.append(one.seen.scores[rows].astype(np.float64))
-        hits.append((one.seen.class_ids[rows] == one.photo.marked.class_ids[one.met[rows]]).astype(np.float64))
-    return _relative(np.concatenate(scores), np.concatenate(hits))
 
 
 def learn_trust(matched: Sequence[Matched]) -> Trust:
@@ -86,16 +73,42 @@ def learn_trust(matched: Sequence[Matched]) -> Trust:
         counts = is_hit | one.is_new
         scores.append(one.seen.scores[counts].astype(np.float64))
         hits.append(is_hit[counts].astype(np.float64))
-    return _relative(np.concatenate(scores), np.concatenate(hits))
-
-
-def _relative(scores: Values, outcomes: Values) -> Trust:
-    """How often the outcome is 1 by score, divided by how often it is for the surest quarter of such."""
+    values, outcomes = np.concatenate(scores), np.concatenate(hits)
     if not outcomes.any():
         return Trust(scores=np.zeros(0), chances=np.zeros(0))
-    ends, levels = isotonic(scores, outcomes)
-    surest = np.argsort(-scores, kind="stable")[: max(_GROUP, int(outcomes.sum()) // 4)]
+    ends, levels = isotonic(values, outcomes)
+    surest = np.argsort(-values, kind="stable")[: max(_GROUP, int(outcomes.sum()) // 4)]
     return Trust(scores=ends, chances=np.minimum(1.0, levels / max(float(outcomes[surest].mean()), 1e-9)))
+
+
+def learn_doubt(values: Values, wrong: Values) -> Trust:
+    """How likely a label is wrong by a value that grows with the doubt.
+
+    Labels are made wrong on paper, and how much more often those have a value than the set's own labels do is learned.
+    The probability is that ratio times the share of wrong labels in the set, which nobody knows: it is taken as large
+    as it can be, so that the surest is certain (Blanchard, Lee & Scott, JMLR 2010).
+
+    Args:
+        values: [N] of the set's labels.
+        wrong: [M] of labels that were made wrong.
+    """
+    if not len(values) or not len(wrong):
+        return Trust(scores=np.zeros(0), chances=np.zeros(0))
+    is_wrong = np.repeat([0.0, 1.0], [len(values), len(wrong)])
+    middles, levels = isotonic(np.concatenate([values, wrong]), is_wrong)
+    ratios = levels / np.maximum(1 - levels, 1 / len(is_wrong)) * len(values) / len(wrong)
+    return Trust(scores=middles, chances=np.minimum(1.0, _largest_share(values, wrong) * ratios))
+
+
+def _largest_share(values: Values, wrong: Values) -> float:
+    """The most labels that can be wrong: so many as to explain all of any upper part of the values."""
+    descending = np.sort(wrong)[::-1][_TAIL * len(wrong) // 100 :]
+    if not len(descending):
+        return 1.0
+    ascending = np.sort(values)
+    of_all = (len(values) - np.searchsorted(ascending, descending) + 1) / len(values)
+    of_wrong = (np.arange(len(descending)) + 1 + _TAIL * len(wrong) // 100) / len(wrong)
+    return float(min(1.0, (of_all / of_wrong).min()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,30 +134,10 @@ def learn_recalls(sizes: Values, supports: Values) -> Recalls:
     return Recalls(sizes=sizes[order], supports=supports[order])
 
 
-def chance_misplaced(apart: Values, sizes: Values) -> Values:
-    """The probability that boxes are off by more than the detector itself is.
-
-    A mixture of two: the detector's own inaccuracy, whose logarithm is normal around the median of boxes of a size,
-    and misplaced boxes, as likely at any overlap. Their share is found by expectation maximization.
-
-    Args:
-        apart: [N], 1 - IoU of box and detection.
-        sizes: [N], log of the area.
-
-    Returns:
-        [N], in [0, 1].
-    """
-    logs = np.log(np.maximum(apart, _LEAST_APART))
-    usual, median = np.zeros(len(apart)), np.zeros(len(apart))
-    for rows in np.array_split(np.argsort(sizes, kind="stable"), max(1, min(4, len(apart) // _GROUP))):
+def by_size(values: Values, sizes: Values) -> Values:
+    """The usual value of boxes of about each one's size: [N], medians over as many groups as say something."""
+    usual = np.zeros(len(values))
+    for rows in np.array_split(np.argsort(sizes, kind="stable"), max(1, min(_MOST_GROUPS, len(values) // _GROUP))):
         if len(rows):
-            median[rows] = np.median(logs[rows])
-            width = max(0.2, 1.4826 * float(np.median(np.abs(logs[rows] - median[rows]))))
-            usual[rows] = np.exp(-(((logs[rows] - median[rows]) / width) ** 2) / 2) / (width * np.sqrt(2 * np.pi))
-    anywhere = np.minimum(apart, 1.0)  # uniform, as a density of its logarithm
-    share, chances = _LEAST_SHARE, np.zeros(len(apart))
-    for _ in range(_ROUNDS):
-        likely = share * anywhere
-        chances = np.where(logs > median, likely / np.maximum(likely + (1 - share) * usual, 1e-12), 0.0)
-        share = float(np.clip(chances.mean(), _LEAST_SHARE, 0.5)) if len(chances) else share
-    return chances
+            usual[rows] = np.median(values[rows])
+    return usual
