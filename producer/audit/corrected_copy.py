@@ -15,7 +15,7 @@ from typing import Final
 from producer.audit.corrected_xml import Corrections, corrected
 from producer.photos.copied import NOTE, CopiedPhotos, write_note
 from shared.audit.findings import AuditFinding
-from shared.errors import AnnotationError, ImageError, OptionError
+from shared.errors import AnnotationError, ImageError, OptionError, StorageError
 from shared.jobs.contents import planned_shards
 from shared.jobs.job import Job
 from shared.picture.header import ImageHeader, read_header
@@ -53,6 +53,7 @@ def write_corrected(
 
     Raises:
         OptionError: The target is in the data set.
+        StorageError: A file cannot be copied.
     """
     if target.resolve().is_relative_to(dataset.resolve()):
         raise OptionError(f"--out {target}: it is inside the photos' folder {dataset}: name one outside of it")
@@ -83,7 +84,12 @@ def _copy_tree(dataset: Path, folder: Path) -> dict[str, int]:
             changed[path] = round(known.changed_at(path, before) * 1e9)
         return to
 
-    shutil.copytree(dataset, folder, copy_function=copy, ignore=shutil.ignore_patterns(NOTE))
+    ignored = shutil.ignore_patterns(NOTE)
+    try:
+        shutil.copytree(dataset, folder, copy_function=copy, ignore=ignored, ignore_dangling_symlinks=True)
+    except shutil.Error as error:
+        ((source, _, reason), *_) = error.args[0]
+        raise StorageError(f"{source}: cannot be copied: {reason}") from error
     return changed
 
 

@@ -1,6 +1,7 @@
 """A corrected copy of a data set: the original stays as it was, and the copy's unchanged photos count as unchanged."""
 
 import json
+import os
 import shutil
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ from producer.jobs.submit import Admission, Request
 from producer.photos import photos_in
 from shared.annotation import read_annotation
 from shared.audit.findings import AuditFinding
-from shared.errors import OptionError
+from shared.errors import OptionError, StorageError
 from shared.jobs.identity import read_receipt
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.paths import JobPaths
@@ -125,6 +126,18 @@ def test_photos_and_xml_that_are_gone_are_said_and_the_rest_is_done(
     assert "not changed, the photo is gone" in lines[0]
     assert "is gone" in lines[1]
     assert ": removed " in lines[2]
+
+
+def test_a_file_that_cannot_be_copied_is_named_and_nothing_is_left(
+    folder: Path, storage: Storage, tmp_path: Path
+) -> None:
+    job = submitted(folder, "job", storage).job
+    (folder / "dangling.jpg").symlink_to(tmp_path / "nowhere")
+    list(write_corrected(job, storage, folder, [], tmp_path / "out/one"))
+    os.mkfifo(folder / "pipe.jpg")
+    with pytest.raises(StorageError, match=r"pipe\.jpg.*cannot be copied"):
+        list(write_corrected(job, storage, folder, [], tmp_path / "out/two"))
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["one"]
 
 
 def test_a_folder_with_something_in_it_or_inside_the_photos_is_refused(
