@@ -30,7 +30,8 @@ from trainer.evaluation.measure import detect_all, measure
 from trainer.inference.detector import Detector
 from trainer.inference.model_description import ModelDescription
 from trainer.reporting.figures import FigureInputs, Figures, make_figures
-from trainer.reporting.report import class_rows, environment, shown_pictures
+from trainer.reporting.report import class_rows, shown_pictures
+from trainer.reporting.templates import environment
 
 _JOB: Final = "evaluated"
 _TIMED_ROUNDS: Final = 10
