@@ -251,7 +251,7 @@ def _run_or_hand_over(job: Job, data_root: DataFolder, options: StartOptions, st
             f"{left.done} of {left.shards} shards are done" if left.state in ("SUBMITTED", "RUNNING") else left.state
         )
         place = str(left.why or shards).removesuffix("nobody works on it").rstrip(", ") or "before the training"
-        raise Interrupted(f"{job.job}, {place}; the same command goes on from there") from None
+        raise Interrupted(f"{job.job}, {place.removeprefix('interrupted ')}; the same command goes on") from None
 
 
 def _hand_over(job: Job, options: StartOptions, storage: Storage) -> JobStatus:

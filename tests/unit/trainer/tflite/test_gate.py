@@ -77,7 +77,7 @@ def evidence(exported: Exported) -> Evidence:
 
 def judged(map50: float, low: float = 0.0, high: float = 2.0) -> dict[str, Any]:
     """A row of `metrics.json`, as far as the gate looks at it."""
-    return {"map50": map50, "drop_interval": [low, high], "objects": 26, "pictures": 17}
+    return {"split": "val", "map50": map50, "drop_interval": [low, high], "objects": 26, "pictures": 17}
 
 
 def seen_by(content: bytes, exported: Exported) -> list[Detections]:
@@ -231,11 +231,11 @@ def test_loss_beyond_the_limit_by_noise_is_warned_of(evidence: Evidence) -> None
     checks = with_int8(evidence, judged(0.784, -2.4, 5.1))
     require(checks)
     (warning,) = [check.warning for check in checks if check.warning]
-    assert warning.startswith("mAP50 78.40 % against 80.00 % of float32, a loss of 1.60 points where 1 may be lost")
+    assert warning.startswith("mAP50 78.40 % against 80.00 % of float32 on val, a loss of 1.60 points where 1 may be lost")
     assert "but -2.40 to 5.10 with 95 % confidence by 26 objects in 17 pictures" in warning
     assert "\n" not in warning
     assert warning.endswith(
-        "too few to decide. More photos in that split would tell; until then use model_float16.tflite where it matters"
+        "too few to decide. More val photos would tell; until then use model_float16.tflite where it matters"
     )
 
 
