@@ -14,6 +14,7 @@ from producer.cli import audit, look, tidy
 from producer.cli.common_options import (
     JobName,
     JsonOption,
+    LocalOption,
     NotifyOption,
     RunOption,
     StoreOption,
@@ -62,7 +63,7 @@ def submit_command(  # long: an option each
         str | None, typer.Option("--run", help="The run's name: trains once more on the shards of --job.")
     ] = None,
     store: StoreOption = None,
-    local: Annotated[bool, typer.Option("--local", help="Run everything here: broker, workers, trainer.")] = False,
+    local: LocalOption = False,
     workers: WorkersOption = 2,
     wait: WaitOption = False,
     notify: NotifyOption = None,
@@ -133,6 +134,7 @@ def resume(
     changes: ReleaseOptions,
     run: RunOption = None,
     store: StoreOption = None,
+    local: LocalOption = False,
     workers: WorkersOption = 2,
     wait: WaitOption = False,
     notify: NotifyOption = None,
@@ -144,7 +146,7 @@ def resume(
     """
     from producer.run.start_job import resume_job
 
-    how = with_notify(how_to(read_settings(store), local=False, wait=wait, workers=workers), notify)
+    how = with_notify(how_to(read_settings(store), local=local, wait=wait, workers=workers), notify)
     end(resume_job(job, how, changes, run), how.settings, as_json=as_json)
 
 

@@ -10,6 +10,7 @@ import typer
 from producer.cli.common_options import (
     JobName,
     JsonOption,
+    LocalOption,
     NotifyOption,
     StoreOption,
     WorkersOption,
@@ -48,7 +49,7 @@ def audit_command(  # long: an option each
         typer.Option(help="CSV with a column id (audit.csv less what is wrong), or a least score: correct a copy."),
     ] = None,
     store: StoreOption = None,
-    local: Annotated[bool, typer.Option("--local", help="Run everything here: broker, workers, trainer.")] = False,
+    local: LocalOption = False,
     workers: WorkersOption = 2,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end, with progress.")] = True,
     notify: NotifyOption = None,

@@ -16,6 +16,7 @@ StoreOption = Annotated[
     str | None, typer.Option("--store", help="Store: a folder or s3://, gs://, az:// [dim](VOC_STORE)[/dim].")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+LocalOption = Annotated[bool, typer.Option("--local", help="Run everything here: broker, workers, trainer.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end, with progress.")]
 NotifyOption = Annotated[
     str | None,

@@ -18,7 +18,7 @@ from producer.settings import ProducerSettings
 from shared.command import hint, start_hint
 from shared.errors import BrokerError, StorageError
 from shared.leasing.ledger import Ledger
-from shared.leasing.redis_client import connect
+from shared.leasing.redis_client import NO_REDIS, connect
 from shared.leasing.scopes import RUN_QUEUE, SHARD_QUEUE
 from shared.storage import BucketFolder, Storage, data_folder
 
@@ -62,8 +62,7 @@ def _broker(settings: ProducerSettings) -> Iterator[CheckResult]:
     try:
         facts = ledger.client.info()
     except RedisError as error:
-        advice = "is Redis running, and are VOC_BROKER_URL and its password right?"
-        yield CheckResult(name="broker", is_well=False, found=str(error), advice=advice)
+        yield CheckResult(name="broker", is_well=False, found=str(error), advice=NO_REDIS)
         return
     yield from _redis(facts)
     yield _user(ledger, settings.broker())
@@ -142,12 +141,15 @@ def _services(ledger: Ledger) -> Iterator[CheckResult]:
         found, advice = f"{len(slots)} with {sum(slots)} processes", f"start one: {start_hint(kind, queue)}"
         yield CheckResult(name=f"{kind}s", is_well=bool(slots), found=found, advice=advice)
     age_s = ledger.round_age_s()
-    is_live, is_led = age_s is not None and age_s < ROUND_AGE_S, ledger.is_led()
+    is_led = ledger.is_led()
+    is_live = is_led and age_s is not None and age_s < ROUND_AGE_S
     found = "no round of the reconciler yet" if age_s is None else f"last round {age_s:.0f} s ago"
     advice = f"start it: {start_hint('producer')} (submit --wait does its part too)"
     if age_s is None and is_led:  # it settles, as `Leadership.is_settling` says
         is_live, found = True, _SETTLES
-    elif not is_live and is_led:
+    elif not is_led:
+        found += ", and nobody leads: none is running"
+    elif not is_live:
         found += ", one leads"
         advice = "see its log: it says why it cannot work"
     yield CheckResult(name="service", is_well=is_live, found=found, advice=advice)

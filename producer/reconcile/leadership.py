@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 # A leader that died is followed after this; a round takes far less.
 LEADER_EXPIRY_S: Final = 10
 
-_WAITS: Final = "waiting; takes over when that one ends"
+_WAITS: Final = "waiting; takes over when that one ends: another `serve`, or a command that waits for its job"
 
 
 class Leadership:

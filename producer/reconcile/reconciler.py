@@ -5,7 +5,9 @@ Losing any message, worker, trainer, reconciler or all of Redis costs time, neve
 """
 
 import logging
+import math
 from contextlib import suppress
+from typing import Final
 
 from redis.exceptions import RedisError
 
@@ -18,9 +20,13 @@ from producer.reconcile.training_runs import TrainingRuns
 from producer.reconcile.unfinished_jobs import UnfinishedJobs, remove_keys_of_wrong_type
 from shared.errors import BrokerError, StorageError
 from shared.jobs.job import Job
+from shared.leasing.redis_client import NO_REDIS
 from shared.leasing.scopes import SHARD_QUEUE, Demand
 
 logger = logging.getLogger(__name__)
+
+# While Redis is away, a line of the log at most so often.
+_COMPLAINT_S: Final = 30.0
 
 
 class Reconciler:
@@ -34,13 +40,14 @@ class Reconciler:
         self._announcer = Announcer(context.storage, context.settings)
         self._jobs = UnfinishedJobs(context, self._runs, self._announcer, only)
         self._hints = ShardHints(context)
+        self._complained_s = -math.inf
 
     def tick(self) -> bool:
         """One round; False while Redis or the store cannot be reached, or another reconciler leads."""
         try:
             return self._round()
         except RedisError as error:
-            logger.warning("redis_unreachable", extra={"reason": str(error)})
+            self._complain(error)
             self._jobs.list_next_round()  # who changed a job meanwhile could not tell us
         except BrokerError as error:
             logger.warning("hint_not_sent", extra={"reason": str(error)})
@@ -52,10 +59,16 @@ class Reconciler:
             remove_keys_of_wrong_type(self.context)
         return False
 
+    def _complain(self, error: RedisError) -> None:
+        if self.context.clock() - self._complained_s > _COMPLAINT_S:
+            logger.warning("redis_unreachable", extra={"reason": str(error), "hint": NO_REDIS})
+            self._complained_s = self.context.clock()
+
     def _round(self) -> bool:
         if not self._leadership.acquire():
             self._jobs.list_next_round()
             return False
+        self._complained_s = -math.inf
         if self._leadership.notice_lost_redis():
             self._jobs.list_next_round()
         if self._leadership.is_settling():

@@ -274,9 +274,11 @@ def _say_run(job: Job, jobs: Sequence[Job], options: StartOptions) -> None:
 def _place_text(job: Job, settings: ProducerSettings, storage: Storage) -> str:
     """How far a job is, after the processes that worked on it have ended."""
     left = job_status(storage, None, job, settings.failed_share)
-    shards = f"{left.done} of {left.shards} shards are done" if left.state in ("SUBMITTED", "RUNNING") else left.state
+    is_training = left.state not in ("SUBMITTED", "RUNNING")
+    shards = "before its first checkpoint" if is_training else f"{left.done} of {left.shards} shards are done"
     place = str(left.why or shards).removesuffix("nobody works on it").rstrip(", ") or "before the training"
-    return f"{job.job}, {place.removeprefix('interrupted ')}"
+    name = job.job if job.run is None or job.run.run == job.job else f"{job.job} --run {job.run.run}"
+    return f"{name}, {place.removeprefix('interrupted ')}"
 
 
 def _hand_over(jobs: Sequence[Job], options: StartOptions, storage: Storage) -> JobStatus:

@@ -59,7 +59,7 @@ def _known_text(job: Job, stored: StoredState, storage: Storage) -> str:
     if stored.state in TERMINAL:
         failed = f", {len(stored.failed)} failed" if stored.failed else ""
         return f"job {job.job}: known already, {stored.state}, {done}{failed}: `{retry_hint(storage, job)}` goes on"
-    return f"job {job.job}: known already, {stored.state}, {done}; only what is missing is done"
+    return f"job {job.job}: known already, {done}; only what is missing is done"
 
 
 def _run_words(job: str, run: object) -> list[str]:

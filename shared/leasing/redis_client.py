@@ -14,6 +14,9 @@ from redis.retry import Retry
 # Raised while Redis cannot be reached; callers that can go on without it catch just these.
 UNREACHABLE: Final = (RedisConnectionError, RedisTimeoutError)
 
+# What to do about it.
+NO_REDIS: Final = "is Redis running, and are VOC_BROKER_URL and its password right?"
+
 # The keys that belong to no scope, and those in which kombu keeps the queues.
 _COMMON_TYPES: Final = {
     **dict.fromkeys(("voc:generation", "voc:leader", "voc:reconciled", "voc:demand"), "string"),

@@ -19,6 +19,12 @@ from shared.storage.objects import ObjectStorage
 _ABSENT: Final = (FileNotFoundError, NotADirectoryError)
 # What else the system says where there is no file of this name: it is a folder, or a link that leads in a circle.
 _NO_FILE: Final = frozenset({errno.EISDIR, errno.ELOOP})
+# What to do about a store that refuses to be written.
+_REMEDIES: Final = {
+    errno.EROFS: "; make it writable, or name another store",
+    errno.ENOSPC: "; make room, then do the same again",
+    errno.EACCES: "; give this user the right to write there, or name another store",
+}
 
 
 class Publish(Protocol):
@@ -51,7 +57,8 @@ class Storage:
         try:
             yield
         except OSError as error:
-            raise StorageError(f"cannot {what} {self.url(key)}: {error.strerror or error}") from error
+            remedy = _REMEDIES.get(error.errno or 0, "") if what == "write" else ""
+            raise StorageError(f"cannot {what} {self.url(key)}: {error.strerror or error}{remedy}") from error
 
     def local_path(self, key: str) -> Path:
         """The path of `key` in a local store.

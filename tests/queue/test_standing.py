@@ -16,6 +16,7 @@ from producer.doctor.setup import CheckResult, check_setup
 from producer.settings import ProducerSettings
 from shared.jobs.identity import make_note
 from shared.jobs.paths import RunPaths
+from shared.leasing.scopes import Demand
 from tests.cluster import REPOSITORY, Cluster, wait_until
 
 TINY = ("--image-size", "64", "--shard-images", "16", "--model", "nano", "--epochs", "1")
@@ -169,3 +170,8 @@ def test_doctor_knows_a_service_that_lets_old_leases_run_out(cluster: Cluster, t
     assert cluster.broker.ledger().lead("somebody", 60)
     assert service().is_well
     assert "waits until leases of before have run out (VOC_LEASE_S)" in service().found
+    cluster.broker.ledger().note_round(Demand(shards=0, runs=0))
+    assert service().is_well
+    cluster.broker.ledger().client.delete("voc:leader")  # it ended a moment ago
+    assert not service().is_well
+    assert service().found.endswith("s ago, and nobody leads: none is running")

@@ -80,8 +80,8 @@ class ModelFile:
             ExportError: Its bytes 4 to 7 are not `TFL3`.
         """
         if self.content[4:8] != _IDENTIFIER:
-            found = f"no TFLite file (it begins with {self.content[:8]!r})"
-            raise self.refusal(found, f"{_IDENTIFIER.decode()} as the bytes 4 to 7")
+            found = "a zip, as model.keras is one" if self.content.startswith(b"PK") else "no TFLite file"
+            raise self.refusal(found, f"a .tflite ({_IDENTIFIER.decode()} as its bytes 4 to 7)")
 
     def _read(self, path: Path) -> bytes:
         """The bytes at `path`, not many more than are taken."""

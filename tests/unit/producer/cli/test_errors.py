@@ -30,6 +30,7 @@ OPTIONS = [
         "'resnet' is not one of 'auto', 'conv', 'efficientnet_lite0', 'mobilenet_v2', 'mobilenet_v3_small'",
     ),
     (["submit", PHOTOS, "--batch", "0"], "--batch 0: "),
+    (["resume", "nobody", "--local", "--max-drop", "-1"], "--max-drop -1"),
     (["submit", PHOTOS, "--batch", "-4"], "--batch -4: "),
     (["submit", PHOTOS, "--epochs", "many"], "--epochs"),
     (["submit", PHOTOS, "--epochs", "-1"], "--epochs -1: "),

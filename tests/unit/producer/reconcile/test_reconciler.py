@@ -1,8 +1,9 @@
 """The reconciler's rounds against a real Valkey and a real store, with a clock of the test's own: nobody sleeps."""
 
 import json
+import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from shared.broker import Broker as Hints
 from shared.jobs.job import Job
 from shared.jobs.specs import JobSpec
 from shared.leasing.ledger import Ledger
+from shared.leasing.redis_client import NO_REDIS, connect
 from shared.leasing.scopes import SHARD_QUEUE, Unit, job_scope
 from shared.storage import Storage
 from tests.cluster import Broker
@@ -256,3 +258,21 @@ def test_a_reconciler_that_led_again_lists_the_store(world: World) -> None:
     second.stop()
     assert first.tick()
     assert world.hints() == {*job.shards}
+
+
+def test_a_redis_that_is_away_is_told_of_now_and_then_with_the_remedy(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    service = world.reconciler()
+    nowhere = replace(service.context, ledger=Ledger(connect("redis://127.0.0.1:1/0")))
+    service = Reconciler(nowhere)
+
+    def complaints() -> list[logging.LogRecord]:
+        return [record for record in caplog.records if record.message == "redis_unreachable"]
+
+    for _ in range(3):
+        assert not service.tick()
+    assert [record.__dict__["hint"] for record in complaints()] == [NO_REDIS]
+    world.now.passed_s += 31
+    assert not service.tick()
+    assert len(complaints()) == 2

@@ -1,6 +1,9 @@
 """What only a folder has: temporary files, rights, a mount that vanishes. `tests/queue/test_stores.py` has the rest."""
 
+import errno
+import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -55,6 +58,16 @@ def test_system_reason_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(StorageError, match=r"cannot write .*file/below: "):
         Storage(str(tmp_path)).write("file/below", b"x")
+
+
+def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path) -> None:
+    def full() -> Iterator[str]:
+        yield "x"
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(StorageError, match=r"No space left on device; make room, then do the same again$"):
+        Storage(str(tmp_path)).write_lines("file", full())
+    assert list(tmp_path.iterdir()) == []
 
 
 def _is_groups(path: Path) -> bool:

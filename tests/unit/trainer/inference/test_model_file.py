@@ -70,6 +70,7 @@ def test_bytes_that_are_no_flatbuffer_are_refused(exported: Exported) -> None:
     noise = random.Random(1).randbytes(100_000)
     for hostile in (b"", b"a", b"\xff\xd8\xff\xe0" + bytes(100), noise, content[:4] + b"TFL2" + content[8:]):
         assert "no TFLite file" in refusal(hostile)
+    assert "a zip, as model.keras is one; expected a .tflite" in refusal(b"PK\x03\x04" + noise)
 
 
 def test_flatbuffer_that_is_damaged_is_refused(exported: Exported) -> None:
