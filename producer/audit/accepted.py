@@ -40,8 +40,8 @@ def read_findings(storage: Storage, job: Job, run: str) -> AuditFindings:
 def accepted(text: str, found: AuditFindings) -> tuple[list[AuditFinding], list[str]]:
     """The findings that `--accept` names, surest first, and a line on each id that this audit does not know.
 
-    `text` is a score from which on all are accepted, or a CSV file with a column `id`, such as `audit.csv`; where it has a
-    column `accept` too, the rows with `yes` there.
+    `text` is a score from which on all are accepted, or a CSV file with a column `id`, such as `audit.csv`; of one with
+    a column `accept` too the rows with `yes` there.
 
     Raises:
         OptionError: It is neither, or names no finding.

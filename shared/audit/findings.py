@@ -70,7 +70,7 @@ class AuditFindings(Frozen):
     findings: tuple[AuditFinding, ...]
 
     def to_csv(self) -> str:
-        """`audit.csv`: a row for each finding, with `yes` to accept it where the label is more likely wrong than right."""
+        """`audit.csv`: a row for each finding, accepted (`yes`) where the label is more likely wrong."""
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\r\n")
         rows.writerow(_COLUMNS)
