@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,7 +30,8 @@ from trainer.evaluation.measure import detect_all, measure
 from trainer.inference.detector import Detector
 from trainer.inference.model_description import ModelDescription
 from trainer.reporting.figures import FigureInputs, Figures, make_figures
-from trainer.reporting.report import class_rows, environment, shown_pictures
+from trainer.reporting.report import class_rows, shown_pictures
+from trainer.reporting.templates import environment
 
 _JOB: Final = "evaluated"
 _TIMED_ROUNDS: Final = 10
@@ -120,35 +121,42 @@ def evaluate_photos(
             raise PipelineError(f"{folder}: it has no photo of {split}")
         truth, unknown = _truth(storage, manifest, splits, detector)
 
+        stream = pictures_of(storage, manifest, None)
+
         def pictures() -> Iterator[ShardPicture]:
-            stream = pictures_of(storage, manifest, None)
             return (picture for each in splits for picture in stream(each))
 
-        seen = detect_all(detector.detect_batch, pictures())
-        first = next(iter(pictures())).rgb
-        times = median_ms({"model": Detector(model, file=shown, is_ours=True)}, first, _TIMED_ROUNDS)
-        size = model.stat().st_size if isinstance(model, Path) else len(model)
-        description = detector.description
-        inputs = FigureInputs(
-            labels=detector.labels,
-            truth=truth,
-            train_truth=truth,
-            detections=seen,
-            pictures=pictures,
-            history=(),
-            score=description.threshold,
-            split=split or "all",
-            side_px=description.image_size,
-        )
-        return PhotosEvaluation(
-            model=shown,
-            folder=folder,
-            description=description,
-            row={**measure(truth, seen).figures, "bytes": size, "median_ms": times["model"]},
-            unknown=unknown,
-            set_aside=manifest.counters.get("quarantined", 0),
-            figures=make_figures(inputs),
-        )
+        figures = _figures(detector, truth, pictures, split or "all")
+        alone, picture = Detector(model, file=shown, is_ours=True), next(iter(pictures())).rgb
+        row = measure(truth, figures.inputs.detections).figures
+    size = model.stat().st_size if isinstance(model, Path) else len(model)
+    return PhotosEvaluation(
+        model=shown,
+        folder=folder,
+        description=detector.description,
+        row={**row, "bytes": size, **median_ms({"median_ms": alone}, picture, _TIMED_ROUNDS)},
+        unknown=unknown,
+        set_aside=manifest.counters.get("quarantined", 0),
+        figures=figures,
+    )
+
+
+def _figures(
+    detector: Detector, truth: Mapping[str, Any], pictures: Callable[[], Iterable[ShardPicture]], split: str
+) -> Figures:
+    """What the model sees of the pictures, judged; those to be shown are in memory."""
+    inputs = FigureInputs(
+        labels=detector.labels,
+        truth=truth,
+        train_truth=truth,
+        detections=detect_all(detector.detect_batch, pictures()),
+        pictures=pictures,
+        history=(),
+        score=detector.description.threshold,
+        split=split,
+        side_px=detector.description.image_size,
+    )
+    return make_figures(inputs)
 
 
 def _read_photos(folder: str, description: ModelDescription, store: str, options: Sequence[str]) -> None:

@@ -278,7 +278,14 @@ def network_builder(request: RunSpec, manifest: Manifest, storage: Storage) -> C
 
 
 def _trained_file(key: str, storage: Storage) -> Path:
-    """The network that a run goes on from, as a file; its name begins with its digest."""
+    """The network that a run goes on from, as a file; its name begins with its digest.
+
+    Raises:
+        TrainingError: It, or the list of its classes, is not what the submit has put there.
+    """
+    for name in (key, labels_of(key)):
+        if not storage.exists(name):
+            raise TrainingError(f"{storage.url(name)}: the run goes on from it, and it is not there any more")
     file = Path(local_weights(key, storage))
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     if not file.name.startswith(digest[:16]):

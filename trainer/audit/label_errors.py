@@ -54,6 +54,8 @@ def find_label_errors(photos: Sequence[AuditedPhoto], labels: Sequence[str]) -> 
     Returns:
         At most one finding for each marked box and each detection, surest first.
     """
+    if not photos:
+        return []
     matched = [match(photo) for photo in photos]
     trust = learn_trust(matched)
     boxes = [_judged(one, trust, len(labels)) for one in matched]
@@ -101,7 +103,8 @@ def _apart(first: Floats, second: Floats) -> Values:
 def _support(boxes: Floats, seen: Detections) -> Values:
     """The score of the surest detection of any class that hits each of `boxes` [N, 4]; 0 for none."""
     hits = iou_matrix(boxes, seen.boxes) >= HIT_IOU
-    return np.where(hits, seen.scores[None], 0.0).max(axis=1, initial=0.0).astype(np.float64)
+    supports: Values = np.where(hits, seen.scores[None], 0.0).max(axis=1, initial=0.0).astype(np.float64)
+    return supports
 
 
 def _by_chance(matched: Sequence[Matched], trust: Trust) -> Values:
@@ -188,7 +191,7 @@ def _moved_apart(one: Matched) -> Values:
 
 def _wrong_class(matched: Sequence[Matched], boxes: Sequence[_Boxes], trust: Trust) -> list[Values]:
     """The chance that each box is of the class that is seen there instead: boxes of swapped classes are the measure."""
-    classes = boxes[0].scores.shape[1] if boxes else 0
+    classes = boxes[0].scores.shape[1]
     if classes < 2:
         return [np.zeros(len(each.size)) for each in boxes]
     own = [one.photo.marked.class_ids - 1 for one in matched]

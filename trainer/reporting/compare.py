@@ -21,7 +21,7 @@ from trainer.reporting.paired import Paired, paired
 _COLUMNS: Final = 80
 # What a table of 80 columns leaves for the name of a run, and of a class.
 _NAME_COLUMNS: Final = 12
-_LABEL_COLUMNS: Final = 24
+_LABEL_COLUMNS: Final = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,12 +144,22 @@ def against_first(rows: Sequence[Compared], storage: Storage) -> tuple[list[Pair
     return [paired(seen[first], seen[name], (first, name)) for name in there], why_not
 
 
-def differing_settings(rows: Sequence[Compared]) -> dict[str, list[Any]]:
-    """The settings of data and training that are not the same in all runs: the value of each run, by name."""
+def differing_settings(rows: Sequence[Compared]) -> dict[str, list[str]]:
+    """The settings of data and training that are not the same in all runs: what each run has, by name."""
     flat = [{**_flat(row.asked), **row.data} for row in rows]
     names = sorted({name for options in flat for name in options})
     values = {name: [options.get(name) for options in flat] for name in names}
-    return {name: found for name, found in values.items() if len({str(value) for value in found}) > 1}
+    shown = {name: [_shown(value) for value in found] for name, found in values.items()}
+    return {name: found for name, found in shown.items() if len(set(found)) > 1}
+
+
+def _shown(value: Any) -> str:
+    """A setting's value for a person."""
+    if isinstance(value, dict):
+        return ", ".join(f"{old} → {new}" for old, new in value.items()) or "-"
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
+    return "-" if value is None else str(value)
 
 
 def _not_finished(run: str, storage: Storage) -> ExportError:
@@ -233,16 +243,16 @@ def _paired_table(pair: Paired) -> Iterator[str]:
     for remark in pair.remarks:
         yield from textwrap.wrap(remark, _COLUMNS, initial_indent="  ", subsequent_indent="    ")
     if pair.rows:
-        yield f"{'class':24} {'objects':>8} {'before %':>9} {'now %':>7} {'points':>8} {'95 %':>18}"
+        yield f"{'class':22} {'objects':>8} {'before %':>9} {'now %':>7} {'points':>8} {'95 %':>18}"
     for row in pair.rows:
         name = row.label if len(row.label) <= _LABEL_COLUMNS else f"{row.label[: _LABEL_COLUMNS - 1]}…"
         if row.points is None or row.interval is None:
-            yield f"{name:24} {row.objects:8} {'-':>9} {'-':>7} {'-':>8}"
+            yield f"{name:22} {row.objects:8} {'-':>9} {'-':>7} {'-':>8}"
             continue
         low, high = row.interval
         sure = f"{low:+.1f} to {high:+.1f}"
         mark = " *" if row.is_sure else ""
-        yield f"{name:24} {row.objects:8} {row.first:9.1f} {row.second:7.1f} {row.points:+8.1f} {sure:>18}{mark}"
+        yield f"{name:22} {row.objects:8} {row.first:9.1f} {row.second:7.1f} {row.points:+8.1f} {sure:>18}{mark}"
 
 
 def _flat(asked: Mapping[str, Any]) -> dict[str, Any]:

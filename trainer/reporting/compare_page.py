@@ -6,7 +6,7 @@ from typing import Any, Final
 from shared import __version__
 from trainer.reporting.compare import Compared, differing_settings
 from trainer.reporting.paired import Difference, Paired
-from trainer.reporting.report import environment
+from trainer.reporting.templates import environment
 
 # The widest that a bar of points is drawn for: the scale of a pair is at least this.
 _LEAST_SCALE: Final = 5.0

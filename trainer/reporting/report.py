@@ -4,14 +4,10 @@ Both name the commands that do the run again, option by option.
 """
 
 import base64
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Final
-
-import jinja2
 
 from shared import __version__
 from shared.command import PROGRAM
@@ -20,21 +16,19 @@ from shared.jobs.manifest import Manifest
 from shared.jobs.options import words
 from shared.jobs.paths import name_of_weights
 from shared.jobs.specs import JobSpec, RunSpec, TrainingOptions
-from shared.text import counted
 from trainer.reporting.charts import class_panels, size_bars, training_panels
 from trainer.reporting.figures import Figures
 from trainer.reporting.gallery import page_marks
 from trainer.reporting.job_facts import JobFacts
 from trainer.reporting.plots import tile
+from trainer.reporting.templates import environment
 from trainer.tflite.gate import GateCheck
 from trainer.tflite.layer_error import LayerError
 
-_TEMPLATES: Final = Path(__file__).parent
 _LAYERS_SHOWN: Final = 8
 _KINDS_SHOWN: Final = 20
 _CONFUSIONS_SHOWN: Final = 8
 _COMMAND_CHARACTERS: Final = 100
-_OPTION: Final = re.compile(r"--[a-z][a-z-]*")
 
 # Fields of a request that only the store needs, or that a digest or a file says better.
 _NOT_ASKED: Final = {"schema_version", "run", "job", "kind", "dry"}
@@ -173,21 +167,6 @@ def _pair(figures: Figures, image_id: int) -> dict[str, Any]:
     return {"id": image_id, "file": figures.names[image_id], "judged": judged, "sides": sides}
 
 
-def measured(row: Mapping[str, Any], name: str, *, with_objects: bool = False) -> str:
-    """`91.4 % (88.0 to 94.1, 26 objects)`: a figure of `metrics.json` in percent, as sure as the row says it is."""
-    figure, interval, objects = row[name], row.get(f"{name}_interval"), row.get("objects")
-    if figure is None:
-        return "-"
-    sure = [] if interval is None else [f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"]
-    sure += [counted(objects, "object")] if with_objects and objects is not None else []
-    return f"{100 * figure:.1f} %" + (f" ({', '.join(sure)})" if sure else "")
-
-
-def points(percent: float, bounds: tuple[float, float] | None) -> str:
-    """`91.4 % (88.0 to 94.1)`: a figure in percent with its interval, where it has one."""
-    return f"{percent:.1f} %" + ("" if bounds is None else f" ({bounds[0]:.1f} to {bounds[1]:.1f})")
-
-
 def reproduce_commands(spec: RunSpec, job: Job | None) -> list[str]:
     """The commands that lead from the folder to the same model; `STORE` is where it was or shall be."""
     return [
@@ -243,28 +222,3 @@ def check_rows(checks: Sequence[GateCheck], forms: Sequence[str]) -> dict[str, l
         form, question = check.name.split(": ", 1)
         rows.setdefault(question, [None] * len(forms))[forms.index(form)] = check
     return rows
-
-
-def _options_whole(escaped: str) -> str:
-    """Escaped text in which no option, such as --max-minutes, is broken at a hyphen."""
-    return _OPTION.sub(r'<span class="option">\g<0></span>', str(escaped))
-
-
-def environment(*, is_html: bool) -> jinja2.Environment:
-    """Where the templates are, and how they show numbers."""
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=is_html,  # noqa: S701 - the other template is Markdown
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    made.filters["measured"] = measured
-    made.filters["options_whole"] = _options_whole
-    made.filters["counted"] = counted
-    made.filters["points"] = points
-    made.filters["percent"] = lambda value: "-" if value is None else f"{100 * value:.1f}"
-    made.filters["size"] = lambda size_bytes: (
-        f"{size_bytes / 1e6:.2f} MB" if size_bytes >= 1e6 else f"{size_bytes / 1e3:.0f} kB"
-    )
-    return made

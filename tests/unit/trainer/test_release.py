@@ -144,7 +144,7 @@ def released_folder(exported: Exported, store: Path) -> Path:
 
 
 def test_refused_model_is_named_with_figures_and_advice(released: Released) -> None:
-    wanted = r"int8: accuracy kept: mAP50 \d+\.\d\d % against \d+\.\d\d % of float32 on \w+, a loss of .* by 48 objects in 8 pic"
+    wanted = r"int8: accuracy kept: mAP50 \d+\.\d\d % against \d+\.\d\d % of float32 on \w+, .* by 48 objects in 8 pic"
     assert re.search(wanted, released.error)
     assert released.error.endswith(f"the report shows more: {released.folder / 'report.html'}")
     assert re.search(r"Try --quantize qat", released.error)

@@ -3,7 +3,8 @@
 import re
 
 from tests.unit.trainer.reporting.looked import Objects, Seen, look, summary_of
-from trainer.reporting.report import class_rows, matrix_rows, measured, render_card, render_report
+from trainer.reporting.report import class_rows, matrix_rows, render_card, render_report
+from trainer.reporting.templates import measured
 from trainer.tflite.gate import GateCheck
 
 HOSTILE = "<script>alert('1')</script>"

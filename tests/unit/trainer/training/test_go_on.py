@@ -68,6 +68,14 @@ def test_a_file_that_is_not_the_one_of_the_submit_is_refused(tmp_path: Path) -> 
         network_builder(RunSpec(run="r", job="j", model="nano", start=key), manifest, storage)
 
 
+def test_a_file_that_is_gone_is_said(tmp_path: Path) -> None:
+    manifest = manifest_with_labels(tmp_path)
+    _, key, storage = kept_network(tmp_path, "conv", manifest.labels)
+    storage.remove(labels_of(key))
+    with pytest.raises(TrainingError, match=r"old.labels.txt: the run goes on from it, and it is not there any more"):
+        network_builder(RunSpec(run="r", job="j", model="nano", start=key), manifest, storage)
+
+
 def from_file(folder: Path) -> Callable[[], keras.Model]:
     """What builds the small network of the loop's tests with the weights of a file."""
     keras.utils.set_random_seed(9)

@@ -1,0 +1,141 @@
+"""Two runs on the photos that both were measured on: what differs, how sure that is, and what is left out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shared.errors import FormatError
+from shared.jobs.paths import RunPaths
+from shared.jobs.specs import RunSpec
+from shared.storage import Storage
+from tests.unit.trainer.reporting.looked import SIDE, Objects, Seen, coco, detections
+from tests.unit.trainer.reporting.test_compare import finished
+from trainer.evaluation.detections_file import SeenSplit, detections_file, read_detections
+from trainer.evaluation.measure import measure
+from trainer.reporting.compare import against_first, compare_runs, paired_tables
+from trainer.reporting.compare_page import compare_page
+from trainer.reporting.paired import paired
+
+LABELS = ("nine", "ten")
+Pictures = Sequence[tuple[Objects, Seen]]
+# Of ten photos: both classes are there; the first model finds every nine and no ten, the second all.
+BEFORE: Pictures = [([(0, 1), (3, 2)], [(0, 1, 0.9)])] * 10
+NOW: Pictures = [([(0, 1), (3, 2)], [(0, 1, 0.9), (3, 2, 0.8)])] * 10
+
+
+def seen_split(
+    pictures: Pictures, labels: Sequence[str] = LABELS, first: int = 0, side: int = SIDE, resize: str = "stretch"
+) -> SeenSplit:
+    """What a run keeps of photos that are named from `first` on, in pictures of `side` px."""
+    return read_detections(kept(pictures, labels, first, side, resize), "x")
+
+
+def kept(
+    pictures: Pictures, labels: Sequence[str] = LABELS, first: int = 0, side: int = SIDE, resize: str = "stretch"
+) -> bytes:
+    truth, scale = coco(pictures, labels), side / SIDE
+    for image in truth["images"]:
+        image["file_name"] = f"{first + image['id']:03d}.jpg"
+    for row in truth["annotations"]:
+        row["bbox"] = [scale * value for value in row["bbox"]]
+    seen = {}
+    for at, (_, found) in enumerate(pictures, start=1):
+        own = detections(found)
+        seen[at] = type(own)(boxes=own.boxes * np.float32(scale), class_ids=own.class_ids, scores=own.scores)
+    facts: dict[str, Any] = {"run": "r", "form": "int8", "split": "test", "image_size": side, "resize": resize}
+    return detections_file(truth, seen, labels=tuple(labels), **facts)
+
+
+def test_the_class_that_got_better_is_the_one_that_is_sure() -> None:
+    pair = paired(seen_split(BEFORE), seen_split(NOW), ("before", "now"))
+    rows = {row.label: row for row in pair.rows}
+    assert list(rows) == ["mAP50", "mAP", "nine", "ten"]
+    assert (rows["nine"].points, rows["nine"].interval, rows["nine"].is_sure) == (0.0, (0.0, 0.0), False)
+    assert rows["ten"].points == pytest.approx(100)
+    assert rows["ten"].is_sure
+    assert rows["mAP50"].points == pytest.approx(50)
+    assert (rows["mAP50"].objects, rows["ten"].objects, pair.photos) == (20, 10, 10)
+    assert pair.remarks == []
+    back = paired(seen_split(NOW), seen_split(BEFORE), ("now", "before"))
+    assert [row.points for row in back.rows] == [
+        pytest.approx(-row.points) for row in pair.rows if row.points is not None
+    ]
+
+
+def test_a_mixed_change_is_not_called_sure() -> None:
+    mixed = [*NOW[:5], *[([(0, 1), (3, 2)], [(3, 2, 0.8)])] * 5]
+    other = [*[([(0, 1), (3, 2)], [(3, 2, 0.8)])] * 5, *NOW[5:]]
+    rows = {row.label: row for row in paired(seen_split(mixed), seen_split(other), ("a", "b")).rows}
+    assert rows["nine"].interval is not None
+    assert rows["nine"].interval[0] < 0 < rows["nine"].interval[1]
+    assert not rows["nine"].is_sure
+
+
+def test_figures_are_those_of_the_runs_own_evaluation() -> None:
+    truth = coco(NOW, LABELS)
+    own = measure(truth, {at: detections(found) for at, (_, found) in enumerate(NOW, start=1)}).figures
+    rows = {row.label: row for row in paired(seen_split(BEFORE), seen_split(NOW), ("a", "b")).rows}
+    assert rows["mAP"].second == pytest.approx(100 * own["map"])
+    assert rows["ten"].second == pytest.approx(100 * own["per_class"]["ten"]["ap50"])
+
+
+def test_photos_and_classes_of_one_run_alone_are_left_out_and_said() -> None:
+    pair = paired(seen_split(BEFORE), seen_split(NOW, ("nine", "king"), first=4), ("before", "now"))
+    assert (pair.photos, pair.only) == (6, {"before": 4, "now": 4})
+    assert [row.label for row in pair.rows] == ["mAP50", "mAP", "nine"]
+    assert pair.remarks[0] == "4 test photos of before are not among the other's and are left out"
+    assert pair.remarks[-2:] == ["only before knows ten", "only now knows king"]
+
+
+def test_runs_without_a_photo_in_common_have_no_rows() -> None:
+    pair = paired(seen_split(BEFORE), seen_split(NOW, first=100), ("before", "now"))
+    assert (pair.photos, pair.rows) == (0, ())
+
+
+def test_corrected_annotations_count_for_both_and_another_size_is_no_correction() -> None:
+    corrected = [([(0, 1)], found) for _, found in NOW[:3]]
+    pair = paired(seen_split(NOW), seen_split([*corrected, *NOW[3:]], side=2 * SIDE), ("before", "now"))
+    assert pair.relabelled == 3
+    assert "3 of the photos have other annotations now: judged by those of now" in pair.remarks
+    assert all(row.points == 0 for row in pair.rows), "both saw the same, at two sizes"
+
+
+def test_pictures_that_are_fitted_otherwise_are_judged_by_their_own_annotations() -> None:
+    pair = paired(seen_split(BEFORE, resize="letterbox"), seen_split(NOW), ("before", "now"))
+    assert pair.relabelled is None
+    assert pair.rows[0].points == pytest.approx(50)
+
+
+def test_table_and_page_say_it_and_a_run_of_before_says_what_to_type(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    for run, pictures in (("before", BEFORE), ("now", NOW), ("old", None)):
+        finished(tmp_path, run, 0.9, 0.89)
+        storage.write(RunPaths(run).request, RunSpec(run=run, job="j").to_json().encode())
+        if pictures is not None:
+            storage.write(f"{RunPaths(run).root}/detections_test.json", kept(pictures, ("<b>nine", "ten")))
+    rows = compare_runs(["before", "now", "old"], storage)
+    pairs, why_not = against_first(rows, storage)
+    assert [pair.second for pair in pairs] == ["now"]
+    assert "run old has no detections_test.json" in why_not[0]
+    assert "export old" in why_not[0]
+    table = paired_tables(pairs)
+    assert max(map(len, table.splitlines())) <= 80
+    (line,) = (line for line in table.splitlines() if line.startswith("ten"))
+    assert line.split() == ["ten", "10", "0.0", "100.0", "+100.0", "+100.0", "to", "+100.0", "*"]
+    page = compare_page(rows, pairs, why_not)
+    assert "now against before" in page
+    assert "&lt;b&gt;nine" in page
+    assert "<b>nine" not in page
+    assert page.count('class="range better"') == 3
+
+
+def test_a_damaged_file_is_one_clear_line(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    for run in ("a", "b"):
+        finished(tmp_path, run, 0.9, 0.89)
+        storage.write(f"{RunPaths(run).root}/detections_test.json", kept(NOW)[:-20])
+    with pytest.raises(FormatError, match=r"runs/a/detections_test.json: .*damaged"):
+        against_first(compare_runs(["a", "b"], storage), storage)
