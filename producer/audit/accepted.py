@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from shared.audit.findings import AuditFinding, AuditFindings
 from shared.errors import OptionError, PlanError
@@ -13,6 +14,8 @@ from shared.jobs.paths import RunPaths
 from shared.jobs.versioned import read_stored
 from shared.storage import Storage
 
+# What a person writes into a row to accept it.
+_YES: Final = frozenset({"yes", "y", "true", "x", "1"})
 # Unknown ids that are named; the others are counted.
 _NAMED = 10
 
@@ -37,8 +40,8 @@ def read_findings(storage: Storage, job: Job, run: str) -> AuditFindings:
 def accepted(text: str, found: AuditFindings) -> tuple[list[AuditFinding], list[str]]:
     """The findings that `--accept` names, surest first, and a line on each id that this audit does not know.
 
-    `text` is a score from which on all are accepted, or a CSV file with a column `id`, as `audit.csv` without the rows
-    that are wrong.
+    `text` is a score from which on all are accepted, or a CSV file with a column `id`, such as `audit.csv`; of one with
+    a column `accept` too the rows with `yes` there.
 
     Raises:
         OptionError: It is neither, or names no finding.
@@ -70,7 +73,7 @@ def _listed(file: Path, found: AuditFindings) -> tuple[list[AuditFinding], list[
 
 
 def _ids(file: Path) -> list[str]:
-    """The column `id` of a CSV, each once; semicolons, as spreadsheets of some countries write, are taken too."""
+    """The ids of a CSV's accepted rows, each once; semicolons, as spreadsheets of some countries write, do as well."""
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -79,4 +82,9 @@ def _ids(file: Path) -> list[str]:
     rows = csv.DictReader(io.StringIO(text), delimiter=";" if ";" in head and "," not in head else ",")
     if "id" not in (rows.fieldnames or ()):
         raise OptionError(f"--accept {file}: no column id in its first line ({head[:80]!r})")
-    return list(dict.fromkeys(row["id"].strip() for row in rows if row["id"]))
+    chosen = (row["id"].strip() for row in rows if row["id"] and _is_accepted(row))
+    return list(dict.fromkeys(chosen))
+
+
+def _is_accepted(row: Mapping[str, str | None]) -> bool:
+    return "accept" not in row or (row["accept"] or "").strip().lower() in _YES

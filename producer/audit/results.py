@@ -31,23 +31,22 @@ def copy_results(storage: Storage, run: str, folder: Path) -> None:
 
 def results_text(storage: Storage, found: AuditFindings, folder: Path | None) -> Iterator[str]:
     """What came of an audit, line by line, and what to do next."""
-    kinds = Counter(finding.kind for finding in found.findings)
-    told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or "none"
-    doubtful = counted(len(found.findings), "doubtful label")
+    kinds = Counter(finding.kind for finding in found.findings if finding.score >= LIKELY)
+    told = f" ({', '.join(f'{count} {kind}' for kind, count in kinds.most_common())})" if kinds else ""
+    likely = counted(kinds.total(), "label")
     boxes, photos = counted(found.boxes, "box", "boxes"), counted(found.photos, "photo")
-    likely = sum(finding.score >= LIKELY for finding in found.findings)
-    told += f"; {likely} more likely wrong than right" if found.findings else ""
-    yield f"{found.job}: {doubtful} of {boxes} in {photos} ({told})"
+    yield f"{found.job}: {likely} more likely wrong than right{told}, of {boxes} in {photos}"
     yield from (f"warning: {remark}" for remark in found.remarks)
     paths = RunPaths(found.run)
     place = shown(folder.absolute()) if folder is not None else storage.url(paths.root)
     yield f"look first: {place}/audit.html"
-    yield f"all of them: {place}/audit.csv; as XML for LabelImg and CVAT: {place}/proposals"
+    doubts = counted(len(found.findings), "doubt")
+    yield f"all {doubts}: {place}/audit.csv; the likely ones as XML for LabelImg and CVAT: {place}/proposals"
     if found.findings:
         accept = hint(
             "audit", found.job, *quick_words(found), "--accept", f"{place}/audit.csv", "--out", "FOLDER", store=storage
         )
-        yield f"without the rows that are wrong, `{accept}` writes a corrected copy of the photos' folder"
+        yield f"`{accept}` writes a copy of the photos' folder, corrected by the rows with yes in the column accept"
 
 
 def quick_words(found: AuditFindings) -> list[str]:

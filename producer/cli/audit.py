@@ -46,7 +46,9 @@ def audit_command(  # long: an option each
     ] = None,
     accept: Annotated[
         str | None,
-        typer.Option(help="CSV with a column id (audit.csv less what is wrong), or a least score: correct a copy."),
+        typer.Option(
+            help="audit.csv with yes at what is right, any CSV with a column id, or a least score: correct a copy."
+        ),
     ] = None,
     store: StoreOption = None,
     local: LocalOption = False,
@@ -63,7 +65,7 @@ def audit_command(  # long: an option each
 
     Example: [bold]voc2tflite audit photos --local --store out --out doubts[/bold]
 
-    Accept what is left in the list: [bold]voc2tflite audit photos --accept doubts/audit.csv --out corrected[/bold]
+    Accept the rows with yes: [bold]voc2tflite audit photos --accept doubts/audit.csv --out corrected[/bold]
 
     Exit code 0: it is done (with --no-wait: accepted); 1: an error; 2: a wrong option; 3: it failed; 4: cancelled.
     """

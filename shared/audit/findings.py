@@ -17,7 +17,7 @@ PhotoBox = tuple[float, float, float, float]
 # A score estimates how likely a label is wrong: from here on it is more likely wrong than right.
 LIKELY: Final = 0.5
 
-_COLUMNS: Final = ("id", "file", "object", "kind", "score", "class", "box", "proposed", "reason")
+_COLUMNS: Final = ("id", "accept", "file", "object", "kind", "score", "class", "box", "proposed", "reason")
 
 
 class AuditFinding(Frozen):
@@ -70,7 +70,7 @@ class AuditFindings(Frozen):
     findings: tuple[AuditFinding, ...]
 
     def to_csv(self) -> str:
-        """`audit.csv`: a row for each finding."""
+        """`audit.csv`: a row for each finding, accepted (`yes`) where the label is more likely wrong."""
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\r\n")
         rows.writerow(_COLUMNS)
@@ -93,4 +93,5 @@ def _row(finding: AuditFinding) -> tuple[object, ...]:
     place = "" if finding.object is None else finding.object
     score = f"{finding.score:.4f}"
     name = finding.class_name
-    return finding.id, finding.file, place, finding.kind, score, name, marked, finding.proposal, finding.reason
+    accept = "yes" if finding.score >= LIKELY else ""
+    return finding.id, accept, finding.file, place, finding.kind, score, name, marked, finding.proposal, finding.reason

@@ -11,7 +11,7 @@ import jinja2
 import numpy as np
 
 from shared import __version__
-from shared.audit.findings import AuditFinding, AuditFindings, FindingKind
+from shared.audit.findings import LIKELY, AuditFinding, AuditFindings, FindingKind
 from shared.drawing import MISTAKE, Box, Mark, colour_of
 from shared.text import counted
 from trainer.audit.photo_frames import PhotoFrame
@@ -74,7 +74,7 @@ def render_page(
     )
     environment.filters["counted"] = counted
     cards = [_card(finding, frames[finding.file], stored[finding.file], labels) for finding in shown]
-    kinds = {kind: sum(finding.kind == kind for finding in result.findings) for kind in WORDS}
+    kinds = {kind: [finding.score >= LIKELY for finding in result.findings if finding.kind == kind] for kind in WORDS}
     page = environment.get_template("audit.html.j2")
     return page.render(result=result, cards=cards, kinds=kinds, words=WORDS, version=__version__)
 

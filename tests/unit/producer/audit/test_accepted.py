@@ -31,13 +31,15 @@ def findings(*scores: float) -> AuditFindings:
 FOUND = findings(0.9, 0.8, 0.3)
 
 
-def test_the_audits_own_table_without_some_rows_is_a_list(tmp_path: Path) -> None:
-    lines = FOUND.to_csv().splitlines()
+def test_of_the_audits_own_table_the_rows_with_yes_are_accepted(tmp_path: Path) -> None:
     listed = tmp_path / "audit.csv"
-    listed.write_text("\n".join([lines[0], lines[3], lines[1]]))
+    listed.write_text(FOUND.to_csv())
     chosen, unknown = accepted(str(listed), FOUND)
-    assert [finding.score for finding in chosen] == [0.9, 0.3]
+    assert [finding.score for finding in chosen] == [0.9, 0.8], "as it is written, those more likely wrong than right"
     assert unknown == []
+    lines = FOUND.to_csv().replace("000,yes,", "000,,").replace("002,,", "002,X,").splitlines()
+    listed.write_text("\n".join(lines))
+    assert [finding.score for finding in accepted(str(listed), FOUND)[0]] == [0.8, 0.3]
 
 
 def test_a_list_from_a_spreadsheet_and_unknown_ids(tmp_path: Path) -> None:
