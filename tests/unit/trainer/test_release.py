@@ -86,7 +86,7 @@ def truth_of_float32(exported: Exported, *, is_missed_by_int8: bool) -> dict[str
             box = [xmin, ymin, xmax - xmin, ymax - ymin]
             row = {"id": len(annotations) + 1, "image_id": picture.image_id, "category_id": int(class_id), "bbox": box}
             annotations.append(row | {"area": box[2] * box[3], "iscrowd": 0, "ignore": 0})
-    images = [{"id": picture.image_id, "width": SIZE, "height": SIZE} for picture in exported.pictures]
+    images = [{"id": picture.image_id, "file_name": picture.file_name} for picture in exported.pictures]
     categories = [{"id": index, "name": name} for index, name in enumerate(LABELS, start=1)]
     return {"images": images, "annotations": annotations, "categories": categories}
 
