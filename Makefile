@@ -1,3 +1,4 @@
+# make install  .venv with everything in it, 2 minutes
 # make demo     a detector from nothing: made-up photos -> shards -> training -> int8 TFLite (10 minutes, no Docker)
 # make test     unit, queue and whole tests
 # make faults   kill, fill, wipe: the pipeline survives (faults-bucket: with its store in a bucket)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from producer.cli import look, tidy
+from producer.cli import audit, look, tidy
 from producer.cli.common_options import (
     JobName,
     JsonOption,
@@ -234,6 +234,7 @@ def serve(store: StoreOption = None) -> None:
 
 # After `submit`, the command that people look for first.
 app.add_typer(look.app)
+app.add_typer(audit.app)
 app.add_typer(tidy.app)
 
 

@@ -28,7 +28,7 @@ OPTIONS: Final[Mapping[str, type[BaseModel]]] = {
     "Changes to training pictures: `augmentation` of a training": Augmentation,
 }
 # Written by the program itself into every request; nobody asks for them.
-NOT_ASKED: Final = frozenset({"schema_version", "incarnation"})
+NOT_ASKED: Final = frozenset({"schema_version", "incarnation", "fold", "folds", "audits"})
 BOUNDS: Final[Mapping[str, str]] = {
     "ge": "≥ {}",
     "gt": "> {}",

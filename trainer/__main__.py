@@ -411,6 +411,7 @@ def _check_known(option: str, typed: "Sequence[str] | None", known: "Sequence[st
 
 def _storage_with(run: str, store: str | None) -> "Storage":
     """The store, by default that of the settings, which holds `run`: looked at before TensorFlow's 15 s of imports."""
+    from shared.jobs.identity import read_request
     from shared.jobs.paths import RunPaths
     from shared.settings import CommonSettings
     from shared.storage import Storage
@@ -419,6 +420,9 @@ def _storage_with(run: str, store: str | None) -> "Storage":
     if not storage.exists(RunPaths(run).request):
         names = ", ".join(storage.list_names("runs")) or "none"
         raise PipelineError(f"{storage.root} holds no run {run!r} (there are: {names})")
+    asked = read_request(storage, run)
+    if asked is not None and not asked.has_model:
+        raise PipelineError(f"run {run!r} belongs to an audit and has no model")
     return storage
 
 

@@ -15,8 +15,8 @@ from shared.jobs.specs import RunSpec
 from shared.storage import Storage
 from trainer.training.checkpoint import TrainingProgress
 
-# What a run hands out besides its models.
-_RELEASED: Final = ("labels.txt", "metrics.json")
+# What a run hands out besides its models; the last three are of audits. People edit `audit.csv`.
+_RELEASED: Final = ("labels.txt", "metrics.json", "detections.npz", "findings.json", "audit.html")
 
 # Of each form in `metrics.json`, in `run.json`.
 _SUMMED_UP: Final = ("map50", "map", "map50_interval", "map_interval", "pictures", "objects", "best_score")

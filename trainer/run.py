@@ -7,7 +7,7 @@ import hashlib
 import logging
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,21 +22,24 @@ from shared.faults import reached
 from shared.jobs.identity import asked_now, file_digest, find_job, read_manifest
 from shared.jobs.labels import ClassChange, read_labels_txt
 from shared.jobs.manifest import Manifest
-from shared.jobs.paths import JobPaths, labels_of
+from shared.jobs.paths import JobPaths, RunPaths, labels_of
 from shared.jobs.specs import RunSpec
 from shared.leasing.guard import Guard
 from shared.storage import Storage
+from trainer.audit.analysis import audit
+from trainer.audit.fold_detections import detect_part, pack
+from trainer.audit.parts import deal, photos_of
 from trainer.commit import commit, training_facts
 from trainer.data.examples import check_shards
 from trainer.data.shard_cache import ShardCache, shard_cache
 from trainer.data.shard_pictures import pictures_of, truth_of
-from trainer.data.training_set import load_training_set
+from trainer.data.training_set import TrainingSet, load_training_set
 from trainer.network.continued import go_on
 from trainer.network.detector import build_model
 from trainer.release import Release, timed
 from trainer.rerun import finished_training
 from trainer.settings import TrainerSettings
-from trainer.training.loop import Training
+from trainer.training.loop import Trained, Training
 from trainer.training.qat import fine_tune
 from trainer.training.strategy import gains_by_precision, make_strategy
 
@@ -66,7 +69,8 @@ def run(request: RunSpec, *, storage: Storage, settings: TrainerSettings, guard:
     manifest = manifest_of(request, storage)
     check_shards(storage, manifest)
     use_threads(settings.threads)
-    request, metrics, facts = _train_and_release(request, manifest, storage=storage, settings=settings, guard=guard)
+    work = _audit if request.audits else _train_fold if request.fold else _train_and_release
+    request, metrics, facts = work(request, manifest, storage=storage, settings=settings, guard=guard)
     guard.before_publish()
     reached("run:before_commit")
     seconds = facts["seconds"]
@@ -134,28 +138,85 @@ def _train_and_release(
         ready = _Ready(ended.network, ended.fine_tuned, int(ended.facts.get("best_epoch", 0)))
         metrics, notes = _release(asked, manifest, ready, seconds, storage=storage, guard=guard, shards=shards)
         return asked, metrics, {"seconds": seconds, "training": ended.facts, **notes}
+    learned = _train(request, manifest, storage=storage, settings=settings, guard=guard, shards=shards)
+    trained, seconds = learned.trained, learned.seconds
+    request = asked_now(storage, request)  # a person may have changed meanwhile how it is exported
+    fine_tuned = None
+    if request.quantize == "qat":
+        with timed(seconds, "qat"):
+            fine_tuned = fine_tune(trained.model, learned.dataset, strategy=learned.strategy, guard=guard)
+    ready = _Ready(trained.model, fine_tuned, trained.progress.best_epoch)
+    metrics, notes = _release(request, manifest, ready, seconds, storage=storage, guard=guard, shards=shards)
+    return request, metrics, {"seconds": seconds, "training": learned.facts, **notes}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Learned:
+    """A training at its end: what came of it, what it learned from and on what, and the seconds of its stages."""
+
+    trained: Trained
+    dataset: TrainingSet
+    strategy: tf.distribute.Strategy
+    seconds: dict[str, float]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return training_facts(self.trained.progress, self.trained.model, self.strategy.num_replicas_in_sync)
+
+
+def _train(
+    request: RunSpec,
+    manifest: Manifest,
+    *,
+    storage: Storage,
+    settings: TrainerSettings,
+    guard: Guard,
+    shards: ShardCache | None,
+    without: Collection[int] = (),
+) -> _Learned:
+    """Train to the end, but on no picture of `without` (image ids)."""
     strategy = make_strategy(settings.replicas or 1)
     if not gains_by_precision(request.precision):
         logger.warning("precision_gains_nothing", extra={"precision": request.precision, "hint": _PRECISION_HINT})
-    seconds = {}
+    seconds: dict[str, float] = {}
     with timed(seconds, "read"):
         batch = request.batch * strategy.num_replicas_in_sync
-        kept: dict[str, Any] = {"cache_mb": settings.cache_mb, "shards": shards}
+        kept: dict[str, Any] = {"cache_mb": settings.cache_mb, "shards": shards, "without": without}
         dataset = load_training_set(request, manifest, storage=storage, batch=batch, **kept)
     build = network_builder(request, manifest, storage)
     with timed(seconds, "train"):
         trained = Training(request, dataset, strategy=strategy, storage=storage, guard=guard, build=build).run()
     # An attempt that failed after its training, or was killed, has not trained in vain: its time counts.
     seconds["train"] = max(seconds["train"], round(trained.progress.spent_s, 2))
-    request = asked_now(storage, request)  # a person may have changed meanwhile how it is exported
-    fine_tuned = None
-    if request.quantize == "qat":
-        with timed(seconds, "qat"):
-            fine_tuned = fine_tune(trained.model, dataset, strategy=strategy, guard=guard)
-    ready = _Ready(trained.model, fine_tuned, trained.progress.best_epoch)
-    metrics, notes = _release(request, manifest, ready, seconds, storage=storage, guard=guard, shards=shards)
-    facts = training_facts(trained.progress, trained.model, strategy.num_replicas_in_sync)
-    return request, metrics, {"seconds": seconds, "training": facts, **notes}
+    return _Learned(trained=trained, dataset=dataset, strategy=strategy, seconds=seconds)
+
+
+def _train_fold(
+    request: RunSpec, manifest: Manifest, *, storage: Storage, settings: TrainerSettings, guard: Guard
+) -> tuple[RunSpec, dict[str, Any], dict[str, Any]]:
+    """A fold of an audit: train without its part, and write what it sees there. It has no model, and so no metrics."""
+    dealt = deal(photos_of(storage, manifest), request.folds)
+    part = frozenset(image_id for image_id, at in dealt.items() if at == request.fold)
+    shards = shard_cache(storage, manifest, settings.shard_folder())
+    around: dict[str, Any] = {"storage": storage, "settings": settings, "guard": guard, "shards": shards}
+    learned = _train(request, manifest, **around, without=part)
+    with timed(learned.seconds, "detect"):
+        pictures = pictures_of(storage, manifest, shards)
+        found = detect_part(learned.trained.model, manifest, pictures, part, guard)
+    guard.require_wanted()
+    storage.write(RunPaths(request.run).detections, pack(found))
+    return request, {}, {"seconds": learned.seconds, "training": learned.facts, "pictures": len(part)}
+
+
+def _audit(
+    request: RunSpec, manifest: Manifest, *, storage: Storage, settings: TrainerSettings, guard: Guard
+) -> tuple[RunSpec, dict[str, Any], dict[str, Any]]:
+    """The last run of an audit: what the runs before it saw, held against the labels."""
+    seconds: dict[str, float] = {}
+    shards = shard_cache(storage, manifest, settings.shard_folder())
+    with timed(seconds, "audit"):
+        counts = audit(request, manifest, storage=storage, guard=guard, shards=shards)
+    return request, {}, {"seconds": seconds, **counts}
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,8 @@ def _good_text(name: str, job: Job, stored: StoredState, storage: Storage) -> st
     if asked is None:
         return "no training was asked for"
     state = run_state(storage, asked) if stored.is_finalized else stored.state
-    return "the model is of these shards" if state == "DONE" else f"no model yet: {state}"
+    what = "model" if asked.has_model else "audit's part"
+    return f"the {what} is of these shards" if state == "DONE" else f"no {what} yet: {state}"
 
 
 def _advice(name: str, job: Job, storage: Storage) -> str:

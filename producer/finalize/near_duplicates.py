@@ -7,24 +7,13 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from shared.jobs.findings import Finding
 from shared.jobs.job import SPLITS, Job, Split
 from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import ShardReceipt
+from shared.picture.alike import BANDS, MOST_COMPARED, NEAR_BITS, band_of
 from shared.storage import Storage
-
-# Of 256 bits. Resized, recompressed or brighter pictures differ in up to 26 (99 of 100), two frames of one scene in up
-# to 31, other pictures of BCCD and raccoon in at least 86 (docs/decisions/0066). PDQ's own limit is 31 too.
-NEAR_BITS: Final = 31
-
-# Hashes are compared only where 16 neighbouring bits are equal: all pairs that differ in up to 15 bits meet, and 9 of
-# 10 that differ in 31. At 100,000 pictures that is about a second instead of an hour.
-_BANDS: Final = 16
-_BAND_BITS: Final = 16
-# Of one band's equal bits so many are looked at: a set of one scene must not take the square of its pictures.
-_MOST_COMPARED: Final = 64
 
 
 @dataclass(slots=True)
@@ -68,15 +57,14 @@ def near_duplicates(pictures: Iterable[HashedPicture]) -> Iterator[Finding]:
 
 def _find_nearest(earlier: list[HashedPicture], later: list[HashedPicture]) -> None:
     """Note in the `later` pictures which of the `earlier` ones is nearest. One band at a time, for little memory."""
-    for band in range(_BANDS if earlier else 0):
-        shift, mask = band * _BAND_BITS, (1 << _BAND_BITS) - 1
+    for band in range(BANDS if earlier else 0):
         buckets = defaultdict[int, list[HashedPicture]](list)
         for picture in later:
-            bucket = buckets[picture.hash >> shift & mask]
-            if len(bucket) < _MOST_COMPARED:
+            bucket = buckets[band_of(picture.hash, band)]
+            if len(bucket) < MOST_COMPARED:
                 bucket.append(picture)
         for other in earlier:
-            for picture in buckets.get(other.hash >> shift & mask, ()):
+            for picture in buckets.get(band_of(other.hash, band), ()):
                 bits = (picture.hash ^ other.hash).bit_count()
                 if bits < picture.bits:
                     picture.nearest, picture.bits = other, bits

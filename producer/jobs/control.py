@@ -7,7 +7,7 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from producer.jobs.runs import Requests, change_release, names_of, runs_of
+from producer.jobs.runs import Requests, change_release, names_of, runs_of, with_its_folds
 from producer.jobs.status import (
     TERMINAL,
     StoredState,
@@ -43,7 +43,7 @@ def cancel(storage: Storage, ledger: Ledger | None, name: str, run: str | None =
         What was done, for a person.
     """
     job = load_job(storage, name, run)
-    chosen = runs_of(storage, load_job(storage, name)) if run is None else [_run_of(job)]
+    chosen = runs_of(storage, load_job(storage, name)) if run is None else with_its_folds(storage, job, _run_of(job))
     going = [asked for asked in chosen if run_state(storage, asked) not in TERMINAL]
     what, state = _what(name, run), stored_state(storage, job, failed_share=1.0).state
     if state in ("DONE", "CANCELLED"):
@@ -85,7 +85,7 @@ def retry(
     """
     job = load_job(storage, name, run)
     stored, was_cancelled = stored_state(storage, job, failed_share=1.0), is_cancelled(storage, job)
-    runs = [_run_of(job)] if run is not None else runs_of(storage, job)
+    runs = with_its_folds(storage, job, _run_of(job)) if run is not None else runs_of(storage, job)
     if run is not None and was_cancelled:
         raise PlanError(f"job {name} is cancelled as a whole: `{hint('retry', name, store=storage)}` goes on with it")
     if stored.failed:
@@ -164,6 +164,8 @@ def _release_again(storage: Storage, asked: RunSpec) -> str:
     storage.remove(paths.run)
     if is_kept:
         return "the model is released again from its weights, without training"
+    if not asked.has_model:
+        return f"run {asked.run} of an audit is done again"
     if storage.list_names(paths.checkpoints):
         return "the model is released again from the newest checkpoint"
     return f"run {asked.run} is trained again: neither its model.keras nor a checkpoint is left"

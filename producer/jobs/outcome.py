@@ -37,7 +37,7 @@ def read_outcome(storage: Storage, asked: RunSpec) -> Outcome:
     figures, seconds = _part(_part(summary, "metrics"), "int8"), _part(summary, "seconds")
     warnings = summary.get("warnings")
     return Outcome(
-        model=storage.url(RunPaths(asked.run).int8),
+        model=storage.url(RunPaths(asked.run).int8) if asked.has_model else None,
         map50=_number(figures.get("map50")),
         map50_interval=_interval(figures.get("map50_interval")),
         map=_number(figures.get("map")),

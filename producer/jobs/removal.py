@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from producer.jobs.control import note_of, scopes_of, tell_redis
 from producer.jobs.local_lock import has_local_run
-from producer.jobs.runs import runs_of
+from producer.jobs.runs import runs_of, with_its_folds
 from producer.jobs.status import TERMINAL, is_cancelled, load_job, run_state, stored_state
 from shared import faults
 from shared.command import hint
@@ -25,6 +25,7 @@ from shared.leasing.lease import RENEW_MOST_S
 from shared.leasing.ledger import Ledger
 from shared.leasing.scopes import is_run_unit, run_scope
 from shared.storage import Storage
+from shared.text import counted
 
 logger = logging.getLogger(__name__)
 
@@ -87,15 +88,19 @@ def _remove_one_run(storage: Storage, ledger: Ledger | None, name: str, run: str
     job = load_job(storage, name)
     if run_state(storage, asked) == "TRAINING":
         raise PlanError(f"run {run} is not finished: `{hint('cancel', name, '--run', run, store=storage)}` first")
-    scopes = [run_scope(asked)]
-    storage.write(RunPaths(run).cancelled, note_of(job, run=run))
+    removed = with_its_folds(storage, job, asked)
+    scopes = list(map(run_scope, removed))
+    for each in removed:
+        storage.write(RunPaths(each.run).cancelled, note_of(job, run=run))
     untold = tell_redis(ledger, job, scopes, cancelled=True)
     if has_local_run(storage, name):
         _await_local_run(storage, name)
     if ledger is not None and not untold:
         _await_holders(ledger, job, scopes)
-    storage.remove_tree(RunPaths(run).root)
-    return f"run {run} of {name} is removed{_forget(ledger, scopes)}"
+    for each in removed[::-1]:
+        storage.remove_tree(RunPaths(each.run).root)
+    folds = f", and {counted(len(removed) - 1, 'fold')} with it" if removed[1:] else ""
+    return f"run {run} of {name} is removed{folds}{_forget(ledger, scopes)}"
 
 
 def _refuse_running(storage: Storage, job: Job) -> None:

@@ -90,15 +90,18 @@ def add_run(storage: Storage, job: Job, run: str, options: TrainingOptions) -> t
         PlanError: Another job has a run of this name, or this job has one with other options.
     """
     known = known_run(storage, job, run, options)
-    if known is None:
-        asked = _spec_of(job, run, options, known)
-        storage.remove_tree(RunPaths(run).root)  # of a removed job
-        if storage.create(RunPaths(run).request, asked.to_json().encode()):
-            return job.model_copy(update={"run": asked}), True
-        known = known_run(storage, job, run, options)
+    if known is None and add_request(storage, asked := _spec_of(job, run, options, known)):
+        return job.model_copy(update={"run": asked}), True
+    known = known or known_run(storage, job, run, options)
     if known is None:
         raise PlanError(f"run {run!r} was asked for by somebody else just now, and removed: submit again")
     return job.model_copy(update={"run": known}), False
+
+
+def add_request(storage: Storage, asked: RunSpec) -> bool:
+    """Ask for a run whose name is free; whether nobody else has meanwhile."""
+    storage.remove_tree(RunPaths(asked.run).root)  # of a removed job
+    return storage.create(RunPaths(asked.run).request, asked.to_json().encode())
 
 
 def known_run(storage: Storage, job: Job, run: str, options: TrainingOptions) -> RunSpec | None:
@@ -128,6 +131,12 @@ def differing_fields(known: RunSpec, asked: RunSpec) -> list[str]:
     """The fields in which two requests differ, sorted."""
     theirs, ours = known.model_dump(), asked.model_dump()
     return sorted(name for name in ours.keys() | theirs.keys() if theirs.get(name) != ours.get(name))
+
+
+def with_its_folds(storage: Storage, job: Job, asked: RunSpec) -> list[RunSpec]:
+    """A run and, of an audit, the folds that were asked for with it: they are of use to nothing else."""
+    folds = [run_asked(storage, job.job, name) for name in asked.audits]
+    return [asked, *(fold for fold in folds if fold is not None and fold.fold)]
 
 
 def names_of(runs: Iterable[RunSpec]) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from producer.jobs.local_lock import has_local_run
 from producer.jobs.runs import retry_hint, run_words, ways_on
 from shared.command import hint, start_hint
+from shared.jobs.identity import read_note
 from shared.jobs.job import Job
 from shared.jobs.paths import RunPaths
 from shared.jobs.specs import RunSpec
@@ -84,6 +85,9 @@ def _idle_standing(scene: Scene) -> Standing:
     state: State = scene.state
     if is_training:
         state = "INTERRUPTED" if before else "FINALIZED"
+    waits = _waits_for(scene) if is_training else ""
+    if waits:
+        return Standing(state=state, why=_joined(before, waits))
     if has_local_run(scene.storage, scene.job.job):
         starts = "its trainer starts" if is_training else "its workers start"
         starts = starts if is_training or not scene.is_settled() else _FINISHING
@@ -99,6 +103,13 @@ def _idle_standing(scene: Scene) -> Standing:
     if not is_training and scene.is_settled():
         return Standing(state=state, why=_joined(before, _FINISHING))
     return _waiting(scene, scene.ledger, state, before, "trainer" if is_training else "worker")
+
+
+def _waits_for(scene: Scene) -> str:
+    """The runs that have to be done before the one that audits them; empty where it waits for none."""
+    audits = () if scene.job.run is None else scene.job.run.audits
+    done = [name for name in audits if read_note(scene.storage, RunPaths(name).run, scene.job.incarnation) is not None]
+    return "" if len(done) == len(audits) else f"waits for its folds, {len(done)} of {len(audits)} done"
 
 
 def _without_ledger(scene: Scene, state: State, before: str) -> Standing:

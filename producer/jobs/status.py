@@ -21,6 +21,7 @@ from shared.jobs.identity import (
     is_name,
     read_manifest,
     read_note,
+    read_request,
 )
 from shared.jobs.job import Job
 from shared.jobs.manifest import Manifest
@@ -211,8 +212,29 @@ def run_state(storage: Storage, asked: RunSpec) -> State:
     notes: dict[State, str] = {"CANCELLED": paths.cancelled, "FAILED": paths.failed, "TRAINING": paths.request}
     for state, key in notes.items():
         if read_note(storage, key, incarnation) is not None:
-            return state
+            return _with_those_it_waits_for(storage, asked) if state == "TRAINING" else state
     return "FINALIZED"
+
+
+def _with_those_it_waits_for(storage: Storage, asked: RunSpec) -> State:
+    """The state of a run that was asked for and has not ended: where it audits others, it ends as the first of them."""
+    states = [state for state, _ in audited_states(storage, asked)]
+    return next((state for state in ("CANCELLED", "FAILED") if state in states), "TRAINING")
+
+
+def audited_states(storage: Storage, asked: RunSpec) -> list[tuple[State, str]]:
+    """State and name of each of the runs that a run audits; one that was removed counts as failed."""
+    found: list[tuple[State, str]] = []
+    for name in asked.audits:
+        audited = read_request(storage, name)
+        is_there = audited is not None and (audited.job, audited.incarnation) == (asked.job, asked.incarnation)
+        found.append((run_state(storage, audited) if audited is not None and is_there else "FAILED", name))
+    return found
+
+
+def is_ready(storage: Storage, asked: RunSpec) -> bool:
+    """Whether a trainer can do a run now: one that audits others waits for their ends."""
+    return all(state == "DONE" for state, _ in audited_states(storage, asked))
 
 
 def is_of_its_shards(storage: Storage, asked: RunSpec, summary: Mapping[str, Any]) -> bool:
@@ -337,7 +359,8 @@ def _runs_view(scene: Scene, requests: Requests | None, *, is_finalized: bool) -
         standing = standing_of(replace(scene, job=seen, state=state, run=view, progress=progress, is_held=is_held))
         outcome = asdict(read_outcome(storage, asked))
         figures = {name: outcome[name] for name in ("map50", "map50_interval", "objects", "model")}
-        views.append({**view, **asdict(standing), **figures})
+        page = {"page": storage.url(RunPaths(asked.run).audit_page)} if asked.audits and state == "DONE" else {}
+        views.append({**view, **asdict(standing), **figures, **page})
     return tuple(views)
 
 
@@ -370,6 +393,10 @@ def run_failure(storage: Storage, asked: RunSpec) -> str | None:
     summary = read_note(storage, RunPaths(asked.run).run, asked.incarnation)
     if summary is not None and not is_of_its_shards(storage, asked, summary):
         again = hint("retry", asked.job, store=storage)
-        return f"the model was trained on other shards than those that are here now: `{again}` trains it again"
+        what = "the model was trained" if asked.has_model else "this part of an audit was made"
+        return f"{what} on other shards than those that are here now: `{again}` does it again"
     note = read_note(storage, RunPaths(asked.run).failed, asked.incarnation)
+    if note is None and summary is None:
+        failed = next((name for state, name in audited_states(storage, asked) if state == "FAILED"), None)
+        return None if failed is None else f"run {failed}, which it audits, has failed or was removed"
     return None if note is None or summary is not None else str(note.get("reason", "unknown"))

@@ -5,14 +5,16 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+from producer.photos.copied import CopiedPhotos
 from producer.photos.files import Entry, PairFiles
 from shared.annotation import MAX_XML_BYTES
 from shared.jobs.fingerprint import sample_file
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FolderPhotos:
     """The files below a folder."""
 
@@ -44,8 +46,12 @@ class FolderPhotos:
         return (self._digest(path) for path in paths)
 
     def changed_at(self, path: str) -> float:
-        """When a file last changed, or was moved there."""
-        return (self.folder / path).stat().st_ctime
+        """When a file last changed, or was moved there; of a copy that we made, when the original did."""
+        return self._copied.changed_at(path, (self.folder / path).stat())
+
+    @cached_property
+    def _copied(self) -> CopiedPhotos:
+        return CopiedPhotos(self.folder)
 
     def _xml_or_error(self, path: str) -> bytes | OSError:
         try:

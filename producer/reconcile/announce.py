@@ -75,6 +75,8 @@ class Announcer:
             logger.warning("store_refuses", extra={"job": job.job, "reason": str(error)})
 
     def _see_run(self, job: Job, asked: RunSpec | None) -> None:
+        if asked is not None and asked.fold:
+            return  # its audit has an end of its own
         seen = job.model_copy(update={"run": asked})
         status = job_status(self._storage, None, seen, self._settings.failed_share)
         if status.runs:  # a run that ended before its job was cancelled

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from redis.exceptions import ResponseError
 
-from producer.jobs.status import TERMINAL, run_state
+from producer.jobs.status import TERMINAL, is_ready, run_state
 from producer.reconcile.context import Context
 from producer.reconcile.dispatch import send_run
 from shared.errors import FormatError, StorageError
@@ -43,8 +43,8 @@ class TrainingRuns:
         self._runs = {name: asked for name, asked in self._runs.items() if asked.job != job.job}
 
     def left(self) -> int:
-        """How many runs have not ended."""
-        return len(self._runs)
+        """How many runs have not ended, and can be worked on."""
+        return sum(is_ready(self._context.storage, asked) for asked in self._runs.values())
 
     def tick(self) -> None:
         """One round: send a hint for every run that nobody works on."""
@@ -69,7 +69,8 @@ class TrainingRuns:
         if job.run == asked:
             ledger.write_state(job_scope(job), state=state)
         if state == "TRAINING":
-            self._send_if_idle(asked)
+            if is_ready(self._context.storage, asked):
+                self._send_if_idle(asked)
             return
         del self._runs[asked.run]
         ledger.touch(job.job)  # of a failure a damaged shard may be the cause

@@ -24,6 +24,7 @@ from producer.reconcile.context import Context
 from producer.reconcile.reconciler import Reconciler
 from producer.run.intent import StartOptions, job_intent, run_intent, say_intent
 from producer.run.wait_for_job import wait_for_job
+from producer.settings import ProducerSettings
 from producer.terminal import job_text
 from producer.terminal.lint_page import lint_report
 from producer.terminal.progress import Screen
@@ -64,7 +65,7 @@ def start_job(request: Request, options: StartOptions) -> JobStatus:
         admission = submit(request, linted, storage=storage, data_root=data_root, progress=screen.stage)
     stored = stored_state(storage, admission.job, options.settings.failed_share)
     options.console.print(job_text.admission_text(admission, stored, storage), highlight=False, soft_wrap=True)
-    return _run_or_hand_over(admission.job, data_root, options, storage)
+    return run_or_hand_over([admission.job], data_root, options, storage)
 
 
 def _admissible(request: Request, storage: Storage) -> Request:
@@ -112,7 +113,7 @@ def start_run(
     admission = further_run(job, run, training, storage)
     stored = stored_state(storage, admission.job, options.settings.failed_share)
     options.console.print(job_text.admission_text(admission, stored, storage), highlight=False, soft_wrap=True)
-    return _run_or_hand_over(admission.job, _data_root_of(job, options, stored), options, storage)
+    return run_or_hand_over([admission.job], data_root_of(job, options, stored), options, storage)
 
 
 def resume_job(name: str, options: StartOptions, changes: ReleaseOptions, run: str | None = None) -> JobStatus:
@@ -147,10 +148,10 @@ def continue_job(job: Job, options: StartOptions) -> JobStatus:
     """
     storage = Storage(options.settings.store)
     stored = stored_state(storage, job, options.settings.failed_share)
-    return _run_or_hand_over(job, _data_root_of(job, options, stored), options, storage)
+    return run_or_hand_over([job], data_root_of(job, options, stored), options, storage)
 
 
-def _data_root_of(job: Job, options: StartOptions, stored: StoredState) -> DataFolder:
+def data_root_of(job: Job, options: StartOptions, stored: StoredState) -> DataFolder:
     """The folder below which the pictures of a job were, for workers that run here.
 
     Raises:
@@ -183,7 +184,7 @@ def lint_pixels(linted: LintedFolder, options: StartOptions) -> tuple[LintedFold
         settings, storage = options.settings.model_copy(update={"store": store}), Storage(store)
         try:
             job = submit(request, linted, storage=storage, data_root=data_root, progress=no_progress).job
-            status = _run_or_hand_over(job, data_root, replace(options, settings=settings, wait=True), storage)
+            status = run_or_hand_over([job], data_root, replace(options, settings=settings, wait=True), storage)
             receipts = [receipt for shard in job.shards if (receipt := read_receipt(storage, job, shard))]
             received = [finding for receipt in receipts for finding in receipt.findings]
             received += near_duplicates(hashed_pictures(job, receipts, storage))
@@ -209,17 +210,27 @@ def _counted_by_workers(linted: LintedFolder, receipts: Sequence[ShardReceipt]) 
     return replace(linted, counts={**linted.counts, **found, **by_class}, class_counts=classes)
 
 
-def _run_or_hand_over(job: Job, data_root: DataFolder, options: StartOptions, storage: Storage) -> JobStatus:
-    """Run `job` with processes of our own until it is in a terminal state, or hand it over to the service.
+def run_or_hand_over(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions, storage: Storage) -> JobStatus:
+    """Run a job with processes of our own until it is in a terminal state, or hand it over to the service.
 
-    Only what is missing is done. `data_root` is what the job's paths are relative to here.
+    Only what is missing is done. `jobs` is the job as it is seen with each of the runs that are to be done, in their
+    order; one that does not end as DONE ends it. `data_root` is what the job's paths are relative to here.
+
+    Returns:
+        The status seen with the last run that was waited for.
     """
+    statuses = [job_status(storage, None, seen, options.settings.failed_share) for seen in jobs]
+    ended_badly = [status for status in statuses if status.state in TERMINAL and status.state != "DONE"]
+    if ended_badly and len(jobs) > 1:
+        return ended_badly[0]  # the others may be waited for in vain
     if not options.local:
-        return _hand_over(job, options, storage)
-    settings = options.settings
-    status = job_status(storage, None, job, settings.failed_share)
-    if status.state in TERMINAL:
-        return status
+        return _hand_over(jobs, options, storage)
+    left = [seen for seen, status in zip(jobs, statuses, strict=True) if status.state not in TERMINAL]
+    return _run_here(left, data_root, options, storage) if left else statuses[-1]
+
+
+def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions, storage: Storage) -> JobStatus:
+    settings, job = options.settings, jobs[0]
     local = LocalPipeline(
         store=storage.root,
         logs=storage.local_path("logs") if storage.is_local else None,
@@ -240,32 +251,51 @@ def _run_or_hand_over(job: Job, data_root: DataFolder, options: StartOptions, st
                 processes.restart_dead()
 
             context = Context(storage=storage, ledger=Ledger(connect(url)), broker=Broker(url), settings=quick)
-            reconciler = Reconciler(context, only=only, only_run=job.run.run if only and job.run else None)
-            status = wait_for_job(job, reconciler, screen, each_round=each_round, pause=pause)
-            if only and status.state == "DONE":
+            for job in jobs:
+                _say_run(job, jobs, options)
+                reconciler = Reconciler(context, only=only, only_run=job.run.run if only and job.run else None)
+                status = wait_for_job(job, reconciler, screen, each_round=each_round, pause=pause)
+                if status.state != "DONE":
+                    return status
+            if only:
                 processes.kill()  # nobody is at work, and the broker is ours and ends too
             return status
     except KeyboardInterrupt:
-        left = job_status(storage, None, job, settings.failed_share)  # after the processes have ended
-        shards = (
-            f"{left.done} of {left.shards} shards are done" if left.state in ("SUBMITTED", "RUNNING") else left.state
-        )
-        place = str(left.why or shards).removesuffix("nobody works on it").rstrip(", ") or "before the training"
-        raise Interrupted(f"{job.job}, {place.removeprefix('interrupted ')}; the same command goes on") from None
+        raise Interrupted(f"{_place_text(job, settings, storage)}; the same command goes on") from None
 
 
-def _hand_over(job: Job, options: StartOptions, storage: Storage) -> JobStatus:
-    """Notify the reconciler of the job; with `wait` do its part too until the job has ended."""
-    settings = options.settings
+def _say_run(job: Job, jobs: Sequence[Job], options: StartOptions) -> None:
+    """Say which of several runs is waited for."""
+    if len(jobs) > 1 and job.run is not None:
+        place = f"{jobs.index(job) + 1} of {len(jobs)}"
+        options.console.print(f"run {job.run.run} ({place})", highlight=False, soft_wrap=True)
+
+
+def _place_text(job: Job, settings: ProducerSettings, storage: Storage) -> str:
+    """How far a job is, after the processes that worked on it have ended."""
+    left = job_status(storage, None, job, settings.failed_share)
+    shards = f"{left.done} of {left.shards} shards are done" if left.state in ("SUBMITTED", "RUNNING") else left.state
+    place = str(left.why or shards).removesuffix("nobody works on it").rstrip(", ") or "before the training"
+    return f"{job.job}, {place.removeprefix('interrupted ')}"
+
+
+def _hand_over(jobs: Sequence[Job], options: StartOptions, storage: Storage) -> JobStatus:
+    """Notify the reconciler of a job; with `wait` do its part too until the job, seen with each run, has ended."""
+    settings, job = options.settings, jobs[0]
     ledger = Ledger(connect(settings.broker()))
     if tell_redis(ledger, job):
         options.console.print("Redis cannot be reached: the job is stored and starts once the service sees it.")
     if not options.wait:
-        return job_status(storage, None, job, settings.failed_share)
+        return job_status(storage, None, jobs[-1], settings.failed_share)
     context = Context(storage=storage, ledger=ledger, broker=Broker(settings.broker()), settings=settings)
     with interrupts.deferred() as pause, Screen(options.console) as screen:
         try:
-            return wait_for_job(job, Reconciler(context), screen, pause=pause)
+            for job in jobs:
+                _say_run(job, jobs, options)
+                status = wait_for_job(job, Reconciler(context), screen, pause=pause)
+                if status.state != "DONE":
+                    break
+            return status
         except KeyboardInterrupt:
             looked = hint("watch", job.job, store=storage)
             raise Interrupted(f"nobody waits here for {job.job} any more, it goes on: `{looked}`") from None

@@ -107,7 +107,8 @@ def status_text(status: JobStatus) -> str:
     lines += _run_lines(status.run) if status.run else ()
     lines += _model_lines(status)
     for run in status.runs if len(status.runs) > 1 else ():
-        lines.append(f"  --run   {run['run']}: {run['state']}{_figures_text(run)}")
+        page = f", {_place(run['page'])}" if "page" in run else ""
+        lines.append(f"  --run   {run['run']}: {run['state']}{_figures_text(run)}{page}")
     return "\n".join(filter(None, lines))
 
 
@@ -203,7 +204,9 @@ def remarks(statuses: Sequence[JobStatus], width: int) -> str:
 def _remark(name: str, run: Mapping[str, Any], width: int, speed: str = "") -> str:
     """What is to be known of a job, or one of its runs, in a line; empty where nothing is."""
     room, text = width - len(name) - 2, ""
-    if run["state"] == "DONE" and run["model"]:
+    if run["state"] == "DONE" and "page" in run:
+        text = _place(run["page"])
+    elif run["state"] == "DONE" and run["model"]:
         objects, warnings = run.get("objects"), run.get("warnings")
         facts = [_place(run["model"]), "" if objects is None else f"mAP50 of {counted(objects, 'object')}"]
         text = " · ".join(filter(None, [*facts, counted(len(warnings), "warning") if warnings else ""]))
@@ -240,6 +243,11 @@ def print_result(status: JobStatus, storage: Storage, console: Terminal, *, is_l
     if status.run is None:
         return
     run = RunPaths(str(status.run["run"]))
+    if not storage.exists(run.metrics):  # a part of an audit
+        made = [key for key in (run.audit_page, run.audit_table, run.detections) if storage.exists(key)]
+        for key in made:
+            console.print(storage.url(key), soft_wrap=True)
+        return
     console.print(results_table(json.loads(storage.read(run.metrics))))
     for warning in status.warnings:
         console.print(f"warning: {warning}", style="yellow", soft_wrap=True)

@@ -38,6 +38,10 @@ class JobPaths:
         """What the submit's lint found, one `Finding` on each line."""
         return f"{self.root}/findings{_of(incarnation)}.jsonl"
 
+    def photo_sizes(self, incarnation: str) -> str:
+        """The upright sizes of the photos, `[width, height]` in pixels by path, as the first audit found them."""
+        return f"{self.root}/photo_sizes{_of(incarnation)}.json"
+
     def tfrecord(self, shard: str) -> str:
         """The shard's records."""
         return f"{self.shards}/{shard}.tfrecord"
@@ -81,6 +85,10 @@ class RunPaths:
         self.progress: Final = f"{self.root}/progress.json"
         self.checkpoints: Final = f"{self.root}/checkpoints"
         self.int8: Final = f"{self.root}/model_int8.tflite"
+        self.detections: Final = f"{self.root}/detections.npz"
+        self.findings: Final = f"{self.root}/findings.json"
+        self.audit_table: Final = f"{self.root}/audit.csv"
+        self.audit_page: Final = f"{self.root}/audit.html"
 
 
 def name_of_weights(key: str) -> str:

@@ -3,6 +3,7 @@
 A field that carries an `Option` is one of the command line (`shared.jobs.options`).
 """
 
+import operator
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -88,6 +89,10 @@ _COLOURS: Final = _change("Change brightness, contrast, colours.", "--colours/--
 _MIRROR: Final = _change("Mirror left and right; not for text.", "--flips/--no-flips", is_switch=True)
 _UPSIDE_DOWN: Final = _change("Mirror up and down: where nothing has an up.", "--vertical-flips", is_switch=True)
 _TURN: Final = _change("Turn by 90 degrees: where nothing has an up.", "--quarter-turns", is_switch=True)
+
+
+# More folds cost more trainings, and each learns from hardly more photos.
+MOST_FOLDS: Final = 10
 
 
 class Augmentation(Frozen):
@@ -258,10 +263,26 @@ class TrainingOptions(Frozen):
         return photos < FEW_PHOTOS and photos * counts.get("objects_kept", 0) < FEW_OBJECTS * all_photos
 
 
+class FoldOptions(TrainingOptions):
+    """What a person may ask of the trainings of an audit: nothing is selected by val there, and nothing exported.
+
+    Nor do they go on from a trained network, which may have learnt the labels that it is to judge.
+    """
+
+    start: None = None
+    final: bool = False
+    stop_at_map: float | None = None
+    patience: int | None = None
+    quantize: Literal["ptq", "qat"] = "ptq"
+    max_drop: float = 1.0
+
+
 class RunSpec(TrainingOptions):
     """A training run: what is asked, and of which job; saved as `runs/<run>/request.json` before the trainer is hinted.
 
     `incarnation` is that of the job. `kind` says nothing any more; version 0.1.0 wrote it, and digests are made of it.
+    A run with a `fold` (of so many `folds`) of an audit learns from all photos but its part, and detects in that part.
+    One that `audits` other runs trains nothing: it holds what they saw against the labels, once they are done.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -271,6 +292,21 @@ class RunSpec(TrainingOptions):
     kind: Literal["train"] = "train"
     # Decided when it was asked for.
     backbone: Annotated[Literal["conv", "efficientnet_lite0", "mobilenet_v2", "mobilenet_v3_small"], _BACKBONE] = "conv"
+    # Digests of ordinary runs are without the three.
+    fold: Annotated[int, Field(ge=0, exclude_if=operator.not_)] = 0
+    folds: Annotated[int, Field(ge=0, le=MOST_FOLDS, exclude_if=operator.not_)] = 0
+    audits: Annotated[tuple[Name, ...], Field(exclude_if=operator.not_)] = ()
+
+    @model_validator(mode="after")
+    def _fold_is_one_of_them(self) -> Self:
+        if not 0 <= self.fold <= self.folds or self.folds == 1:
+            raise ValueError(f"fold {self.fold} of {self.folds}: expected one of two or more")
+        return self
+
+    @property
+    def has_model(self) -> bool:
+        """Whether it ends with a model to hand out: neither a fold of an audit nor its analysis does."""
+        return not self.fold and not self.audits
 
     def trains_as(self, other: "RunSpec") -> bool:
         """Whether both ask for the same training, however its weights are exported and judged."""

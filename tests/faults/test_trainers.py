@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from producer.jobs.status import JobStatus
+from shared.jobs.paths import RunPaths
 from tests.cluster import Cluster, GuardedBroker, assert_common_outcome, children, wait_until
 from tests.faults.conftest import LEASE_S
+from trainer.audit.fold_detections import unpack
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 RUN_LEASE_S = 10.0
@@ -117,3 +119,22 @@ def test_cut_connections_a_wiped_redis_and_a_second_trainer_disturb_no_run(
     assert sorted([*left.values()]) == [[], ["long"]]
     assert not [line for name in trainers for line in sharded.events(name, "training_resumed")]
     tell("CLIENT KILL and FLUSHALL with two trainers and two runs, none started again", short)
+
+
+def test_killed_trainer_of_an_audit_is_followed_and_every_photo_is_seen_once(sharded: Cluster, small_voc: Path) -> None:
+    """Row 9, of a fold: whoever takes it over deals the photos as the one before did."""
+    sharded.producer("submit", str(small_voc), "--job", "job", "--image-size", "64", "--no-train", "--wait")
+    sharded.producer("audit", "job", "--folds", "2", "--model", "nano", "--epochs", "40", "--no-wait")
+    first = sharded.trainer(name="first")
+    wait_until(lambda: sharded.events("first", "epoch"), 300, "a fold trains")
+    sharded.trainer(name="heir")
+    for pid in [*children(first.pid), first.pid]:
+        os.kill(pid, signal.SIGKILL)
+    storage, runs = sharded.storage(), ["job.fold-1-of-2", "job.fold-2-of-2", "job.audit-2"]
+    wait_until(lambda: storage.exists(RunPaths(runs[-1]).run), 600, "the audit is done")
+    parts = [unpack(storage.read(RunPaths(name).detections)).keys() for name in runs[:2]]
+    assert list(map(len, parts)) == [20, 20]
+    assert len(parts[0] | parts[1]) == 40
+    wait_until(
+        lambda: {line["run"] for line in sharded.events("heir", "run_done")} == set(runs), 60, "the heir did all"
+    )

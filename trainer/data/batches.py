@@ -1,6 +1,6 @@
 """Decoded examples -> an endless, seeded, resumable stream of augmented training batches, as a `tf.data.Dataset`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from shared.jobs.specs import Augmentation
 from trainer.data.augment import augment_batch
 from trainer.data.examples import SHUFFLE_RECORDS, Examples, draw_rows
-from trainer.data.records import decode_picture, local_files, own_cores, parse_records
+from trainer.data.records import decode_picture, local_files, own_cores, parse_records, parse_source_id
 from trainer.data.shard_cache import ShardCache
 
 # Batches made ahead. Two hide the jitter of one; more only hold memory.
@@ -62,14 +62,18 @@ def batches_from_shards(  # long: a line for each argument
     seed: int,
     first_step: int = 0,
     cache: ShardCache | None = None,
+    without: Collection[int] = (),
 ) -> tf.data.Dataset:
     """The same stream for a set that does not fit in memory: records interleaved, shuffled, decoded as they come.
 
-    A mosaic takes its tiles from its own batch. Skipping to `first_step` reads records without decoding them.
+    A mosaic takes its tiles from its own batch. Skipping to `first_step` reads records without decoding them. Records
+    with the source ids of `without` are left out.
     """
     threads = batch_threads()
     files = local_files(tf.data.Dataset.from_tensor_slices(list(urls)).shuffle(len(urls), seed=seed), cache)
     records = files.interleave(tf.data.TFRecordDataset, cycle_length=8, num_parallel_calls=threads, deterministic=True)
+    if without:
+        records = records.filter(_is_none_of(without))
     records = records.shuffle(SHUFFLE_RECORDS, seed=seed).repeat().skip(first_step * batch)
 
     def make(
@@ -99,6 +103,12 @@ def batches_from_shards(  # long: a line for each argument
 
     numbered = records.batch(batch, drop_remainder=True).enumerate(start=first_step)
     return _finish(numbered.map(parse_and_change, num_parallel_calls=threads))
+
+
+def _is_none_of(source_ids: Collection[int]) -> Callable[[Any], Any]:
+    """Whether a serialized record has none of these source ids."""
+    left_out = np.array(sorted(source_ids), np.int64)
+    return lambda record: tf.reduce_all(tf.not_equal(parse_source_id(record), left_out))
 
 
 def _in_graph(make: Any, batch: int, image_size: int) -> Any:

@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -139,6 +139,7 @@ def read_examples(
     image_size: int,
     room: NDArray[np.uint8] | None = None,
     cache: ShardCache | None = None,
+    without: Collection[int] = (),
 ) -> Examples:
     """Read and decode all records of `urls`, in their order, with all cores.
 
@@ -147,11 +148,12 @@ def read_examples(
         image_size: Side of their pictures in pixels.
         room: Where to put the pictures, uint8 [M, H, W, 3] for all M of them; None makes room in memory.
         cache: Of a bucket's shards.
+        without: Source ids of records that are left out.
 
     Raises:
         ShardError: A record is damaged or its picture has another size, or there are not M.
     """
-    groups: Iterable[dict[str, NDArray[Any]]] = record_groups(urls, cache)
+    groups: Iterable[dict[str, NDArray[Any]]] = (_left_of(group, without) for group in record_groups(urls, cache))
     if room is None:
         # Encoded they take a sixth of the memory; to grow the decoded array would take twice its size for a moment.
         groups = list(groups)
@@ -177,6 +179,14 @@ def read_examples(
         source_ids=np.array(source_ids, np.int64),
         filenames=tuple(names),
     )
+
+
+def _left_of(group: dict[str, NDArray[Any]], without: Collection[int]) -> dict[str, NDArray[Any]]:
+    """The records of a group but those with these source ids."""
+    if not without:
+        return group
+    is_kept = np.isin(group["source_id"], list(without), invert=True)
+    return {name: column[is_kept] for name, column in group.items()}
 
 
 def _decode_into(room: NDArray[np.uint8], place: int, encoded: bytes, name: str) -> None:

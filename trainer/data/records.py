@@ -49,6 +49,12 @@ def parse_records(records: Any) -> dict[str, Any]:
     }
 
 
+def parse_source_id(record: Any) -> Any:
+    """The source id, int64, of one serialized Example."""
+    parsed = tf.io.parse_single_example(record, {schema.SOURCE_ID: _FEATURES[schema.SOURCE_ID]})
+    return tf.strings.to_number(parsed[schema.SOURCE_ID], tf.int64)
+
+
 def decode_picture(encoded: bytes, name: str, image_size: int) -> NDArray[np.uint8]:
     """The stored picture `encoded` as uint8 [H, W, 3], RGB. OpenCV: it takes half of TensorFlow's time.
 

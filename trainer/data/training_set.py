@@ -1,6 +1,6 @@
 """The shards of a finished job -> `TrainingSet`: what a run learns from and what it selects its weights by."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from shared.errors import PipelineError
-from shared.jobs.job import Split
+from shared.jobs.job import SPLITS, Split
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import RunPaths
 from shared.jobs.specs import RunSpec
@@ -55,8 +55,11 @@ def load_training_set(  # long: a line for each argument and field
     batch: int,
     cache_mb: int,
     shards: ShardCache | None,
+    without: Collection[int] = (),
 ) -> TrainingSet:
     """The pictures that `request` trains on and selects by: train and val, or with `final` both together.
+
+    A fold of an audit learns from those of all splits but its own part, and selects by none.
 
     Args:
         request: The run.
@@ -65,16 +68,18 @@ def load_training_set(  # long: a line for each argument and field
         batch: Pictures of a step, over all replicas.
         cache_mb: Decoded pictures are kept in memory up to this size.
         shards: The cache of a bucket's shards.
+        without: Image ids of a fold's own part.
     """
-    learned: list[Split] = ["train", "val"] if request.final else ["train"]
-    judged: list[Split] = [] if request.final or manifest.examples("val") == 0 else ["val"]
-    pictures = sum(manifest.examples(split) for split in [*learned, *judged])
+    learned: list[Split] = [*SPLITS] if request.fold else ["train", "val"] if request.final else ["train"]
+    judged: list[Split] = [] if "val" in learned or manifest.examples("val") == 0 else ["val"]
+    count = sum(manifest.examples(split) for split in learned) - len(without)
+    pictures = count + sum(manifest.examples(split) for split in judged)
     folder = storage.local_path(RunPaths(request.run).root) if shards is None else shards.folder
     kept = choose_cache(pictures * manifest.image_size**2 * 3, cache_mb=cache_mb, folder=folder)
     read = partial(_read, storage, manifest, folder, shards)
-    examples = None if kept == "none" else read(learned, kept)
+    examples = None if kept == "none" else read(learned, kept, without)
     # It is looked at again and again, and is a small part of the set.
-    validation = read(judged, "memory" if kept == "none" else kept) if judged else None
+    validation = read(judged, "memory" if kept == "none" else kept, ()) if judged else None
     names: Callable[[NDArray[np.int64]], list[str]]
     stream: Callable[..., tf.data.Dataset]
     if examples is not None:
@@ -84,12 +89,13 @@ def load_training_set(  # long: a line for each argument and field
         names = partial(_names_in_store, storage, manifest, learned)
         urls = shard_urls(storage, manifest, learned)
         size = manifest.image_size
-        stream = partial(batches_from_shards, urls, batch=batch, image_size=size, seed=request.seed, cache=shards)
+        source: dict[str, Any] = {"image_size": size, "seed": request.seed, "cache": shards, "without": without}
+        stream = partial(batches_from_shards, urls, batch=batch, **source)
     changes = request.augmentation
     return TrainingSet(
         labels=manifest.labels,
         image_size=manifest.image_size,
-        pictures=sum(manifest.examples(split) for split in learned),
+        pictures=count,
         fingerprint=manifest.digest(),
         batches=lambda step: stream(recipe=changes.model_copy(update={"mosaic": 0.0}), first_step=step),
         opening=(lambda step: stream(recipe=changes, first_step=step)) if changes.mosaic > 0 else None,
@@ -101,12 +107,18 @@ def load_training_set(  # long: a line for each argument and field
 
 
 def _read(
-    storage: Storage, manifest: Manifest, folder: Path, shards: ShardCache | None, splits: Sequence[Split], kept: Cache
+    storage: Storage,
+    manifest: Manifest,
+    folder: Path,
+    shards: ShardCache | None,
+    splits: Sequence[Split],
+    kept: Cache,
+    without: Collection[int],
 ) -> Examples:
     side, room = manifest.image_size, None
     if kept == "file":
-        room = picture_file(folder, sum(manifest.examples(split) for split in splits), side)
-    return read_examples(shard_urls(storage, manifest, splits), side, room, shards)
+        room = picture_file(folder, sum(manifest.examples(split) for split in splits) - len(without), side)
+    return read_examples(shard_urls(storage, manifest, splits), side, room, shards, without)
 
 
 def _names_in_store(

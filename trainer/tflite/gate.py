@@ -241,7 +241,9 @@ def _drop(form: str, evidence: Evidence) -> GateCheck:
     row = evidence.judged[form]
     found, exact = 100 * row["map50"], 100 * evidence.judged["float32"]["map50"]
     low, high = row["drop_interval"]
-    lost = f"mAP50 {found:.2f} % against {exact:.2f} % of float32 on {row['split']}, a loss of {exact - found:.2f} points"
+    lost = (
+        f"mAP50 {found:.2f} % against {exact:.2f} % of float32 on {row['split']}, a loss of {exact - found:.2f} points"
+    )
     sure = f"{low:.2f} to {high:.2f} with 95 % confidence by {row['objects']} objects in {row['pictures']} pictures"
     safer = "float32" if form == "float16" else "float16"
     doubt = (

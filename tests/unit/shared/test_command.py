@@ -59,6 +59,7 @@ def test_help_has_the_commands_of_the_packages_that_are_there(tmp_path: Path, th
     assert set(re.findall(r"^│ ([a-z]+) ", shown.stdout, re.M)) == {
         *(
             "submit",
+            "audit",
             "resume",
             "cancel",
             "retry",

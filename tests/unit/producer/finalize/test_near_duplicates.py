@@ -3,8 +3,9 @@
 import random
 import time
 
-from producer.finalize.near_duplicates import NEAR_BITS, HashedPicture, near_duplicates
+from producer.finalize.near_duplicates import HashedPicture, near_duplicates
 from shared.jobs.job import Split
+from shared.picture.alike import NEAR_BITS
 
 
 def picture(file: str, split: Split, bits: int) -> HashedPicture:

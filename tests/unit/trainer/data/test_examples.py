@@ -214,3 +214,18 @@ def test_pictures_kept_in_a_file_are_the_same_and_leave_no_file(tmp_path: Path) 
 def test_a_disk_too_small_for_the_pictures_is_an_error_and_no_signal(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"o space|too large"):
         picture_file(tmp_path, 10**9, 4096)
+
+
+def test_pictures_that_are_left_out_come_neither_from_memory_nor_from_shards(tmp_path: Path) -> None:
+    examples = drawn_examples(9)
+    storage, manifest = write_job(tmp_path, examples)
+    urls, without = shard_urls(storage, manifest, ["train"]), {int(examples.source_ids[row]) for row in (0, 4, 5)}
+    kept = set(examples.source_ids.tolist()) - without
+    room = np.empty((len(kept), SIDE, SIDE, 3), np.uint8)
+    found = read_examples(urls, SIDE, room, without=without)
+    assert set(found.source_ids.tolist()) == kept
+    row = found.source_ids.tolist().index(int(examples.source_ids[8]))
+    np.testing.assert_array_equal(found.pictures[row], examples.pictures[8])
+    stream = batches_from_shards(urls, batch=3, image_size=SIDE, recipe=UNCHANGED, seed=1, without=without)
+    rows = np.concatenate([batch["rows"] for batch in stream.take(4).as_numpy_iterator()])
+    assert set(rows.tolist()) == kept

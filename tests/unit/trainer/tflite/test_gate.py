@@ -231,7 +231,9 @@ def test_loss_beyond_the_limit_by_noise_is_warned_of(evidence: Evidence) -> None
     checks = with_int8(evidence, judged(0.784, -2.4, 5.1))
     require(checks)
     (warning,) = [check.warning for check in checks if check.warning]
-    assert warning.startswith("mAP50 78.40 % against 80.00 % of float32 on val, a loss of 1.60 points where 1 may be lost")
+    assert warning.startswith(
+        "mAP50 78.40 % against 80.00 % of float32 on val, a loss of 1.60 points where 1 may be lost"
+    )
     assert "but -2.40 to 5.10 with 95 % confidence by 26 objects in 17 pictures" in warning
     assert "\n" not in warning
     assert warning.endswith(

@@ -1,0 +1,82 @@
+"""`--accept LIST` -> the findings of an audit that a person accepts; and what an audit has left in the store."""
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+from shared.audit.findings import AuditFinding, AuditFindings
+from shared.errors import OptionError, PlanError
+from shared.jobs.identity import read_note, read_request
+from shared.jobs.job import Job
+from shared.jobs.paths import RunPaths
+from shared.jobs.versioned import read_stored
+from shared.storage import Storage
+
+# Unknown ids that are named; the others are counted.
+_NAMED = 10
+
+
+def read_findings(storage: Storage, job: Job, run: str) -> AuditFindings:
+    """What the audit `run` of a job has found.
+
+    Raises:
+        PlanError: It is not done, or there is none.
+        FormatError: Its file is damaged, or of another version.
+    """
+    asked = read_request(storage, run)
+    if asked is None or asked.incarnation != job.incarnation:
+        raise PlanError(f"job {job.job!r} has no audit {run}: `audit {job.job}` makes one")
+    key = RunPaths(run).findings
+    text = storage.read_or_none(key) if read_note(storage, RunPaths(run).run, job.incarnation) is not None else None
+    if text is None:
+        raise PlanError(f"audit {run} is not done: `status {job.job} --run {run}` says where it stands")
+    return read_stored(AuditFindings, text, storage.url(key))
+
+
+def accepted(text: str, found: AuditFindings) -> tuple[list[AuditFinding], list[str]]:
+    """The findings that `--accept` names, surest first, and a line on each id that this audit does not know.
+
+    `text` is a score from which on all are accepted, or a CSV file with a column `id`, as `audit.csv` without the rows
+    that are wrong.
+
+    Raises:
+        OptionError: It is neither, or names no finding.
+    """
+    try:
+        score = float(text)
+    except ValueError:
+        return _listed(Path(text), found)
+    if not 0 <= score <= 1:
+        raise OptionError(f"--accept {text}: expected a score from 0 to 1, or a CSV file with a column id")
+    chosen = [finding for finding in found.findings if finding.score >= score]
+    if not chosen:
+        best = max((finding.score for finding in found.findings), default=0.0)
+        raise OptionError(f"--accept {text}: no finding has such a score; the surest has {best:.2f}")
+    return chosen, []
+
+
+def _listed(file: Path, found: AuditFindings) -> tuple[list[AuditFinding], list[str]]:
+    known: Mapping[str, AuditFinding] = {finding.id: finding for finding in found.findings}
+    ids = _ids(file)
+    unknown = [each for each in ids if each not in known]
+    lines = [f"{file}: {each!r} is no finding of {found.run}: left out" for each in unknown[:_NAMED]]
+    if unknown[_NAMED:]:
+        lines.append(f"{file}: {len(unknown) - _NAMED} more ids are no findings of {found.run}: left out")
+    chosen = [finding for finding in found.findings if finding.id in set(ids)]
+    if not chosen:
+        raise OptionError("\n".join([*lines, f"--accept {file}: names no finding of {found.run}"]))
+    return chosen, lines
+
+
+def _ids(file: Path) -> list[str]:
+    """The column `id` of a CSV, each once; semicolons, as spreadsheets of some countries write, are taken too."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise OptionError(f"--accept {file}: expected a CSV in UTF-8") from error
+    head = text.partition("\n")[0]
+    rows = csv.DictReader(io.StringIO(text), delimiter=";" if ";" in head and "," not in head else ",")
+    if "id" not in (rows.fieldnames or ()):
+        raise OptionError(f"--accept {file}: no column id in its first line ({head[:80]!r})")
+    return list(dict.fromkeys(row["id"].strip() for row in rows if row["id"]))

@@ -1,0 +1,166 @@
+"""`audit JOB` -> its folds and the run that holds what they saw against the labels, done here or handed over."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from producer.audit.photo_sizes import note_photo_sizes, photos_folder
+from producer.jobs.runs import add_request, check_name, differing_fields, require_free, run_asked
+from producer.jobs.status import JobStatus, job_status, load_job, run_state, stored_state
+from producer.run.intent import StartOptions, choice_text, say_intent
+from producer.run.start_job import data_root_of, run_or_hand_over
+from producer.terminal.progress import Screen
+from shared.command import hint
+from shared.errors import OptionError, PlanError
+from shared.jobs.identity import read_manifest
+from shared.jobs.job import Job
+from shared.jobs.specs import FoldOptions, RunSpec
+from shared.storage import Storage
+from shared.text import counted
+
+# Of a job's name in those of its audit's runs, which are no longer than 64 letters.
+_NAME_LETTERS: Final = 48
+# With fewer photos a fold's model knows too little to doubt a person.
+_FEW_PHOTOS: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRequest:
+    """What is asked: of the job `name` by `folds` trainings, or of its finished run `model_of` (None: by folds)."""
+
+    name: str
+    folds: int
+    training: FoldOptions
+    model_of: str | None = None
+
+
+def audit_name(job: str, folds: int) -> str:
+    """The name of the run that an audit ends with; `folds` 0: of a quick one."""
+    return f"{job[:_NAME_LETTERS]}.audit-{folds or 'quick'}"
+
+
+def start_audit(request: AuditRequest, options: StartOptions) -> JobStatus:
+    """Say what is about to be done, then do it: ask for the runs, and do them or hand them over.
+
+    Returns:
+        The status of the job seen with the last of its runs that was waited for.
+
+    Raises:
+        OptionError: There are fewer photos than folds.
+        PlanError: There is no such job or run, there is nothing to audit, or it was audited with other options.
+        StorageError: The store or the photos' bucket refused.
+    """
+    storage = Storage(options.settings.store)
+    job = load_job(storage, request.name)
+    runs = _quick_run(job, request, storage) if request.model_of else _fold_runs(job, request, storage)
+    is_known = _require_same(storage, job, runs)
+    seen = [job.model_copy(update={"run": asked}) for asked in runs]
+    if run_state(storage, runs[-1]) == "DONE":  # whatever became of the photos since
+        return job_status(storage, None, seen[-1], options.settings.failed_share)
+    folder = photos_folder(job, options.settings.data_root)
+    say_intent(_intent(job, request, runs, storage), options, is_known=is_known, with_trainer=True)
+    with Screen(options.console) as screen:
+        note_photo_sizes(job, folder, storage, screen.stage)
+    for asked in runs:
+        if run_asked(storage, job.job, asked.run) is None:
+            add_request(storage, asked)
+    stored = stored_state(storage, job, options.settings.failed_share)
+    return run_or_hand_over(seen, data_root_of(job, options, stored), options, storage)
+
+
+def _fold_runs(job: Job, request: AuditRequest, storage: Storage) -> list[RunSpec]:
+    """The runs of an audit by folds, in the order in which they are done.
+
+    Raises:
+        OptionError: There are fewer photos than folds.
+        PlanError: No photo has a box.
+    """
+    photos, folds = _photos(job), request.folds
+    _require_boxes(job, storage)
+    if photos < folds:
+        raise OptionError(f"--folds {folds}: job {job.job} has {counted(photos, 'photo')}, and every fold needs one")
+    counts = _counts(job, folds)
+    ours = {"job": job.job, "incarnation": job.incarnation}
+    runs = []
+    for fold in range(1, folds + 1):
+        name = f"{job.job[:_NAME_LETTERS]}.fold-{fold}-of-{folds}"
+        training = request.training.with_backbone(counts, run_asked(storage, job.job, name))
+        runs.append(RunSpec(**dict(training), **ours, run=name, fold=fold, folds=folds))
+    audits = tuple(asked.run for asked in runs)
+    return [*runs, RunSpec(**ours, run=audit_name(job.job, folds), folds=folds, audits=audits)]
+
+
+def _counts(job: Job, folds: int) -> dict[str, int]:
+    """The job's counts as a fold sees them: it learns from all photos but its part."""
+    photos = _photos(job)
+    return {"train": photos - photos // folds, "test": photos // folds, "objects_kept": job.counts["objects_kept"]}
+
+
+def _quick_run(job: Job, request: AuditRequest, storage: Storage) -> list[RunSpec]:
+    """The one run of a quick audit.
+
+    Raises:
+        PlanError: No photo has a box, or the run whose model is to be asked has none (yet).
+    """
+    _require_boxes(job, storage)
+    asked = run_asked(storage, job.job, request.model_of)
+    if asked is None or (asked.job, asked.incarnation) != (job.job, job.incarnation) or not asked.has_model:
+        raise PlanError(f"job {job.job!r} has no run {request.model_of!r} with a model, which --quick asks")
+    state = run_state(storage, asked)
+    if state != "DONE":
+        raise PlanError(f"run {asked.run} is {state}, and --quick asks the model of a finished run")
+    ours = {"job": job.job, "incarnation": job.incarnation}
+    return [RunSpec(**ours, run=audit_name(job.job, 0), audits=(asked.run,))]
+
+
+def _require_boxes(job: Job, storage: Storage) -> None:
+    manifest = read_manifest(storage, job)  # what workers kept, where they are done
+    kept = sum(sum(counts.values()) for counts in manifest.class_counts.values()) if manifest is not None else None
+    if (job.counts.get("objects_kept", 1) if kept is None else kept) == 0:
+        raise PlanError(
+            f"job {job.job!r}: no photo has a box, so there are no labels to audit; "
+            "`predict MODEL PHOTOS --voc FOLDER` proposes some"
+        )
+
+
+def _require_same(storage: Storage, job: Job, runs: list[RunSpec]) -> bool:
+    """Whether the runs were asked for before, as now.
+
+    Raises:
+        PlanError: One was asked otherwise, or its name is taken.
+    """
+    known = []
+    for asked in runs:
+        check_name(asked.run, "run")
+        require_free(storage, asked.run, job.job)
+        before = run_asked(storage, job.job, asked.run)
+        if before is not None and (differing := differing_fields(before, asked)):
+            remove = hint("rm", job.job, "--run", runs[-1].run, store=storage)
+            found = f"audited with other options ({', '.join(differing)})"
+            raise PlanError(f"job {job.job!r} was {found}: `{remove}` removes that audit")
+        known.append(before is not None)
+    return all(known)
+
+
+def _photos(job: Job) -> int:
+    return sum(plan.pairs for plan in job.splits.values())
+
+
+def _intent(job: Job, request: AuditRequest, runs: list[RunSpec], storage: Storage) -> str:
+    """What is about to be done, and how long it takes."""
+    photos = _photos(job)
+    what = f"audit of job {job.job}: {counted(photos, 'photo')}"
+    if request.model_of:
+        return (
+            f"{what}, seen by the model of run {request.model_of}, which has learnt most of these labels: "
+            "wrong ones too, so it finds less than folds do"
+        )
+    trainings, bound = len(runs) - 1, request.training.max_minutes
+    learned = _counts(job, request.folds)["train"]
+    long = "as long as their epochs take" if bound is None else f"up to {bound:g} min each"
+    text = f"{what} → {trainings} trainings of {request.training.model} on {learned} photos, {long}"
+    text += f", {bound * trainings:g} min in all by one trainer" if bound is not None else ""
+    first = run_asked(storage, job.job, runs[0].run)
+    text += choice_text(request.training, _counts(job, request.folds), first)
+    if photos < _FEW_PHOTOS:
+        text += f"\n{counted(photos, 'photo')}: a model of so few knows little; look at every finding yourself"
+    return text

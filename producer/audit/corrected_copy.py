@@ -1,0 +1,130 @@
+"""A data set and accepted findings -> a copy whose labels are corrected, and a line on what became of every box.
+
+The copy has the folders and names of the original, so that a submit of it makes only the shards of changed photos.
+Nothing of the original is changed, not even by a hard link, which would count as a change of the photo.
+"""
+
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from producer.audit.corrected_xml import Corrections, corrected
+from producer.photos.copied import NOTE, CopiedPhotos, write_note
+from shared.audit.findings import AuditFinding
+from shared.errors import AnnotationError, ImageError, OptionError, StorageError
+from shared.jobs.contents import planned_shards
+from shared.jobs.job import Job
+from shared.picture.header import ImageHeader, read_header
+from shared.storage import Storage
+
+_NEW_XML: Final = "<annotation><folder/><filename/></annotation>"
+
+
+def check_free(folder: Path, option: str) -> None:
+    """Refuse a folder that somebody has put something into.
+
+    Raises:
+        OptionError: It is a file, or not empty.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise OptionError(f"{option} {folder}: expected a folder, found a file")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise OptionError(f"{option} {folder}: it is not empty, and nothing is overwritten: name a new folder")
+
+
+def write_corrected(
+    job: Job, storage: Storage, dataset: Path, findings: Sequence[AuditFinding], target: Path
+) -> Iterator[str]:
+    """Write the copy, whole or not at all.
+
+    Args:
+        job: Whose labels were audited.
+        storage: Holds its plan.
+        dataset: Its photos and XML files.
+        findings: Those accepted.
+        target: Gets the copy; it does not exist, or is empty.
+
+    Yields:
+        A line for each finding: what was changed and why, or why not.
+
+    Raises:
+        OptionError: The target is in the data set.
+        StorageError: A file cannot be copied.
+    """
+    if target.resolve().is_relative_to(dataset.resolve()):
+        raise OptionError(f"--out {target}: it is inside the photos' folder {dataset}: name one outside of it")
+    by_file = defaultdict[str, list[AuditFinding]](list)
+    for finding in findings:
+        by_file[finding.file].append(finding)
+    annotations = {pair["image"]: pair["annotation"] for _, _, pairs in planned_shards(storage, job) for pair in pairs}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".corrected-") as name:
+        folder = Path(name, "copy")
+        write_note(folder, _copy_tree(dataset, folder))
+        for file, about in sorted(by_file.items()):
+            yield from _correct(job, folder, file, annotations, about)
+        with suppress(FileNotFoundError):
+            target.rmdir()
+        folder.rename(target)
+
+
+def _copy_tree(dataset: Path, folder: Path) -> dict[str, int]:
+    """Copy all files but our own note; when each had last changed, in ns of Unix time, unless it did so meanwhile."""
+    changed, known = dict[str, int](), CopiedPhotos(dataset)
+
+    def copy(source: str, to: str) -> str:
+        before = Path(source).stat()
+        shutil.copy2(source, to)
+        if Path(source).stat().st_ctime_ns == before.st_ctime_ns:
+            path = Path(to).relative_to(folder).as_posix()
+            changed[path] = round(known.changed_at(path, before) * 1e9)
+        return to
+
+    ignored = shutil.ignore_patterns(NOTE)
+    try:
+        shutil.copytree(dataset, folder, copy_function=copy, ignore=ignored, ignore_dangling_symlinks=True)
+    except shutil.Error as error:
+        ((source, _, reason), *_) = error.args[0]
+        raise StorageError(f"{source}: cannot be copied: {reason}") from error
+    return changed
+
+
+def _correct(
+    job: Job, folder: Path, file: str, annotations: Mapping[str, str | None], findings: Sequence[AuditFinding]
+) -> Iterator[str]:
+    """Correct the XML of one photo in the copy."""
+    photo, annotation = folder / file, annotations.get(file)
+    header = _header(photo, job.spec.max_pixels)
+    if header is None:
+        yield from (f"{_about(finding)}: not changed, the photo is gone" for finding in findings)
+        return
+    path = folder / (annotation or PurePosixPath(file).with_suffix(".xml"))
+    if annotation is not None and not path.is_file():
+        yield from (f"{_about(finding)}: not changed, {annotation} is gone" for finding in findings)
+        return
+    xml = path.read_bytes() if annotation is not None else _NEW_XML.encode()
+    try:
+        made: Corrections = corrected(xml, findings, header, job.spec, file=annotation or path.name)
+    except AnnotationError as error:
+        yield from (f"{_about(finding)}: not changed, {error}" for finding in findings)
+        return
+    if made.is_changed:
+        path.write_bytes(made.xml)
+    for finding, outcome in zip(findings, made.outcomes, strict=True):
+        yield f"{_about(finding)}: {outcome}; {finding.reason}"
+
+
+def _header(photo: Path, max_pixels: int) -> ImageHeader | None:
+    try:
+        return read_header(photo.read_bytes(), max_pixels=max_pixels)
+    except (OSError, ImageError):
+        return None
+
+
+def _about(finding: AuditFinding) -> str:
+    place = "" if finding.object is None else f" object {finding.object} ({finding.class_name})"
+    return f"{finding.id} {finding.file}{place}"

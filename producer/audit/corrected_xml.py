@@ -1,0 +1,143 @@
+"""The XML of a photo and accepted findings on it -> the XML corrected; what no finding is about stays as it was."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from shared.annotation import Annotation, VocObject, parse_xml, read_annotation
+from shared.audit.findings import AuditFinding, PhotoBox, spelled
+from shared.jobs.specs import JobSpec
+from shared.picture.header import ImageHeader
+from shared.placement import clip_box
+
+# A box of a finding is one of the file, but for clipping and the rounding of its way through the shards.
+_LEAST_IOU: Final = 0.8
+# Orientations from which a picture is turned by 90 degrees, so that its `<size>` tells how its boxes are meant.
+_TURNED: Final = 5
+_CORNERS: Final = ("xmin", "ymin", "xmax", "ymax")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corrections:
+    """The corrected file, and for each finding what was done, or why nothing was."""
+
+    xml: bytes
+    outcomes: tuple[str, ...]
+    is_changed: bool
+
+
+def corrected(
+    xml: bytes, findings: Sequence[AuditFinding], header: ImageHeader, spec: JobSpec, *, file: str
+) -> Corrections:
+    """Correct one file.
+
+    Args:
+        xml: The file as it is.
+        findings: Accepted ones on its photo; of several on one object the first counts.
+        header: Of the photo.
+        spec: By whose options the labels are read.
+        file: Its name, for errors.
+
+    Raises:
+        AnnotationError: It cannot be read.
+    """
+    annotation, root = read_annotation(xml, file=file, spec=spec), parse_xml(xml, file=file)
+    if not _is_upright(annotation, header):
+        line = "not changed, its photo is turned by EXIF and its boxes are not: correct it by hand"
+        return Corrections(xml=xml, outcomes=(line,) * len(findings), is_changed=False)
+    elements = root.findall("object")
+    left = {each.index: each for each in annotation.objects}
+    size = _upright(header)
+    outcomes: list[str] = []
+    for finding in findings:
+        outcomes.append(_apply(root, elements, left, finding, size, spec))
+    content = io.BytesIO()
+    root.getroottree().write(content, encoding="utf-8", xml_declaration=False)
+    is_changed = any(not outcome.startswith("not changed") for outcome in outcomes)
+    return Corrections(xml=content.getvalue() + b"\n", outcomes=tuple(outcomes), is_changed=is_changed)
+
+
+def _apply(
+    root: Any,
+    elements: Sequence[Any],
+    left: dict[int, VocObject],
+    finding: AuditFinding,
+    size: tuple[int, int],
+    spec: JobSpec,
+) -> str:
+    """Do what a finding proposes; what was done, for a person. `left` are the objects that none was about yet."""
+    if finding.box is None:
+        if finding.proposed_box is None:
+            return "not changed, nothing is proposed"
+        _add_object(root, finding.proposed_class, finding.proposed_box, spec)
+        return f"added {finding.proposed_class} {spelled(finding.proposed_box)}"
+    met = _met(left, finding.box, finding.class_name, size)
+    if met is None:
+        return "not changed, the file has no such box any more"
+    del left[met.index]
+    element = elements[met.index - 1]
+    if finding.proposed_box is None:
+        root.remove(element)
+        return f"removed {spelled(finding.box)}"
+    done = []
+    if finding.proposed_class != finding.class_name:
+        element.find("name").text = finding.proposed_class
+        done.append(f"called {finding.proposed_class}")
+    if spelled(finding.proposed_box) != spelled(finding.box):
+        _set_box(element.find("bndbox"), finding.proposed_box, spec)
+        done.append(f"moved from {spelled(finding.box)} to {spelled(finding.proposed_box)}")
+    return ", ".join(done) or "not changed, it is as proposed already"
+
+
+def _met(left: dict[int, VocObject], box: PhotoBox, name: str, size: tuple[int, int]) -> VocObject | None:
+    """The object of the file that a finding is about."""
+    rated = [(_iou(clip_box(each.box, size)[0], box), -index) for index, each in left.items() if each.name == name]
+    overlap, index = max(rated, default=(0.0, 0))
+    return left[-index] if overlap >= _LEAST_IOU else None
+
+
+def _iou(one: PhotoBox, other: PhotoBox) -> float:
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    areas = ((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
+    return width * height / (sum(areas) - width * height)
+
+
+def _is_upright(annotation: Annotation, header: ImageHeader) -> bool:
+    """Whether the boxes are meant in the upright photo, as those of findings are."""
+    if header.orientation == 1:
+        return True
+    return header.orientation >= _TURNED and annotation.size == _upright(header)
+
+
+def _upright(header: ImageHeader) -> tuple[int, int]:
+    size = header.width, header.height
+    return size[::-1] if header.orientation >= _TURNED else size
+
+
+def _add_object(root: Any, name: str, box: PhotoBox, spec: JobSpec) -> None:
+    element = _add(root, "object")
+    _add(element, "name").text = name
+    for flag, text in (("pose", "Unspecified"), ("truncated", "0"), ("difficult", "0")):
+        _add(element, flag).text = text
+    bounds = _add(element, "bndbox")
+    for corner in _CORNERS:
+        _add(bounds, corner)
+    _set_box(bounds, box, spec)
+
+
+def _add(parent: Any, name: str) -> Any:
+    """A child of its parent's own kind: the parser's library stays where it is known."""
+    child = parent.makeelement(name)
+    parent.append(child)
+    return child
+
+
+def _set_box(bounds: Any, box: PhotoBox, spec: JobSpec) -> None:
+    """Write whole corners, counted as the file's others are."""
+    first = 1 if spec.voc_coords == "voc1" else 0
+    for corner, value, moved in zip(_CORNERS, box, (first, first, 0, 0), strict=True):
+        bounds.find(corner).text = str(round(value) + moved)

@@ -1,0 +1,85 @@
+"""The photos of a job -> `photo_sizes.json`: their upright sizes, which shards do not keep and proposals need."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from producer.progress import Progress
+from shared.errors import ImageError, PlanError
+from shared.jobs.contents import planned_shards
+from shared.jobs.job import Job
+from shared.jobs.paths import JobPaths
+from shared.picture.header import read_header
+from shared.storage import BucketFolder, DataFolder, Storage, data_folder
+from shared.storage.ahead import Admit, Ahead
+
+# In front of a JPEG's size there may be a thumbnail and a colour profile; where this does not reach, all is read.
+_HEAD_BYTES: Final = 256 << 10
+_TOLD_EVERY: Final = 200
+# Orientations from which a picture is turned by 90 degrees.
+_TURNED: Final = 5
+
+
+def photos_folder(job: Job, data_root: str) -> DataFolder:
+    """Where the photos of a job are: where they were at its submit, or below the data root of this service.
+
+    Raises:
+        PlanError: At neither.
+    """
+    root = data_folder(data_root)
+    places = [data_folder(job.dataset), root if job.folder == "." else root / job.folder]
+    for place in places:
+        if place.is_dir():
+            return place
+    raise PlanError(f"{job.dataset}: the photos of job {job.job!r} are not there any more, and an audit needs them")
+
+
+def note_photo_sizes(job: Job, folder: DataFolder, storage: Storage, progress: Progress) -> None:
+    """Write the sizes of a job's photos, unless they are known; those that are gone are left out."""
+    key = JobPaths(job.job).photo_sizes(job.incarnation)
+    if storage.exists(key):
+        return
+    names = [str(pair["image"]) for _, _, pairs in planned_shards(storage, job) for pair in pairs]
+    sizes = {}
+    for done, (name, size) in enumerate(zip(names, _sizes(names, folder, job.spec.max_pixels), strict=True), start=1):
+        if size is not None:
+            sizes[name] = size
+        if done % _TOLD_EVERY == 0 or done == len(names):
+            progress("photos", done, len(names))
+    storage.write(key, json.dumps(sizes, ensure_ascii=False, sort_keys=True).encode())
+
+
+def _sizes(names: list[str], folder: DataFolder, max_pixels: int) -> Iterator[tuple[int, int] | None]:
+    """The upright size of each photo, None where it is gone or unreadable."""
+
+    def size(name: str, admit: Admit) -> tuple[int, int] | None:
+        try:
+            try:
+                return _upright(_head(folder, name, admit), max_pixels)
+            except ImageError:
+                return _upright(_whole(folder, name, admit), max_pixels)
+        except (OSError, ImageError):
+            return None
+
+    with Ahead(names, size) as found:
+        yield from found
+
+
+def _head(folder: DataFolder, name: str, admit: Admit) -> bytes:
+    if isinstance(folder, BucketFolder):
+        return folder.fetch(name, (0, _HEAD_BYTES), admit).content
+    with Path(folder, name).open("rb") as file:
+        return file.read(_HEAD_BYTES)
+
+
+def _whole(folder: DataFolder, name: str, admit: Admit) -> bytes:
+    if isinstance(folder, BucketFolder):
+        return folder.fetch(name, None, admit).content
+    return Path(folder, name).read_bytes()
+
+
+def _upright(content: bytes, max_pixels: int) -> tuple[int, int]:
+    header = read_header(content, max_pixels=max_pixels)
+    size = header.width, header.height
+    return size[::-1] if header.orientation >= _TURNED else size

@@ -1,0 +1,55 @@
+"""A finished audit -> a copy of its files for a person, and what is said of it."""
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from shared.audit.findings import LIKELY, AuditFindings
+from shared.command import hint, shown
+from shared.jobs.paths import RunPaths
+from shared.storage import Storage
+from shared.text import counted
+
+
+def copy_results(storage: Storage, run: str, folder: Path) -> None:
+    """Copy `audit.csv`, `audit.html` and `proposals/` of an audit into a new folder, whole or not at all."""
+    paths = RunPaths(run)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".audit-") as name:
+        made = Path(name, "copy")
+        keys = [paths.audit_table, paths.audit_page, *storage.walk(f"{paths.root}/proposals")]
+        for key in keys:
+            file = made / key.removeprefix(f"{paths.root}/")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(storage.read(key))
+        with suppress(FileNotFoundError):
+            folder.rmdir()
+        made.rename(folder)
+
+
+def results_text(storage: Storage, found: AuditFindings, folder: Path | None) -> Iterator[str]:
+    """What came of an audit, line by line, and what to do next."""
+    kinds = Counter(finding.kind for finding in found.findings)
+    told = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or "none"
+    doubtful = counted(len(found.findings), "doubtful label")
+    boxes, photos = counted(found.boxes, "box", "boxes"), counted(found.photos, "photo")
+    likely = sum(finding.score >= LIKELY for finding in found.findings)
+    told += f"; {likely} more likely wrong than right" if found.findings else ""
+    yield f"{found.job}: {doubtful} of {boxes} in {photos} ({told})"
+    yield from (f"warning: {remark}" for remark in found.remarks)
+    paths = RunPaths(found.run)
+    place = shown(folder.absolute()) if folder is not None else storage.url(paths.root)
+    yield f"look first: {place}/audit.html"
+    yield f"all of them: {place}/audit.csv; as XML for LabelImg and CVAT: {place}/proposals"
+    if found.findings:
+        accept = hint(
+            "audit", found.job, *quick_words(found), "--accept", f"{place}/audit.csv", "--out", "FOLDER", store=storage
+        )
+        yield f"without the rows that are wrong, `{accept}` writes a corrected copy of the photos' folder"
+
+
+def quick_words(found: AuditFindings) -> list[str]:
+    """The options that name this audit of a job."""
+    return ["--quick"] if not found.folds else [] if found.folds == 3 else ["--folds", str(found.folds)]

@@ -1,0 +1,138 @@
+"""The command that looks for wrong labels: `audit`."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from producer.cli.common_options import (
+    JobName,
+    JsonOption,
+    NotifyOption,
+    StoreOption,
+    WorkersOption,
+    with_model_options,
+)
+from producer.cli.session import EXIT_ERROR, end, go_on, how_to, out, read_settings, screen_console, with_notify
+from shared import command
+from shared.errors import OptionError
+from shared.jobs.specs import MOST_FOLDS, FoldOptions
+
+if TYPE_CHECKING:
+    from producer.settings import ProducerSettings
+
+app = typer.Typer()
+
+
+@app.command(name="audit")
+@with_model_options
+def audit_command(  # long: an option each
+    job: JobName,
+    *,
+    training: FoldOptions,
+    folds: Annotated[
+        int, typer.Option(min=2, max=MOST_FOLDS, help="Trainings; each learns from all photos but its part.")
+    ] = 3,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Ask a finished run instead of training: minutes, but it finds less.")
+    ] = False,
+    run: Annotated[str | None, typer.Option("--run", help="The finished run for --quick; default: the job's.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", help="A new folder for audit.html, audit.csv, proposals/; with --accept for the copy."),
+    ] = None,
+    accept: Annotated[
+        str | None,
+        typer.Option(help="CSV with a column id (audit.csv less what is wrong), or a least score: correct a copy."),
+    ] = None,
+    store: StoreOption = None,
+    local: Annotated[bool, typer.Option("--local", help="Run everything here: broker, workers, trainer.")] = False,
+    workers: WorkersOption = 2,
+    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end, with progress.")] = True,
+    notify: NotifyOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Find labels that are missing, made up, misplaced, of another class or double, and propose better ones.
+
+    Every photo is seen by a model that never learned from it. The photos are never touched: results are in the store
+    and in --out; --accept writes a corrected copy. The same command again goes on, or shows what was found.
+
+    Example: [bold]voc2tflite audit photos --local --store out --out doubts[/bold]
+
+    Accept what is left in the list: [bold]voc2tflite audit photos --accept doubts/audit.csv --out corrected[/bold]
+
+    Exit code 0: it is done (with --no-wait: accepted); 1: an error; 2: a wrong option; 3: it failed; 4: cancelled.
+    """
+    settings = read_settings(store)
+    if run is not None and not quick:
+        raise OptionError(f"--run {run}: it names the finished run that --quick asks; an audit by folds trains its own")
+    if accept is not None:
+        _accept(settings, job, accept, 0 if quick else folds, folder)
+        return
+    from producer.audit.accepted import read_findings
+    from producer.audit.ask import AuditRequest, audit_name, start_audit
+    from producer.audit.corrected_copy import check_free
+    from producer.audit.results import copy_results, results_text
+    from producer.jobs.status import load_job
+    from shared.storage import Storage
+
+    if folder is not None:
+        if not wait and not local:
+            raise OptionError("--out needs --wait; without it the results are in the store")
+        check_free(folder, "--out")
+    confirm = go_on if sys.stdin.isatty() and not yes and not as_json else None
+    how = with_notify(how_to(settings, local=local, wait=wait, workers=workers, confirm=confirm), notify)
+    storage = Storage(settings.store)
+    known = load_job(storage, job)
+    model_of = (run or (known.run.run if known.run is not None else job)) if quick else None
+    status = start_audit(AuditRequest(name=job, folds=folds, training=training, model_of=model_of), how)
+    if status.state != "DONE":
+        end(status, settings, as_json=as_json, local=how.local)
+        return
+    name = audit_name(job, 0 if quick else folds)
+    found = read_findings(storage, known, name)
+    if folder is not None:
+        copy_results(storage, name, folder)
+    if as_json:
+        typer.echo(json.dumps(found.model_dump(mode="json"), ensure_ascii=False))
+        return
+    for line in results_text(storage, found, folder):
+        out.print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+def _accept(settings: "ProducerSettings", name: str, accept: str, folds: int, folder: Path | None) -> None:
+    """Write a corrected copy of the photos' folder, and say what was changed.
+
+    Raises:
+        OptionError: There is no such list or folder, or the photos are in a bucket.
+    """
+    from producer.audit.accepted import accepted, read_findings
+    from producer.audit.ask import audit_name
+    from producer.audit.corrected_copy import check_free, write_corrected
+    from producer.audit.photo_sizes import photos_folder
+    from producer.jobs.status import load_job
+    from shared.storage import BucketFolder, Storage
+
+    if folder is None:
+        raise OptionError("--accept needs --out FOLDER, which gets the corrected copy")
+    check_free(folder, "--out")
+    storage = Storage(settings.store)
+    job = load_job(storage, name)
+    chosen, unknown = accepted(accept, read_findings(storage, job, audit_name(name, folds)))
+    dataset = photos_folder(job, settings.data_root)
+    if isinstance(dataset, BucketFolder):
+        raise OptionError(f"{dataset}: a copy is made of a folder: download the photos, and correct them by proposals/")
+    for line in unknown:
+        command.complain(line)
+    lines = list(write_corrected(job, storage, dataset, chosen, folder))
+    for line in lines:
+        out.print(line, soft_wrap=True, highlight=False, markup=False)
+    unchanged = sum(": not changed" in line for line in lines)
+    screen_console.print(f"{len(lines) - unchanged} boxes corrected, {unchanged} not; the copy is {folder}")
+    again = command.hint("submit", folder, "--job", "NEW-NAME", store=storage)
+    screen_console.print(f"`{again}` reuses the shards of every photo that stayed as it was", soft_wrap=True)
+    if unknown:
+        raise typer.Exit(EXIT_ERROR)

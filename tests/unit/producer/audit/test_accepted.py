@@ -1,0 +1,78 @@
+"""`--accept LIST`: a score or a CSV with a column id; unknown ids are named, nothing else is lost."""
+
+from pathlib import Path
+
+import pytest
+
+from producer.audit.accepted import accepted
+from shared.audit.findings import AuditFinding, AuditFindings
+from shared.errors import OptionError
+
+
+def findings(*scores: float) -> AuditFindings:
+    rows = tuple(
+        AuditFinding(
+            id=f"{number:010x}",
+            kind="made_up",
+            file=f'"{number}, =x.jpg',
+            object=1,
+            score=score,
+            class_name="cat",
+            box=(0, 0, 9, 9),
+            proposed_class="",
+            proposed_box=None,
+            reason="nothing there",
+        )
+        for number, score in enumerate(scores)
+    )
+    return AuditFindings(run="job.audit-3", job="job", folds=3, photos=2, boxes=9, findings=rows)
+
+
+FOUND = findings(0.9, 0.8, 0.3)
+
+
+def test_the_audits_own_table_without_some_rows_is_a_list(tmp_path: Path) -> None:
+    lines = FOUND.to_csv().splitlines()
+    listed = tmp_path / "audit.csv"
+    listed.write_text("\n".join([lines[0], lines[3], lines[1]]))
+    chosen, unknown = accepted(str(listed), FOUND)
+    assert [finding.score for finding in chosen] == [0.9, 0.3]
+    assert unknown == []
+
+
+def test_a_list_from_a_spreadsheet_and_unknown_ids(tmp_path: Path) -> None:
+    listed = tmp_path / "list.csv"
+    listed.write_text("\ufeffid;kind\r\n0000000001;made_up\r\nnope\x1b[31m;\r\n;\r\n", encoding="utf-8")
+    chosen, unknown = accepted(str(listed), FOUND)
+    assert [finding.score for finding in chosen] == [0.8]
+    assert unknown == [rf"{listed}: 'nope\x1b[31m' is no finding of job.audit-3: left out"]
+
+
+def test_a_score_accepts_all_from_there_on() -> None:
+    assert len(accepted("0.8", FOUND)[0]) == 2
+    with pytest.raises(OptionError, match=r"no finding has such a score; the surest has 0\.90"):
+        accepted("0.95", FOUND)
+    with pytest.raises(OptionError, match="expected a score from 0 to 1"):
+        accepted("7", FOUND)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [("a,b\n1,2\n", "no column id"), ("", "no column id"), ("id\nffff\n", "names no finding of job.audit-3")],
+)
+def test_a_list_of_nothing_is_refused(tmp_path: Path, content: str, expected: str) -> None:
+    listed = tmp_path / "list.csv"
+    listed.write_text(content)
+    with pytest.raises(OptionError, match=expected):
+        accepted(str(listed), FOUND)
+
+
+def test_many_unknown_ids_are_counted_and_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    listed = tmp_path / "list.csv"
+    listed.write_text("\n".join(["id", "0000000000", *(f"x{number}" for number in range(25))]))
+    chosen, unknown = accepted(str(listed), FOUND)
+    assert len(chosen) == 1
+    assert unknown[-1] == f"{listed}: 15 more ids are no findings of job.audit-3: left out"
+    listed.write_bytes(b"id\n\xff\xfe")
+    with pytest.raises(OptionError, match="expected a CSV in UTF-8"):
+        accepted(str(listed), FOUND)

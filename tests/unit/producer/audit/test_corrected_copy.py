@@ -1,0 +1,153 @@
+"""A corrected copy of a data set: the original stays as it was, and the copy's unchanged photos count as unchanged."""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from producer.audit.corrected_copy import check_free, write_corrected
+from producer.jobs.submit import Admission, Request
+from producer.photos import photos_in
+from shared.annotation import read_annotation
+from shared.audit.findings import AuditFinding
+from shared.errors import OptionError, StorageError
+from shared.jobs.identity import read_receipt
+from shared.jobs.job import Job, ShardTask
+from shared.jobs.paths import JobPaths
+from shared.jobs.specs import JobSpec
+from shared.leasing.guard import Unguarded
+from shared.storage import Storage
+from tests.tiny import make_tiny_voc
+from tests.unit.producer.folders import lint_and_submit
+from worker.shard import write_shard
+
+SPEC = JobSpec(shard_images=4, image_size=32)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_tiny_voc(tmp_path / "voc", 40)
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Storage:
+    return Storage(str(tmp_path / "store"))
+
+
+def submitted(folder: Path, name: str, storage: Storage) -> Admission:
+    return lint_and_submit(Request(dataset=folder, name=name, spec=SPEC, run=None), storage=storage, data_root=folder)
+
+
+def written(folder: Path, job: Job, storage: Storage) -> list[str]:
+    """Write what is missing, as a worker does; the names of those shards."""
+    names = []
+    for line in storage.lines(JobPaths(job.job).plan(job.incarnation)):
+        task = ShardTask.model_validate_json(line)
+        if read_receipt(storage, job, task.shard) is None:
+            write_shard(task, job, storage=storage, data_root=folder, guard=Unguarded(), attempt=1)
+            names.append(task.shard)
+    return names
+
+
+def removal(folder: Path, xml: Path, *, file: str | None = None) -> AuditFinding:
+    (one, *_) = read_annotation(xml.read_bytes(), file=xml.name, spec=SPEC).objects
+    image = next(path for path in sorted(folder.rglob(f"{xml.stem}.*")) if path.suffix != ".xml")
+    return AuditFinding(
+        id="0123456789",
+        kind="made_up",
+        file=file or image.relative_to(folder).as_posix(),
+        object=1,
+        score=0.7,
+        class_name=one.name,
+        box=one.box,
+        proposed_class="",
+        proposed_box=None,
+        reason="nothing is seen there",
+    )
+
+
+def tree(folder: Path) -> dict[str, tuple[bytes, int, int]]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path): (path.read_bytes(), path.stat().st_ctime_ns, path.stat().st_nlink) for path in files}
+
+
+def test_the_copy_differs_in_one_xml_and_makes_only_its_shard_again(
+    folder: Path, storage: Storage, tmp_path: Path
+) -> None:
+    job = submitted(folder, "job", storage).job
+    shards = written(folder, job, storage)
+    before, xml = tree(folder), sorted(folder.rglob("*.xml"))[7]
+    finding, copy = removal(folder, xml), tmp_path / "new/copy"
+    (line,) = write_corrected(job, storage, folder, [finding], copy)
+    assert line.startswith(f"0123456789 {finding.file} object 1 ({finding.class_name}): removed ")
+    assert line.endswith("; nothing is seen there")
+    assert tree(folder) == before
+    changed = [
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and (copy / path.relative_to(folder)).read_bytes() != path.read_bytes()
+    ]
+    assert changed == [xml]
+    again = submitted(copy, "again", storage)
+    assert again.reuse is not None
+    assert again.reuse.shards == len(shards) - 1
+    assert len(written(copy, again.job, storage)) == 1
+
+
+def test_a_photo_that_was_changed_in_the_copy_counts_as_changed(folder: Path, storage: Storage, tmp_path: Path) -> None:
+    job, copy = submitted(folder, "job", storage).job, tmp_path / "copy"
+    image = next(path for path in sorted(folder.rglob("*")) if path.suffix in (".jpg", ".png"))
+    finding = removal(folder, sorted(folder.rglob("*.xml"))[7])
+    list(write_corrected(job, storage, folder, [finding], copy))
+    name = image.relative_to(folder).as_posix()
+    assert photos_in(copy).changed_at(name) == pytest.approx(image.stat().st_ctime, abs=1e-3)
+    second = tmp_path / "second"
+    list(write_corrected(job, storage, copy, [], second))
+    assert photos_in(second).changed_at(name) == pytest.approx(image.stat().st_ctime, abs=1e-3), "a copy of a copy"
+    touched_at = time.time() - 1
+    shutil.copyfile(image, copy / name)
+    assert photos_in(copy).changed_at(name) > max(touched_at, image.stat().st_ctime)
+    (second / ".voc2tflite-copy.json").write_text(json.dumps({"photos": {name: "no pair"}}))
+    assert photos_in(second).changed_at(name) == (second / name).stat().st_ctime
+
+
+def test_photos_and_xml_that_are_gone_are_said_and_the_rest_is_done(
+    folder: Path, storage: Storage, tmp_path: Path
+) -> None:
+    job = submitted(folder, "job", storage).job
+    xmls = sorted(folder.rglob("*.xml"))[:3]
+    findings = [removal(folder, xml) for xml in xmls]
+    (folder / findings[0].file).unlink()
+    xmls[1].unlink()
+    lines = list(write_corrected(job, storage, folder, findings, tmp_path / "copy"))
+    assert "not changed, the photo is gone" in lines[0]
+    assert "is gone" in lines[1]
+    assert ": removed " in lines[2]
+
+
+def test_a_file_that_cannot_be_copied_is_named_and_nothing_is_left(
+    folder: Path, storage: Storage, tmp_path: Path
+) -> None:
+    job = submitted(folder, "job", storage).job
+    (folder / "dangling.jpg").symlink_to(tmp_path / "nowhere")
+    list(write_corrected(job, storage, folder, [], tmp_path / "out/one"))
+    os.mkfifo(folder / "pipe.jpg")
+    with pytest.raises(StorageError, match=r"pipe\.jpg.*cannot be copied"):
+        list(write_corrected(job, storage, folder, [], tmp_path / "out/two"))
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["one"]
+
+
+def test_a_folder_with_something_in_it_or_inside_the_photos_is_refused(
+    folder: Path, storage: Storage, tmp_path: Path
+) -> None:
+    with pytest.raises(OptionError, match="is not empty"):
+        check_free(folder, "--out")
+    with pytest.raises(OptionError, match="found a file"):
+        check_free(sorted(folder.rglob("*.xml"))[0], "--out")
+    job = submitted(folder, "job", storage).job
+    with pytest.raises(OptionError, match="inside the photos' folder"):
+        list(write_corrected(job, storage, folder, [], folder / "copy"))
+    assert not (folder / "copy").exists()

@@ -1,0 +1,92 @@
+"""The XML of a photo, corrected by accepted findings."""
+
+import pytest
+
+from producer.audit.corrected_xml import corrected
+from shared.annotation import read_annotation
+from shared.audit.findings import AuditFinding, PhotoBox
+from shared.jobs.specs import JobSpec
+from shared.picture.header import ImageHeader
+
+SPEC = JobSpec()
+HEADER = ImageHeader(format="jpeg", width=200, height=100, orientation=1, can_pass=True)
+
+
+def voc(*objects: tuple[str, PhotoBox], size: str = "<size><width>200</width><height>100</height></size>") -> bytes:
+    text = "".join(
+        f"<object><name>{name}</name><pose>Left</pose><difficult>1</difficult><bndbox><xmin>{xmin}</xmin>"
+        f"<ymin>{ymin}</ymin><xmax>{xmax}</xmax><ymax>{ymax}</ymax></bndbox></object>"
+        for name, (xmin, ymin, xmax, ymax) in objects
+    )
+    return f"<annotation><filename>a.jpg</filename>{size}{text}</annotation>".encode()
+
+
+def finding(
+    box: PhotoBox | None, proposed_box: PhotoBox | None, name: str = "cat", proposed: str = "cat", number: int = 1
+) -> AuditFinding:
+    return AuditFinding(
+        id="0",
+        kind="misplaced",
+        file="a.jpg",
+        object=None if box is None else number,
+        score=0.9,
+        class_name="" if box is None else name,
+        box=box,
+        proposed_class="" if proposed_box is None else proposed,
+        proposed_box=proposed_box,
+        reason="",
+    )
+
+
+CAT, DOG = (10, 20, 50, 60), (100, 10, 160, 90)
+
+
+def objects(xml: bytes, spec: JobSpec = SPEC) -> list[tuple[str, tuple[float, ...]]]:
+    return [(each.name, each.box) for each in read_annotation(xml, file="a.xml", spec=spec).objects]
+
+
+def test_each_kind_changes_its_object_and_no_other() -> None:
+    xml = voc(("cat", CAT), ("dog", DOG), ("cat", DOG))
+    moved = corrected(xml, [finding(CAT, (12, 20, 55, 60))], HEADER, SPEC, file="a.xml")
+    assert objects(moved.xml) == [("cat", (12, 20, 55, 60)), ("dog", DOG), ("cat", DOG)]
+    assert moved.outcomes == ("moved from 10 20 50 60 to 12 20 55 60",)
+    assert b"<pose>Left</pose><difficult>1</difficult>" in moved.xml, "what nobody doubts stays"
+    removed = corrected(xml, [finding(DOG, None)], HEADER, SPEC, file="a.xml")
+    assert objects(removed.xml) == [("cat", CAT), ("dog", DOG)]
+    called = corrected(xml, [finding(CAT, CAT, proposed="dog")], HEADER, SPEC, file="a.xml")
+    assert objects(called.xml) == [("dog", CAT), ("dog", DOG), ("cat", DOG)]
+    assert called.outcomes == ("called dog",)
+    added = corrected(xml, [finding(None, (1.4, 2.6, 30, 40))], HEADER, SPEC, file="a.xml")
+    assert objects(added.xml)[3] == ("cat", (1, 3, 30, 40))
+
+
+def test_a_box_that_was_clipped_is_met_and_one_that_is_gone_is_said() -> None:
+    xml = voc(("cat", (-8, 20, 50, 60)))
+    assert objects(corrected(xml, [finding((0, 20, 50, 60), None)], HEADER, SPEC, file="a.xml").xml) == []
+    unmet = corrected(xml, [finding(DOG, None), finding((0, 20, 50, 60), None, name="dog")], HEADER, SPEC, file="a.xml")
+    assert unmet.outcomes == ("not changed, the file has no such box any more",) * 2
+    assert not unmet.is_changed
+
+
+def test_of_two_findings_on_one_object_the_first_counts() -> None:
+    both = [finding(CAT, None), finding(CAT, CAT, proposed="dog")]
+    made = corrected(voc(("cat", CAT)), both, HEADER, SPEC, file="a.xml")
+    assert objects(made.xml) == []
+    assert made.outcomes[1] == "not changed, the file has no such box any more"
+
+
+def test_corners_are_written_as_the_files_others_are_counted() -> None:
+    spec = SPEC.model_copy(update={"voc_coords": "voc1"})
+    made = corrected(voc(("cat", (11, 21, 50, 60))), [finding(CAT, (12, 22, 50, 60))], HEADER, spec, file="a.xml")
+    assert b"<xmin>13</xmin><ymin>23</ymin><xmax>50</xmax><ymax>60</ymax>" in made.xml
+    assert objects(made.xml, spec) == [("cat", (12, 22, 50, 60))]
+
+
+@pytest.mark.parametrize(("width", "is_done"), [(200, False), (100, True)])
+def test_a_turned_photo_is_corrected_where_its_size_says_that_boxes_are_upright(width: int, *, is_done: bool) -> None:
+    size = f"<size><width>{width}</width><height>{300 - width}</height></size>"
+    turned = ImageHeader(format="jpeg", width=200, height=100, orientation=6, can_pass=False)
+    xml = voc(("cat", (10, 120, 50, 160)), size=size)
+    made = corrected(xml, [finding((10, 120, 50, 160), None)], turned, SPEC, file="a.xml")
+    assert made.is_changed == is_done
+    assert ("turned by EXIF" in made.outcomes[0]) != is_done

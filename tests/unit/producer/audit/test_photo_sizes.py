@@ -1,0 +1,77 @@
+"""The sizes of a job's photos as an audit notes them: upright, of a folder and of a bucket, those gone left out."""
+
+import json
+import uuid
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from producer.audit.photo_sizes import note_photo_sizes, photos_folder
+from producer.jobs.submit import Request
+from producer.progress import no_progress
+from shared.errors import PlanError
+from shared.jobs.job import Job
+from shared.jobs.paths import JobPaths
+from shared.jobs.specs import JobSpec
+from shared.storage import Storage, data_folder
+from tests.object_server import ObjectServer
+from tests.tiny import make_tiny_voc
+from tests.unit.producer.folders import lint_and_submit
+from tests.unit.worker.pictures import with_orientation
+
+TURNED, GONE, DAMAGED = 2, 5, 7
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return make_tiny_voc(tmp_path / "voc", 10)
+
+
+def pictures(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.suffix in (".jpg", ".png"))
+
+
+def spoiled_job(folder: Path, storage: Storage) -> tuple[Job, dict[str, list[int]]]:
+    """A job of which one photo is turned, one gone, and one damaged since; the sizes that are to be found."""
+    turned = np.zeros((70, 50, 3), np.uint8)
+    pictures(folder)[TURNED].write_bytes(with_orientation(turned, 6))
+    request = Request(dataset=folder, name="job", spec=JobSpec(image_size=32), run=None)
+    job = lint_and_submit(request, storage=storage, data_root=folder).job
+    found = pictures(folder)
+    found[DAMAGED].write_bytes(b"\xff\xd8\xff no picture")
+    found[GONE].unlink()
+    names = [path.relative_to(folder).as_posix() for path in found]
+    sizes = {name: [16, 16] for place, name in enumerate(names) if place not in (GONE, DAMAGED)}
+    return job, sizes | {names[TURNED]: [70, 50]}
+
+
+def noted(job: Job, storage: Storage) -> dict[str, list[int]]:
+    content: dict[str, list[int]] = json.loads(storage.read(JobPaths("job").photo_sizes(job.incarnation)))
+    return content
+
+
+def test_sizes_are_upright_and_of_the_photos_that_can_be_read(folder: Path, tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path / "store"))
+    job, sizes = spoiled_job(folder, storage)
+    note_photo_sizes(job, photos_folder(job, "/nowhere"), storage, no_progress)
+    assert noted(job, storage) == sizes
+    pictures(folder)[0].unlink()
+    note_photo_sizes(job, folder, storage, no_progress)
+    assert noted(job, storage) == sizes, "they are noted once"
+
+
+def test_photos_of_a_bucket_are_measured_there(folder: Path, tmp_path: Path, object_server: ObjectServer) -> None:
+    storage = Storage(str(tmp_path / "store"))
+    job, sizes = spoiled_job(folder, storage)
+    url = object_server.upload(folder, f"data/{uuid.uuid4().hex}")
+    note_photo_sizes(job, data_folder(url), storage, no_progress)
+    assert noted(job, storage) == sizes
+
+
+def test_photos_that_are_nowhere_are_said(folder: Path, tmp_path: Path) -> None:
+    job, _ = spoiled_job(folder, Storage(str(tmp_path / "store")))
+    moved = folder.rename(tmp_path / "moved")
+    with pytest.raises(PlanError, match="are not there any more, and an audit needs them"):
+        photos_folder(job, "/nowhere")
+    assert photos_folder(job, str(moved)) == moved

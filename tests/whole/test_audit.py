@@ -1,0 +1,139 @@
+"""An audit from the command to a corrected copy that is submitted: by a broker's trainers, and by a local run."""
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from shared.storage import Storage
+from tests.cluster import REPOSITORY, Cluster
+from trainer.audit.fold_detections import unpack
+
+pytestmark = pytest.mark.whole
+DATA = ("--image-size", "64", "--shard-images", "8")
+QUICK = ("--model", "nano", "--epochs", "1")
+FOLDS = ["job.fold-1-of-2", "job.fold-2-of-2"]
+
+
+def states(cluster: Cluster) -> dict[str, str]:
+    status = json.loads(cluster.producer("status", "job", "--json").stdout)
+    return {run["run"]: run["state"] for run in status["runs"]}
+
+
+def photo_facts(folder: Path) -> dict[str, tuple[int, int, int]]:
+    """What tells that somebody touched a file: inode, links, and the time of any change."""
+    stats = {path: path.stat() for path in folder.rglob("*") if path.is_file()}
+    return {str(path): (stat.st_ino, stat.st_nlink, stat.st_ctime_ns) for path, stat in stats.items()}
+
+
+def with_a_double(source: Path, folder: Path) -> Path:
+    """A copy of a set in which the first object of photo 0 is marked twice: no model is needed to doubt that."""
+    shutil.copytree(source, folder)
+    (xml,) = folder.rglob("shapes_00000.xml")
+    text = xml.read_text()
+    first = text[text.index("<object>") : text.index("</object>") + len("</object>")]
+    again = re.sub(r"<xmax>(\d+)", lambda found: f"<xmax>{int(found[1]) + 1}", first)
+    xml.write_text(text.replace("</annotation>", f"{again}</annotation>"))
+    return folder
+
+
+def test_two_trainers_audit_a_job_and_its_corrected_copy_reuses_the_other_shards(
+    cluster: Cluster, small_voc: Path
+) -> None:
+    cluster.serve()
+    cluster.worker()
+    voc = with_a_double(small_voc, small_voc.parent / f"doubled-{os.getpid()}")
+    before = photo_facts(voc)
+    cluster.producer("submit", str(voc), "--job", "job", *DATA, "--no-train", "--wait")
+    asked = cluster.producer("audit", "job", "--folds", "2", *QUICK, "--no-wait")
+    assert (
+        "40 photos → 2 trainings of nano on 20 photos, up to 30 min each, 60 min in all by one trainer" in asked.stderr
+    )
+    waiting = json.loads(cluster.producer("status", "job", "--run", "job.audit-2", "--json").stdout)
+    assert waiting["why"] == "waits for its folds, 0 of 2 done"
+    for name in ("one", "two"):
+        cluster.trainer(name=name)
+    doubts = small_voc.parent / f"doubts-{os.getpid()}"
+    again = cluster.producer("audit", "job", "--folds", "2", *QUICK, "--out", str(doubts))
+    assert "doubtful label" in again.stdout
+    assert set(states(cluster).values()) == {"DONE"}
+    assert_folds_saw_every_photo_once(cluster.storage())
+    assert f"job --run job.audit-2: {cluster.store}/runs/job.audit-2/audit.html" in cluster.producer("list").stdout
+    shards_of_copy(cluster, doubts)
+    assert photo_facts(voc) == before, "the user's own files are not touched"
+    checks = json.loads(cluster.producer("doctor", "job", "--json").stdout)
+    assert all(check["is_well"] for check in checks)
+    assert "and 2 folds with it" in cluster.producer("rm", "job", "--run", "job.audit-2", "--yes").stdout
+    assert states(cluster) == {}
+
+
+def assert_folds_saw_every_photo_once(storage: Storage) -> None:
+    parts = [unpack(storage.read(f"runs/{name}/detections.npz")).keys() for name in FOLDS]
+    assert list(map(len, parts)) == [20, 20]
+    assert len(parts[0] | parts[1]) == 40
+
+
+def shards_of_copy(cluster: Cluster, doubts: Path) -> None:
+    """Accept what is proposed for one photo; its shard alone is written again."""
+    with (doubts / "audit.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    first = [row for row in rows if row["kind"] == "double" and row["file"].endswith("shapes_00000.jpg")]
+    assert len(first) == 1
+    assert (doubts / "proposals" / Path(first[0]["file"]).with_suffix(".xml")).is_file()
+    listed = doubts / "accepted.csv"
+    listed.write_text("\n".join(["id", "ffffffffff", *(row["id"] for row in first)]))
+    copy = doubts.with_name(f"{doubts.name}-copy")
+    accept = ("audit", "job", "--folds", "2", "--accept", str(listed), "--out", str(copy))
+    told = cluster.producer(*accept, check=False)
+    assert told.returncode == 1
+    assert f"{listed}: 'ffffffffff' is no finding of job.audit-2: left out" in told.stderr
+    assert [line.split()[:2] for line in told.stdout.splitlines()] == [[row["id"], row["file"]] for row in first]
+    assert "is not empty" in cluster.producer(*accept, check=False).stderr
+    submitted = cluster.producer("submit", str(copy), "--job", "better", *DATA, "--no-train", "--wait")
+    shards = json.loads(cluster.producer("status", "better", "--json").stdout)["shards"]
+    assert f"{shards - 1} of {shards} shards reused from job; the others not, because photos were" in submitted.stderr
+    shutil.rmtree(copy)
+    shutil.rmtree(doubts)
+
+
+def test_a_quick_audit_asks_the_finished_run_and_leaves_out_photos_that_are_gone(
+    copied_voc: Callable[[], Path], tmp_path: Path
+) -> None:
+    voc, store = copied_voc(), tmp_path / "store"
+    produced = run_producer(
+        "submit", str(voc), "--job", "job", *DATA, *QUICK, "--max-drop", "100", "--local", store=store
+    )
+    assert produced.returncode == 0, produced.stderr
+    early = run_producer("audit", "job", "--quick", "--run", "none", store=store)
+    assert "job 'job' has no run 'none' with a model" in early.stderr
+    gone = sorted((voc / "JPEGImages").iterdir())[4]
+    gone.unlink()
+    told = run_producer("audit", "job", "--quick", "--local", "--json", store=store)
+    assert told.returncode == 0, told.stderr
+    found = json.loads(told.stdout)
+    assert found["photos"] == 39
+    assert found["remarks"][0] == f"1 photo not audited, gone from the folder: JPEGImages/{gone.name}"
+    assert "has learnt most of these" in found["remarks"][1]
+    status = json.loads(run_producer("status", "job", "--json", store=store).stdout)
+    assert status["model"].endswith("runs/job/model_int8.tflite"), "the audit is not taken for the job's model"
+    refused = subprocess.run(
+        [sys.executable, "-m", "trainer", "evaluate", "job.audit-quick", "--store", str(store)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "belongs to an audit and has no model" in refused.stderr
+
+
+def run_producer(*arguments: str, store: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "producer", *arguments, "--store", str(store)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "VOC_BROKER_URL": ""}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,0 +1,143 @@
+"""From the matches of all photos: how far a score, an offset or a missing detection can be trusted. numpy only.
+
+Nothing is known of which labels are right, so all of it is learned from labels of which most are: a score is worth
+as often as detections of it are marked, relative to the surest ones (confident learning: Northcutt, Jiang & Chuang,
+JAIR 2021), the detector's own offsets are what most boxes have, and its recall is what boxes of a size have.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.audit.matching import Matched
+
+Values = NDArray[np.float64]
+
+# Fewest members of a group that says something of its own.
+_GROUP: Final = 20
+# Boxes of the nearest sizes that a recall is taken from.
+_NEIGHBOURS: Final = 50
+_MOST_GROUPS: Final = 4
+# Percent of the wrong labels that an upper part of the values must hold to tell their share.
+_TAIL: Final = 25
+
+
+def isotonic(values: Values, outcomes: Values) -> tuple[Values, Values]:
+    """The increasing function of `values` that is nearest to `outcomes` (pool adjacent violators, Ayer et al. 1955).
+
+    Returns:
+        (values ascending [K], levels ascending [K]) for `numpy.interp`: each level at the middle of its values.
+    """
+    order = np.argsort(values, kind="stable")
+    blocks: list[list[float]] = []  # level, weight, lowest and highest value
+    for value, outcome in zip(values[order].tolist(), outcomes[order].tolist(), strict=True):
+        blocks.append([outcome, 1.0, value, value])
+        while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
+            level, weight, _, high = blocks.pop()
+            under = blocks[-1]
+            under[0] = (under[0] * under[1] + level * weight) / (under[1] + weight)
+            under[1] += weight
+            under[3] = high
+    middles = np.array([(low + high) / 2 for _, _, low, high in blocks])
+    return middles, np.array([level for level, *_ in blocks])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """A probability by a score: `chances` of `scores`, both ascending; 0 where nothing was learned."""
+
+    scores: Values
+    chances: Values
+
+    def __call__(self, scores: NDArray[np.floating[Any]]) -> Values:
+        """The probability for each score."""
+        if self.scores.size == 0:
+            return np.zeros(len(scores))
+        return np.interp(scores.astype(np.float64), self.scores, self.chances)
+
+
+def learn_trust(matched: Sequence[Matched]) -> Trust:
+    """How often detections of a score are of a marked object, as a share of how often the surest ones are.
+
+    The surest would all be marked if no label was missing, so that share is the chance that there is an object.
+    Detections that are near a marked box, or on an ignored one, say nothing either way.
+    """
+    scores, hits = [np.zeros(0)], [np.zeros(0)]
+    for one in matched:
+        ignored = one.photo.marked.is_ignored
+        is_hit = one.met >= 0
+        is_hit[is_hit] = ~ignored[one.met[is_hit]]
+        counts = is_hit | one.is_new
+        scores.append(one.seen.scores[counts].astype(np.float64))
+        hits.append(is_hit[counts].astype(np.float64))
+    values, outcomes = np.concatenate(scores), np.concatenate(hits)
+    if not outcomes.any():
+        return Trust(scores=np.zeros(0), chances=np.zeros(0))
+    ends, levels = isotonic(values, outcomes)
+    surest = np.argsort(-values, kind="stable")[: max(_GROUP, int(outcomes.sum()) // 4)]
+    return Trust(scores=ends, chances=np.minimum(1.0, levels / max(float(outcomes[surest].mean()), 1e-9)))
+
+
+def learn_doubt(values: Values, wrong: Values) -> Trust:
+    """How likely a label is wrong by a value that grows with the doubt.
+
+    Labels are made wrong on paper, and how much more often those have a value than the set's own labels do is learned.
+    The probability is that ratio times the share of wrong labels in the set, which nobody knows: it is taken as large
+    as it can be, so that the surest is certain (Blanchard, Lee & Scott, JMLR 2010).
+
+    Args:
+        values: [N] of the set's labels.
+        wrong: [M] of labels that were made wrong.
+    """
+    if not len(values) or not len(wrong):
+        return Trust(scores=np.zeros(0), chances=np.zeros(0))
+    is_wrong = np.repeat([0.0, 1.0], [len(values), len(wrong)])
+    middles, levels = isotonic(np.concatenate([values, wrong]), is_wrong)
+    ratios = levels / np.maximum(1 - levels, 1 / len(is_wrong)) * len(values) / len(wrong)
+    return Trust(scores=middles, chances=np.minimum(1.0, _largest_share(values, wrong) * ratios))
+
+
+def _largest_share(values: Values, wrong: Values) -> float:
+    """The most labels that can be wrong: so many as to explain all of any upper part of the values."""
+    descending = np.sort(wrong)[::-1][_TAIL * len(wrong) // 100 :]
+    if not len(descending):
+        return 1.0
+    ascending = np.sort(values)
+    of_all = (len(values) - np.searchsorted(ascending, descending) + 1) / len(values)
+    of_wrong = (np.arange(len(descending)) + 1 + _TAIL * len(wrong) // 100) / len(wrong)
+    return float(min(1.0, (of_all / of_wrong).min()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recalls:
+    """Which share of the marked boxes of about a size is seen: `supports` by `sizes` (log of the area), ascending."""
+
+    sizes: Values
+    supports: Values
+
+    def __call__(self, sizes: Values) -> Values:
+        """The share of each size's nearest neighbours that is seen, the box itself among them."""
+        if len(self.sizes) == 0:
+            return np.zeros(len(sizes))
+        width = min(_NEIGHBOURS, len(self.sizes))
+        sums = np.concatenate([[0.0], np.cumsum(self.supports)])
+        start = np.clip(np.searchsorted(self.sizes, sizes) - width // 2, 0, len(self.sizes) - width)
+        return np.asarray((sums[start + width] - sums[start]) / width)
+
+
+def learn_recalls(sizes: Values, supports: Values) -> Recalls:
+    """The recall by size, from the boxes' sizes and how sure each is seen (in [0, 1])."""
+    order = np.argsort(sizes, kind="stable")
+    return Recalls(sizes=sizes[order], supports=supports[order])
+
+
+def by_size(values: Values, sizes: Values) -> Values:
+    """The usual value of boxes of about each one's size: [N], medians over as many groups as say something."""
+    usual = np.zeros(len(values))
+    for rows in np.array_split(np.argsort(sizes, kind="stable"), max(1, min(_MOST_GROUPS, len(values) // _GROUP))):
+        if len(rows):
+            usual[rows] = np.median(values[rows])
+    return usual

@@ -1,0 +1,108 @@
+"""The photos of a finished job -> the part of each: dealt by photo, the same whoever deals them and however often."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from shared.errors import TrainingError
+from shared.jobs.identity import find_job, read_receipt
+from shared.jobs.job import SPLITS, Job
+from shared.jobs.manifest import Manifest
+from shared.jobs.paths import JobPaths
+from shared.picture.alike import groups_alike
+from shared.storage import Storage
+from trainer.data.shard_pictures import truth_from_store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DealtPhoto:
+    """A photo of any split: `image_id` as in the truth, `classes` its class ids, `hash` None: like no other."""
+
+    image_id: int
+    file_name: str
+    classes: frozenset[int]
+    hash: int | None
+
+
+def photos_of(storage: Storage, manifest: Manifest) -> list[DealtPhoto]:
+    """All photos of a finished job, by file name."""
+    job = find_job(storage, manifest.job)
+    hashes = {} if job is None else _hashes(storage, job)
+    photos = []
+    for split in SPLITS:
+        if manifest.examples(split) == 0:
+            continue
+        truth = truth_from_store(storage, manifest, split)
+        classes: dict[int, set[int]] = {image["id"]: set() for image in truth["images"]}
+        for annotation in truth["annotations"]:
+            classes[annotation["image_id"]].add(annotation["category_id"])
+        photos += [
+            DealtPhoto(
+                image_id=image["id"],
+                file_name=image["file_name"],
+                classes=frozenset(classes[image["id"]]),
+                hash=hashes.get(image["file_name"]),
+            )
+            for image in truth["images"]
+        ]
+    return sorted(photos, key=lambda photo: photo.file_name)
+
+
+def _hashes(storage: Storage, job: Job) -> dict[str, int]:
+    """The perceptual hashes of a job's pictures, by file; receipts of older versions have none."""
+    found: dict[str, int] = {}
+    for shard, line in zip(job.shards, storage.lines(JobPaths(job.job).plan(job.incarnation)), strict=True):
+        receipt = read_receipt(storage, job, shard)
+        if receipt is not None and receipt.hashes:
+            named = zip(json.loads(line)["pairs"], receipt.hashes, strict=True)
+            found |= {pair["image"]: int(text, 16) for pair, text in named if text}
+    return found
+
+
+def deal(photos: Sequence[DealtPhoto], folds: int) -> dict[int, int]:
+    """The part (1 to `folds`) of each photo, by image id.
+
+    Photos that are nearly the same are in one part: a model that has learnt one knows the labels of the other. Every
+    part gets its share of each class, the rarest dealt first (Sechidis et al., On the Stratification of Multi-Label
+    Data, 2011), and of the photos.
+
+    Raises:
+        TrainingError: There are fewer photos than parts.
+    """
+    if len(photos) < folds:
+        raise TrainingError(f"{len(photos)} photos cannot be dealt to {folds} folds: each needs one at least")
+    photos = sorted(photos, key=lambda photo: photo.file_name)
+    alike = groups_alike([photo.hash for photo in photos], most=max(1, len(photos) // (2 * folds)))
+    groups: dict[int, list[DealtPhoto]] = {}
+    for photo, first in zip(photos, alike, strict=True):
+        groups.setdefault(first, []).append(photo)
+    frequency = Counter(class_id for photo in photos for class_id in photo.classes)
+    parts = range(1, folds + 1)
+    by_class = {part: Counter[int]() for part in parts}
+    sizes, dealt = Counter[int](), dict[int, int]()
+
+    def rarest(group: Sequence[DealtPhoto]) -> int:
+        return min((class_id for photo in group for class_id in photo.classes), key=_by(frequency), default=0)
+
+    def need(group: Sequence[DealtPhoto]) -> tuple[int, int, str]:
+        return frequency.get(rarest(group), len(photos) + 1), -len(group), group[0].file_name
+
+    for group in sorted(groups.values(), key=need):
+        class_id = rarest(group)
+        part = min(parts, key=lambda part: (by_class[part][class_id], sizes[part], part))
+        for photo in group:
+            by_class[part].update(photo.classes or {0})
+            sizes[part] += 1
+            dealt[photo.image_id] = part
+    return dealt
+
+
+def _by(frequency: Mapping[int, int]) -> Callable[[int], tuple[int, int]]:
+    return lambda class_id: (frequency[class_id], class_id)
+
+
+def unlearned(photos: Sequence[DealtPhoto], dealt: Mapping[int, int], part: int) -> frozenset[int]:
+    """The class ids that a fold never sees because all their objects are on photos of its own part."""
+    learned = {class_id for photo in photos if dealt[photo.image_id] != part for class_id in photo.classes}
+    return frozenset(class_id for photo in photos for class_id in photo.classes) - learned
