@@ -130,7 +130,7 @@ FEW_OBJECTS: Final = 2_000
 # A run that goes on from a trained network: shares of the steps and of the peak rate that a training from nothing of
 # that network takes (docs/decisions/0090).
 CONTINUED_STEPS: Final = 1 / 3
-CONTINUED_RATE: Final = 1 / 2
+CONTINUED_RATE: Final = 3 / 4
 
 
 class TrainingOptions(Frozen):
