@@ -128,7 +128,7 @@ FEW_PHOTOS: Final = 300
 FEW_OBJECTS: Final = 2_000
 
 # A run that goes on from a trained network: shares of the steps and of the peak rate that a training from nothing of
-# that network takes (docs/decisions/0090).
+# that network takes (docs/decisions/0089).
 CONTINUED_STEPS: Final = 1 / 3
 CONTINUED_RATE: Final = 3 / 4
 
