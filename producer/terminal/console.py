@@ -1,5 +1,6 @@
 """The terminal as the producer writes to it: text as it is, whatever names are in it."""
 
+import textwrap
 from collections.abc import Iterable
 from typing import Any
 
@@ -7,6 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
+from shared.command import PROGRAM
 from shared.text import printable_lines
 
 
@@ -18,6 +20,24 @@ class Terminal(Console):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(markup=False, emoji=False, highlight=False, **options)
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
+        """Print; with `soft_wrap` a sentence is broken between words, at a terminal only, and no command is."""
+        if soft_wrap and self.is_terminal:
+            objects = tuple(self._broken_at_words(each) if isinstance(each, str) else each for each in objects)
+        super().print(*objects, soft_wrap=soft_wrap, **options)
+
+    def _broken_at_words(self, text: str) -> str:
+        return "\n".join(map(self._sentence, printable_lines(text).split("\n")))
+
+    def _sentence(self, line: str) -> str:
+        if "`" in line or f"{PROGRAM} " in line:
+            return line  # to be copied as it stands
+        indent = line[: len(line) - len(line.lstrip())]
+        fitted = textwrap.fill(
+            line, self.width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+        )
+        return fitted or line
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Every string passes here before it is measured, and before rich takes some control characters away."""

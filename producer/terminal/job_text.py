@@ -43,11 +43,11 @@ def admission_text(admission: "Admission", stored: StoredState, storage: Storage
         done = f"{len(stored.done)} of {counted(len(job.shards), 'shard')} are there already"
         return f"job {job.job}: run {job.run.run}, {done} → {storage.url(RunPaths(job.run.run).root)}"
     shards = counted(len(job.shards), "shard")
-    splits = ", ".join(f"{split} {plan.pairs}" for split, plan in job.splits.items())
+    splits = ", ".join(f"{split} {plan.pairs:,}" for split, plan in job.splits.items())
     read, kept = (job.counts.get(name, 0) for name in ("objects_read", "objects_kept"))
     emptied = job.counts.get("emptied", 0)
     lost = f", {counted(emptied, 'photo')} with no box inside the picture" if emptied else ""
-    text = f"{splits} images, {counted(read, 'object')} read, {kept} kept{lost}, {shards}"
+    text = f"{splits} images, {counted(read, 'object')} read, {kept:,} kept{lost}, {shards}"
     return "\n".join([text, f"→ {_place(storage.url(JobPaths(job.job).root))}", *_reuse_lines(admission)])
 
 
