@@ -69,14 +69,18 @@ def run_intent(run: str, job: Job, training: TrainingOptions, storage: Storage) 
 
 
 def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known: RunSpec | None) -> str:
-    """A further line on what `--backbone auto` chooses; empty where nothing is chosen, or ours.
+    """A further line on what `--backbone auto` chooses, or what a published one begins with; empty where it is ours.
 
     Args:
         typed: What a person asked for.
         counts: Of the job: photos by split, and `objects_kept`.
         known: The run of this name, if it is there already.
     """
-    if typed is None or typed.backbone != "auto" or known is not None:
+    if typed is None or known is not None:
+        return ""
+    if typed.backbone.startswith("mobilenet") and typed.weights == "none" and typed.start is None:
+        return f"\n{typed.backbone} begins with random weights; `--weights imagenet` downloads ImageNet's"
+    if typed.backbone != "auto":
         return ""
     if typed.with_backbone(counts, known).backbone == "conv":
         return ""

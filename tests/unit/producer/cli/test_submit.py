@@ -97,6 +97,8 @@ def test_few_photos_start_pretrained_and_the_line_says_so(tmp_path: Path, small_
     assert told not in shown
     assert (run.backbone, run.weights) == ("conv", "none")
     assert run_of("conv")[1] == run, "a job keeps its backbone, whatever would be chosen today"
+    shown, _, _ = run_of("mobile", "--backbone", "mobilenet_v2")
+    assert "\nmobilenet_v2 begins with random weights; `--weights imagenet` downloads ImageNet's\n" in shown
 
 
 def test_every_training_option_of_submit_reaches_the_trainer(tmp_path: Path, small_voc: Path) -> None:
