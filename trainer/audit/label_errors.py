@@ -20,6 +20,7 @@ from trainer.evaluation.curves import HIT_IOU
 
 # What is more likely right than this is nobody's time worth.
 _LEAST_SCORE: Final = 0.01
+_LEAST_MISSING: Final = 0.05  # of these there are as many as the model has fancies
 # So far overlap two marked boxes that may be of one object.
 _DOUBLE_IOU: Final = 0.6
 # Boxes are no nearer than rounding to whole pixels leaves them.
@@ -132,7 +133,7 @@ def _missing(one: Matched, trust: Trust, labels: Sequence[str]) -> Iterator[Labe
     # What overlaps a marked box may well be of its object.
     overlap = iou_matrix(one.seen.boxes, one.photo.marked.boxes).max(axis=1, initial=0.0)
     doubts = trust(one.seen.scores) * (1 - np.minimum(1.0, overlap / HIT_IOU))
-    for row in np.flatnonzero(one.is_new & (doubts >= _LEAST_SCORE)):
+    for row in np.flatnonzero(one.is_new & (doubts >= _LEAST_MISSING)):
         class_id, score = int(one.seen.class_ids[row]), float(one.seen.scores[row])
         yield LabelFinding(
             kind="missing",
