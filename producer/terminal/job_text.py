@@ -30,6 +30,8 @@ if TYPE_CHECKING:  # `status` starts without what reads photos and XML
     from producer.doctor.setup import CheckResult
     from producer.jobs.submit import Admission
 
+# Shards that failed for one reason, named in its line.
+_SHARDS_NAMED: Final = 3
 # What `why` of a failed job shows in one line of 80 columns; the whole error stands below.
 _WHY_LETTERS: Final = 70
 
@@ -101,15 +103,33 @@ def status_text(status: JobStatus) -> str:
         f"{_clock(holder['since'])}, {holder.get('images', 0)} images"
         for holder in status.holders
     ]
-    lines += [f"  failed  {shard}: {reason}" for shard, reason in status.failures.items()]
+    lines += _failure_lines(status.failures)
     if status.last_error:
         lines.append(f"  error   {status.last_error} (the last one)")
     lines += _run_lines(status.run) if status.run else ()
     lines += _model_lines(status)
     for run in status.runs if len(status.runs) > 1 else ():
-        page = f", {_place(run['page'])}" if "page" in run else ""
-        lines.append(f"  --run   {run['run']}: {run['state']}{_figures_text(run)}{page}")
+        lines.append(_run_text(run))
     return "\n".join(filter(None, lines))
+
+
+def _failure_lines(failures: Mapping[str, str]) -> Iterator[str]:
+    """The shards that were given up, together where one reason is that of many."""
+    shards: dict[str, list[str]] = {}
+    for shard, reason in failures.items():
+        shards.setdefault(reason.replace(shard, "…"), []).append(shard)
+    for reason, names in shards.items():
+        named = ", ".join(names[:_SHARDS_NAMED])
+        rest = f" and {len(names) - _SHARDS_NAMED} more" if len(names) > _SHARDS_NAMED else ""
+        yield f"  failed  {named}{rest}: {failures[names[0]] if len(names) == 1 else reason}"
+
+
+def _run_text(run: Mapping[str, Any]) -> str:
+    """One of several runs: its state, how good it is or why nothing moves, and what to type."""
+    why = f", {run['why']}" if run.get("why") else ""
+    page = f", {_place(run['page'])}" if "page" in run else ""
+    following = f"\n          {run['next']}" if run.get("next") else ""
+    return f"  --run   {run['run']}: {run['state']}{_figures_text(run)}{why}{page}{following}"
 
 
 def _counts_text(status: JobStatus) -> str:

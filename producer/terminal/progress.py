@@ -157,8 +157,8 @@ class Screen:
 
 
 def pace(status: JobStatus) -> str:
-    """Pictures a second and remaining time of a job that writes shards; empty where not known."""
-    return " · ".join(filter(None, (_speed(status), eta_text(status.eta_s))))
+    """Pictures a second and remaining time of a job that writes shards; empty where not known, or nobody works."""
+    return "" if status.why else " · ".join(filter(None, (_speed(status), eta_text(status.eta_s))))
 
 
 def eta_text(eta_s: float | None) -> str:

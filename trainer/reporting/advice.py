@@ -129,8 +129,8 @@ def _still_rose(facts: AdviceFacts) -> Iterator[str]:
     before, after = float(np.mean(fourth)), float(np.mean(late))
     if after - before >= max(_RISE, _by_chance(facts)):
         yield (
-            f"val mAP50-95 still rose at the end, from {100 * before:.1f} % on average in the fourth fifth of the "
-            f"epochs to {100 * after:.1f} % in the last: train longer:\n{_longer(facts)}"
+            f"val mAP still rose at the end: {100 * before:.1f} % in the fourth fifth of the epochs, "
+            f"{100 * after:.1f} % in the last: train longer:\n{_longer(facts)}"
         )
 
 
@@ -142,7 +142,7 @@ def _fell_again(facts: AdviceFacts) -> Iterator[str]:
     last_epoch, last = rows[-1]
     if epoch < 0.6 * last_epoch and best - last >= max(_FALL, _by_chance(facts)):
         yield (
-            f"val mAP50-95 fell from {100 * best:.1f} % in epoch {epoch:.0f} to {100 * last:.1f} % at the end: it "
+            f"val mAP fell from {100 * best:.1f} % in epoch {epoch:.0f} to {100 * last:.1f} % at the end: it "
             "learns the training photos by heart. Add photos, or change them more (--zoom 0.5, --rotate 10)"
         )
 
@@ -281,7 +281,7 @@ _RULES: Final[tuple[Callable[[AdviceFacts], Iterator[str]], ...]] = (
 
 
 def _validations(facts: AdviceFacts) -> list[tuple[float, float]]:
-    """Epoch and val mAP50-95, which decides what is exported, of every validation; none if they are all chance."""
+    """Epoch and val mAP, which decides what is exported, of every validation; none if they are all chance."""
     if (facts.val_objects or 0) < _LEAST_CURVE_OBJECTS:
         return []
     history = facts.figures.inputs.history

@@ -23,7 +23,7 @@ _SIZES_PX: Final = (0, 8, 16, 32, 64, 128, 256)
 # Panels of the training curves: title, the columns of `results.csv`, and what they are called.
 _TRAINING: Final = (
     ("Loss", {"loss": "all", "loss_score": "classes", "loss_box": "boxes"}),
-    ("Validation", {"val_map50": "mAP50", "val_map": "mAP50-95"}),
+    ("Validation", {"val_map50": "mAP50", "val_map": "mAP"}),
 )
 
 

@@ -6,7 +6,7 @@ from io import StringIO
 from pathlib import Path
 
 from producer.terminal.console import Terminal
-from producer.terminal.job_text import jobs_table, print_result, remarks
+from producer.terminal.job_text import jobs_table, print_result, remarks, status_text
 from shared.command import hint
 from shared.storage import Storage
 from tests.unit.producer.terminal.test_progress import training
@@ -98,3 +98,33 @@ def test_the_end_of_an_added_run_is_headed_by_the_run(tmp_path: Path) -> None:
 
 def test_a_run_of_an_older_version_has_none(tmp_path: Path) -> None:
     assert "what to do next" not in printed(tmp_path)
+
+
+def test_a_job_that_nobody_works_on_has_no_pace() -> None:
+    working = replace(training(), state="RUNNING", run=None, images_per_s=22.0, eta_s=105.0, why=None)
+    assert "  pace    22 images/s · ETA 1:45" in status_text(working).splitlines()
+    idle = replace(working, why="3 of 9 shards done, nobody works on it")
+    assert "pace" not in status_text(idle)
+    assert "ETA" not in remarks([idle], 80)
+
+
+def test_shards_that_failed_for_one_reason_have_one_line() -> None:
+    full = {f"train-0000{at}-of-00006": f"cannot write train-0000{at}-of-00006: No space left" for at in range(5)}
+    failures = {**full, "val-00000-of-00001": "its picture killed the decoder"}
+    lines = [line for line in status_text(replace(training(), failures=failures)).splitlines() if "failed  " in line]
+    assert lines == [
+        "  failed  train-00000-of-00006, train-00001-of-00006, train-00002-of-00006 and 2 more: "
+        "cannot write …: No space left",
+        "  failed  val-00000-of-00001: its picture killed the decoder",
+    ]
+
+
+def test_each_of_several_runs_says_why_it_stands_still_and_what_goes_on() -> None:
+    done = {"run": "j", "state": "DONE", "map50": 1.0, "map50_interval": (0.981, 1.0), "objects": 26}
+    left = {"run": "two", "state": "INTERRUPTED", "why": "interrupted at step 9 of 20", "next": "voc2tflite resume j"}
+    lines = status_text(replace(training(), runs=(done, left))).splitlines()
+    assert lines[-3:] == [
+        "  --run   j: DONE, mAP50 100.0 % (98.1 to 100.0, 26 objects)",
+        "  --run   two: INTERRUPTED, interrupted at step 9 of 20",
+        "          voc2tflite resume j",
+    ]

@@ -82,8 +82,7 @@ def test_a_rise_until_the_end_asks_for_a_longer_training(spec: dict[str, Any], r
     rose = history(0.1, 0.2, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, seconds=12)
     line = said("still rose at the end", advise(facts_of(look(CLEAN, history=rose), spec=spec)))
     assert line.startswith(
-        "val mAP50-95 still rose at the end, from 65.0 % on average in the fourth fifth of the epochs to 77.5 % in the "
-        "last: train longer:\n"
+        "val mAP still rose at the end: 65.0 % in the fourth fifth of the epochs, 77.5 % in the last: train longer:\n"
     )
     assert line.endswith(f"\nvoc2tflite submit --job mine --run {run} --store STORE {remedy} --backbone conv")
 
