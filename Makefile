@@ -1,10 +1,10 @@
 # make install  .venv with everything in it, 2 minutes
-# make demo     a detector from nothing: made-up photos -> shards -> training -> int8 TFLite (10 minutes, no Docker)
+# make demo     a detector from nothing, of made-up photos (10 minutes, no Docker)
 # make test     unit, queue and whole tests
 # make faults   kill, fill, wipe: the pipeline survives (faults-bucket: with its store in a bucket)
-# make lint     format, ruff, mypy, import contracts, tests/house.py, the Helm chart
+# make lint     the code: format, ruff, mypy, import contracts, the Helm chart
 # make bench    ratios against the named alternatives
-# make bench-loaders  every loader of the field on the same pictures and step: table and pictures (20 minutes)
+# make bench-loaders  every loader of the field on the same pictures (20 minutes)
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint bench bench-loaders faults faults-bucket chaos audit clean lock helm
@@ -27,6 +27,7 @@ $(STAMP): requirements/desk.txt pyproject.toml
 	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements/desk.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
+	@echo "ready: $(BIN)/voc2tflite lint FOLDER says what is in a folder of photos"
 
 demo: install
 	@$(BIN)/voc2tflite synthesize out/demo-voc

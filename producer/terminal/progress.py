@@ -15,6 +15,8 @@ from producer.terminal.figures import duration, map_text, percent
 
 # Without a terminal, a line this often: enough to see that it goes on, few enough for a log.
 LINE_EVERY_S: Final = 10.0
+# A command is told that has been the way on for so long: while Redis comes back, services look absent for seconds.
+LASTS_S: Final = 10.0
 # Columns of a terminal from which bars have room.
 WIDE: Final = 120
 # The order of the table's rows: as trained first, as shipped last.
@@ -53,7 +55,8 @@ class Screen:
         self._is_sharded = False
         self._validated: object = None
         self._has_run = False
-        self._told: str | None = None
+        # The command that goes on, since when it is the one, and whether it was told.
+        self._way_on: tuple[str | None, float, bool] = (None, 0.0, False)
         self._phase = ""
 
     def __enter__(self) -> "Screen":
@@ -130,9 +133,13 @@ class Screen:
         if self._bars is None:
             self.stage("waiting", 0, 0, standing_text(status.why, status.next))
             return
-        if status.next not in (None, self._told):
-            self.console.print(f"to go on: {status.next}", highlight=False, soft_wrap=True)
-        self._told = status.next
+        command, since_s, is_told = self._way_on
+        if status.next != command:
+            command, since_s, is_told = status.next, time.monotonic(), False
+        if command and not is_told and time.monotonic() - since_s >= LASTS_S:
+            self.console.print(f"to go on: {command}", highlight=False, soft_wrap=True)
+            is_told = True
+        self._way_on = (command, since_s, is_told)
         self.stage("waiting", 0, 0, str(status.why))
 
     def _training(self, run: Mapping[str, Any]) -> None:

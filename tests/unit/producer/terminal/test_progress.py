@@ -3,9 +3,11 @@
 from dataclasses import replace
 from io import StringIO
 
+import pytest
 from rich.console import Console
 
 from producer.jobs.status import JobStatus
+from producer.terminal import progress
 from producer.terminal.progress import FORMS, Screen, results_table
 
 
@@ -97,7 +99,17 @@ def test_why_nothing_moves_is_said_whole() -> None:
     assert "interrupted at step 7, nobody works on it" in out.getvalue().split("\x1b[2K")[-1]
 
 
-def test_a_command_wider_than_the_terminal_is_told_once_and_stays_whole() -> None:
+def test_a_way_on_of_a_moment_is_not_told() -> None:
+    out = StringIO()
+    idle = replace(training(), state="RUNNING", run=None, why="no `serve` is running", next="voc2tflite serve")
+    with Screen(Console(file=out, force_terminal=True, width=80, color_system=None)) as screen:
+        for _ in range(3):
+            screen.job(idle, 0)
+    assert "to go on" not in out.getvalue()
+
+
+def test_a_command_wider_than_the_terminal_is_told_once_and_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LASTS_S", 0.0)
     out, command = StringIO(), f"voc2tflite resume j --store {'/a/long/way/down' * 6}"
     idle = replace(training(), state="INTERRUPTED", why="interrupted at step 7, nobody works on it", next=command)
     with Screen(Console(file=out, force_terminal=True, width=80, color_system=None)) as screen:
