@@ -31,10 +31,12 @@ def isotonic(values: Values, outcomes: Values) -> tuple[Values, Values]:
     Returns:
         (values ascending [K], levels ascending [K]) for `numpy.interp`: each level at the middle of its values.
     """
-    order = np.argsort(values, kind="stable")
+    distinct, places = np.unique(values, return_inverse=True)
+    weights = np.bincount(places).astype(np.float64)
+    means = np.bincount(places, outcomes) / weights
     blocks: list[list[float]] = []  # level, weight, lowest and highest value
-    for value, outcome in zip(values[order].tolist(), outcomes[order].tolist(), strict=True):
-        blocks.append([outcome, 1.0, value, value])
+    for value, mean, count in zip(distinct.tolist(), means.tolist(), weights.tolist(), strict=True):
+        blocks.append([mean, count, value, value])
         while len(blocks) > 1 and blocks[-2][0] >= blocks[-1][0]:
             level, weight, _, high = blocks.pop()
             under = blocks[-1]
@@ -77,7 +79,7 @@ def learn_trust(matched: Sequence[Matched]) -> Trust:
     if not outcomes.any():
         return Trust(scores=np.zeros(0), chances=np.zeros(0))
     ends, levels = isotonic(values, outcomes)
-    surest = np.argsort(-values, kind="stable")[: max(_GROUP, int(outcomes.sum()) // 4)]
+    surest = values >= np.sort(values)[::-1][min(len(values), max(_GROUP, int(outcomes.sum()) // 4)) - 1]
     return Trust(scores=ends, chances=np.minimum(1.0, levels / max(float(outcomes[surest].mean()), 1e-9)))
 
 
@@ -124,7 +126,9 @@ class Recalls:
             return np.zeros(len(sizes))
         width = min(_NEIGHBOURS, len(self.sizes))
         sums = np.concatenate([[0.0], np.cumsum(self.supports)])
-        start = np.clip(np.searchsorted(self.sizes, sizes) - width // 2, 0, len(self.sizes) - width)
+        # The middle of boxes that are all of this size.
+        place = (np.searchsorted(self.sizes, sizes) + np.searchsorted(self.sizes, sizes, side="right")) // 2
+        start = np.clip(place - width // 2, 0, len(self.sizes) - width)
         return np.asarray((sums[start + width] - sums[start]) / width)
 
 
