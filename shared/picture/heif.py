@@ -1,12 +1,13 @@
 """HEIC and HEIF, the photos of phones -> pixels, where `pillow-heif` is installed (`pip install pillow-heif`)."""
 
 import io
-from typing import Any, Final
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Final
 
 from shared.errors import ImageError
+
+if TYPE_CHECKING:  # the producer reads headers, and has no numpy
+    import numpy as np
+    from numpy.typing import NDArray
 
 # Brands of an ISO media file (ISO/IEC 23008-12, annex B) that hold pictures coded by HEVC.
 BRANDS: Final = (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1")
@@ -29,12 +30,14 @@ def read_size(content: bytes) -> tuple[int, int]:
     return int(width), int(height)
 
 
-def decode(content: bytes) -> NDArray[np.uint8]:
+def decode(content: bytes) -> "NDArray[np.uint8]":
     """The upright picture as 8-bit BGR [H, W, 3].
 
     Raises:
         ImageError: As `read_size`.
     """
+    import numpy as np
+
     picture = _open(content)
     try:
         pixels = np.asarray(picture)
