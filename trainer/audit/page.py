@@ -3,20 +3,18 @@
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import cv2
-import jinja2
 import numpy as np
 
 from shared import __version__
 from shared.audit.findings import LIKELY, AuditFinding, AuditFindings, FindingKind
 from shared.drawing import MISTAKE, Box, Mark, colour_of
-from shared.text import counted
 from trainer.audit.photo_frames import PhotoFrame
 from trainer.data.examples import ShardPicture
 from trainer.reporting.gallery import PageMark, page_marks
+from trainer.reporting.templates import environment
 
 # Findings with a picture; `audit.csv` has all.
 MOST_SHOWN: Final = 200
@@ -36,8 +34,6 @@ WORDS: Final[dict[FindingKind, str]] = {
     "wrong_class": "another class",
     "double": "marked twice",
 }
-
-_TEMPLATES: Final = Path(__file__).parents[1] / "reporting"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +61,9 @@ def render_page(
         stored: The stored pictures of those in `shown`, by file.
         labels: Class names, that of class 1 first.
     """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["counted"] = counted
     cards = [_card(finding, frames[finding.file], stored[finding.file], labels) for finding in shown]
     kinds = {kind: [finding.score >= LIKELY for finding in result.findings if finding.kind == kind] for kind in WORDS}
-    page = environment.get_template("audit.html.j2")
+    page = environment(is_html=True).get_template("audit.html.j2")
     return page.render(result=result, cards=cards, kinds=kinds, words=WORDS, version=__version__)
 
 
