@@ -1,0 +1,100 @@
+"""Names that look like typing mistakes, names that an option has and no file, and what is proposed about them."""
+
+import pytest
+
+from producer.dataset.class_names import name_findings, proposed_renames, require_known_names
+from shared.errors import OptionError
+from shared.jobs.specs import JobSpec
+
+
+def found(counts: dict[str, int]) -> dict[str, tuple[str, str]]:
+    return {finding.kind: (finding.found, finding.done) for finding in name_findings(counts)}
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("quen", "queen"),
+        ("qeuen", "queen"),
+        ("Quen", "queen"),
+        ("queenn", "queen"),
+        ("motorcicle", "motorcycle"),
+        ("motorcicel", "motorcycle"),
+        ("tafel", "tafeln"),
+    ],
+)
+def test_a_rare_name_a_mistake_apart_from_a_frequent_one_is_asked_about(name: str, meant: str) -> None:
+    told, done = found({name: 2, meant: 40})["class_typo"]
+    assert told == f"{name} (2), did you mean {meant} (40)?"
+    assert f"--rename {name}={meant}" in done
+    assert proposed_renames({name: 2, meant: 40}) == {name: meant}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("cat", "car"),  # three letters: too many words are one apart
+        ("class1", "class2"),  # digits tell classes apart
+        ("horse", "house dog"),
+        ("nine", "ten"),
+        ("queen", "king"),
+    ],
+)
+def test_names_that_are_words_of_their_own_are_left_alone(first: str, second: str) -> None:
+    assert found({first: 1, second: 40}) == {}
+
+
+def test_two_frequent_names_are_two_classes_however_alike() -> None:
+    assert found({"plate": 30, "place": 40}) == {}
+    assert found({"plate": 8, "place": 40})["class_typo"][0].startswith("plate (8)")
+
+
+def test_names_that_differ_in_case_are_joined_under_the_most_frequent() -> None:
+    counts = {"Cat": 3, "cat": 20, "CAT": 1, "dog": 5}
+    told, done = found(counts)["class_case"]
+    assert told == "class names differ only in case: 'CAT', 'Cat', 'cat'"
+    assert proposed_renames(counts) == {"CAT": "cat", "Cat": "cat"}
+    assert "--rename CAT=cat --rename Cat=cat" in done
+
+
+def test_a_mistake_in_another_case_leads_to_the_name_that_is_meant() -> None:
+    assert proposed_renames({"Quen": 1, "quen": 2, "queen": 50}) == {"Quen": "queen", "quen": "queen"}
+
+
+def test_the_likeliest_of_several_names_is_meant() -> None:
+    assert proposed_renames({"plite": 1, "plate": 30, "elite": 60}) == {"plite": "elite"}
+
+
+def test_names_with_blanks_and_quotes_are_proposed_so_that_they_can_be_copied() -> None:
+    _, done = found({"fire hydrent": 1, "fire hydrant": 30})["class_typo"]
+    assert "'fire hydrent=fire hydrant'" in done
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_one_class_or_none_needs_no_finding(count: int) -> None:
+    assert found(dict([("cat", 5)][:count])) == {}
+
+
+def refusal(written: dict[str, int], **options: object) -> list[str]:
+    with pytest.raises(OptionError) as caught:
+        require_known_names(JobSpec.model_validate(options), written)
+    return str(caught.value).splitlines()
+
+
+def test_every_unknown_name_has_its_line() -> None:
+    lines = refusal({"queen": 3, "king": 2}, classes=("qeen", "king"), ignore_classes=("zebra",), rename={"a": "b"})
+    assert lines == [
+        "--rename a=b: no object is called 'a'; there are 'queen' (3), 'king' (2)",
+        "--classes qeen: no object is called 'qeen'; did you mean 'queen' (3)?",
+        "--ignore-classes zebra: no object is called 'zebra'; there are 'queen' (3), 'king' (2)",
+    ]
+
+
+def test_many_classes_are_not_all_listed() -> None:
+    (line,) = refusal({f"thing {at}": 50 - at for at in range(30)}, classes=("zzz",))
+    assert line.endswith("'thing 9' (41) and 20 more")
+
+
+def test_names_after_a_rename_may_be_asked_for_and_both_may_be_ignored() -> None:
+    spec = {"rename": {"quen": "queen"}, "classes": ("queen",), "ignore_classes": ("quen", "queen")}
+    require_known_names(JobSpec.model_validate(spec), {"quen": 1})
