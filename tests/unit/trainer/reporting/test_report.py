@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests.unit.trainer.reporting.looked import Objects, Seen, look, summary_of
 from trainer.reporting.report import class_rows, matrix_rows, render_card, render_report
 from trainer.reporting.templates import measured
@@ -102,3 +104,19 @@ def test_card_has_intervals_counts_and_threshold() -> None:
     assert "15 objects in 15 photos" in card
     assert "0.50 was the best threshold (F1) on the val split" in card
     assert re.search(r"\| nine \| [\d.]+ % \([\d.]+ to [\d.]+\) \| 10 \| 10 \|", card)
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("try --max-minutes 8, then --split 60/20/20", ["--max-minutes", "--split"]),
+        ("a dash -- and one-two are no options", []),
+        ("<b>--seed</b>", ["--seed"]),
+    ],
+)
+def test_options_stay_whole_and_text_stays_text(text: str, whole: list[str]) -> None:
+    page = render_report(summary_of(FIGURES, advice=[text]))
+    assert (
+        re.findall(r'<span class="option">(.*?)</span>', page[page.index("What to do next") :])[: len(whole)] == whole
+    )
+    assert "<b>--seed" not in page
