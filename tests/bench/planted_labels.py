@@ -142,16 +142,16 @@ def auroc(positives: Sequence[float], negatives: Sequence[float]) -> float:
     return float((ranks.sum() - len(positives) * (len(positives) + 1) / 2) / (len(positives) * len(negatives)))
 
 
-def our_doubts(photos: Sequence[AuditedPhoto], labels: Sequence[str]) -> Callable[[Kind, bool], list[Doubt]]:
-    """Our findings of a kind, or with True those about boxes of any kind, surest first."""
+def our_doubts(photos: Sequence[AuditedPhoto], labels: Sequence[str]) -> Callable[[Kind], list[Doubt]]:
+    """Our findings of a kind, surest first."""
     place = {photo.file_name: number for number, photo in enumerate(photos)}
     found = find_label_errors(photos, labels)
 
-    def of(kind: Kind, is_any: bool) -> list[Doubt]:
-        chosen = [each for each in found if each.kind == kind or (is_any and kind != "missing" != each.kind)]
+    def of(kind: Kind) -> list[Doubt]:
         return [
             Doubt(photo=place[each.file_name], at=each.object_index, box=each.proposed_box, score=each.score)
-            for each in chosen
+            for each in found
+            if each.kind == kind
         ]
 
     return of
@@ -223,7 +223,7 @@ def report(name: str, photos: Sequence[AuditedPhoto], manifest: Manifest, plante
     for kind in get_args(Kind):
         if not truth.count(kind):
             continue
-        cells = [precision(truth, ours(kind, False), kind), truth.auroc(ours(kind, True), kind)]
+        cells = [precision(truth, ours(kind), kind), truth.auroc(ours(kind), kind)]
         for each in theirs:
             cells += [precision(truth, each[kind], kind), truth.auroc(each[kind], kind)]
         means.append(cells)
