@@ -31,7 +31,8 @@ class AuditedPhoto:
 class LabelFinding:
     """One doubtful label.
 
-    `score` in [0, 1] estimates the probability that the label is wrong, for all kinds alike. `object_index` counts
+    `score` in [0, 1] grows with the probability that the label is wrong, and is at most too high: as many labels are
+    taken for wrong as can be (`trainer.audit.calibration.learn_doubt`). `object_index` counts
     the photo's `marked` boxes from 0; it and `box` are None where nothing is marked. The proposals are None where the
     label should go.
     """
