@@ -39,10 +39,10 @@ test: install
 	@$(BIN)/pytest -n 2 --dist loadfile tests/whole -m whole
 
 faults: install
-	@$(BIN)/pytest tests/faults -m faults -s
+	@$(BIN)/pytest -n 2 --dist loadfile tests/faults -m faults -s
 
 faults-bucket: install
-	@VOC_FAULTS_STORE=bucket $(BIN)/pytest tests/faults -m faults -s
+	@VOC_FAULTS_STORE=bucket $(BIN)/pytest -n 2 --dist loadfile tests/faults -m faults -s
 
 chaos: install
 	@VOC_CHAOS_S=600 $(BIN)/pytest tests/faults/test_chaos.py -m faults -s

@@ -156,6 +156,12 @@ class Cluster:
         """Start the producer's service, with quick rounds."""
         return self.start("serve", ["-m", "producer", "serve"], user="producer", **{"VOC_TICK_S": "0.3", **extra})
 
+    def leading_serve(self) -> "subprocess.Popen[bytes]":
+        """Start the producer's service, and wait until it has led; a job from before that would wait for a lease."""
+        service = self.serve()
+        wait_until(lambda: self.broker.ledger().identity()[1] is not None, 30, "the service leads")
+        return service
+
     def producer(
         self, *arguments: str, check: bool = True, stdin: str = "", **extra: str
     ) -> "subprocess.CompletedProcess[str]":

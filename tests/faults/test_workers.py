@@ -182,7 +182,7 @@ def test_picture_that_kills_its_parent_fails_its_shard_only(cluster: Cluster, sm
 def test_scaled_down_worker_gives_its_shard_back_uncounted(cluster: Cluster, small_voc: Path, tell: Tell) -> None:
     # So long that within the test no lease expires by itself.
     cluster.settings |= {"VOC_SOFT_STOP_S": "2", "VOC_LEASE_S": "120"}
-    cluster.serve()
+    cluster.leading_serve()
     leaver = cluster.worker(name="leaver", VOC_FAULT="poison:loop:shapes")
     submit(cluster, small_voc)
     wait_until(lambda: cluster.status("job").holders, 30, "a shard is held")
