@@ -3,6 +3,7 @@
 Without it the page works, but for what it does by itself in the browser, and says so.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -26,27 +27,30 @@ PARTS: Final = {
 # Content-Security-Policy refuses.
 _BARE: Final = (b'from "@litertjs/wasm-utils"', b'from "./wasm-utils.js"')
 _TYPES: Final = {".js": "text/javascript", ".wasm": "application/wasm", ".css": "text/css"}
-# A version has its own address only by a new `make page`: the browser asks, and mostly hears that nothing changed.
-_CACHE: Final = {"Cache-Control": "no-cache"}
 
 
-def litert_is_there() -> bool:
-    """Whether a model can run in the browser."""
-    return all((NODE_MODULES / path).is_file() for path in PARTS.values())
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The packages in one `node_modules`."""
 
+    node_modules: Path = NODE_MODULES
 
-def part(request: Request) -> Response:
-    """`/parts/{name}`: one file of a package."""
-    path = PARTS.get(request.path_params["name"])
-    if path is None:
-        return PlainTextResponse("no such part\n", status_code=404)
-    file = NODE_MODULES / path
-    try:
-        stamp = file.stat()
-        tag = f'"{stamp.st_size:x}-{stamp.st_mtime_ns:x}"'
-        if request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers=_CACHE | {"ETag": tag})
-        content = file.read_bytes()
-    except OSError:
-        return PlainTextResponse(f"{path} is missing: {MAKE_PARTS}\n", status_code=404)
-    return Response(content.replace(*_BARE), media_type=_TYPES[file.suffix], headers=_CACHE | {"ETag": tag})
+    def has_litert(self) -> bool:
+        """Whether a model can run in the browser."""
+        return all((self.node_modules / path).is_file() for path in PARTS.values())
+
+    def part(self, request: Request) -> Response:
+        """`/parts/{name}`: one file of a package."""
+        path = PARTS.get(request.path_params["name"])
+        if path is None:
+            return PlainTextResponse("no such part\n", status_code=404)
+        file = self.node_modules / path
+        try:
+            stamp = file.stat()
+            headers = {"Cache-Control": "no-cache", "ETag": f'"{stamp.st_size:x}-{stamp.st_mtime_ns:x}"'}
+            if request.headers.get("if-none-match") == headers["ETag"]:
+                return Response(status_code=304, headers=headers)
+            content = file.read_bytes()
+        except OSError:
+            return PlainTextResponse(f"{path} is missing: {MAKE_PARTS}\n", status_code=404)
+        return Response(content.replace(*_BARE), media_type=_TYPES[file.suffix], headers=headers)

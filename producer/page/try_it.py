@@ -8,7 +8,10 @@ from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
+from producer.page.parts import MAKE_PARTS, Parts
+from producer.page.render import Render
 from shared.colours import PALETTE, as_css
 from shared.errors import PipelineError, PlanError
 from shared.jobs.identity import is_name
@@ -62,19 +65,36 @@ def model_facts(file: ModelFile, url: str) -> Mapping[str, Any]:
     }
 
 
-def model_json(request: Request) -> Response:
-    """`/runs/{run}/model.json`: the facts, or why there are none."""
-    run = request.path_params["run"]
-    try:
-        return JSONResponse(model_facts(read_model(request.app.state.storage, run), f"/runs/{run}/model_int8.tflite"))
-    except PipelineError as error:
-        return JSONResponse({"error": str(error)}, status_code=404)
+def try_routes(storage: Storage, render: Render, parts: Parts) -> list[Route]:
+    """The addresses of the page for trying a run's model, of the model itself, and of what runs it."""
 
+    def page(request: Request) -> Response:
+        run = request.path_params["run"]
+        key = RunPaths(run).int8
+        if not is_name(run) or not storage.exists(key):
+            return render(request, "sorry.html.j2", {"message": f"run {run!r} has no int8 model (yet)"}, 404)
+        facts = {"run": run, "missing": "" if parts.has_litert() else MAKE_PARTS, "model_path": storage.url(key)}
+        response = render(request, "try.html.j2", facts)
+        response.headers.update(ISOLATED)
+        return response
 
-def model_bytes(request: Request) -> Response:
-    """`/runs/{run}/model_int8.tflite`: the model."""
-    try:
-        file = read_model(request.app.state.storage, request.path_params["run"])
-    except PipelineError as error:
-        return JSONResponse({"error": str(error)}, status_code=404)
-    return Response(file.content, media_type="application/octet-stream")
+    def facts(request: Request) -> Response:
+        run = request.path_params["run"]
+        try:
+            return JSONResponse(model_facts(read_model(storage, run), f"/runs/{run}/model_int8.tflite"))
+        except PipelineError as error:
+            return JSONResponse({"error": str(error)}, status_code=404)
+
+    def model(request: Request) -> Response:
+        try:
+            file = read_model(storage, request.path_params["run"])
+        except PipelineError as error:
+            return JSONResponse({"error": str(error)}, status_code=404)
+        return Response(file.content, media_type="application/octet-stream")
+
+    return [
+        Route("/runs/{run}/try", page),
+        Route("/runs/{run}/model.json", facts),
+        Route("/runs/{run}/model_int8.tflite", model),
+        Route("/parts/{name:path}", parts.part),
+    ]
