@@ -13,7 +13,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
-from trainer.inference.model_file import ModelFile, quoted
+from shared.model.file import ModelFile, quoted
 from trainer.inference.quiet import quiet_libraries
 from trainer.pixels import as_input
 

@@ -12,15 +12,16 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from trainer.inference.model_description import (
+from shared.model.description import (
     CALIBRATION_FILE,
     DESCRIPTION_FILE,
     LABELS_FILE,
+    PIXEL_MEAN,
+    PIXEL_STD,
     ModelDescription,
     description_archive,
     read_description,
 )
-from trainer.pixels import PIXEL_MEAN, PIXEL_STD
 from trainer.tflite.flatbuffer import add_buffer, serialize
 from trainer.tflite.output_graph import finish_outputs
 
