@@ -15,6 +15,7 @@ from starlette.staticfiles import StaticFiles
 
 from producer.page import job_pages, parts, run_pages, try_it
 from producer.page.board import Board
+from producer.page.facts.findings import FindingsTables
 from producer.page.guard import Guard
 from producer.page.render import problem
 from producer.settings import ProducerSettings
@@ -57,7 +58,7 @@ def make_app(
     state = app.state
     state.settings, state.change_token = settings, change_token
     state.storage = Storage(settings.store)
-    state.board = Board(state.storage, settings)
+    state.board, state.findings = Board(state.storage, settings), FindingsTables(state.storage)
     return app
 
 
@@ -66,6 +67,8 @@ def _routes() -> list[BaseRoute]:
         Route("/", job_pages.jobs),
         Route("/jobs", lambda _: RedirectResponse("/", 303)),
         Route("/jobs/{job}", job_pages.job),
+        Route("/jobs/{job}/findings", job_pages.findings),
+        Route("/jobs/{job}/findings/{number:int}/photo", job_pages.finding_photo),
         Route("/runs/{run}", run_pages.run),
         Route("/runs/{run}/model.json", try_it.model_json),
         Route("/runs/{run}/model_int8.tflite", try_it.model_bytes),
