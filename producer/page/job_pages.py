@@ -127,9 +127,13 @@ def funnel(job: Job, manifest: Manifest | None, kinds: Mapping[str, int]) -> lis
             count=pairs,
             losses=named(
                 ("photos without XML", "orphan_images", "image_without_annotation"),
-                ("XML that cannot be read", "unreadable", "annotation_unreadable"),
                 ("left out by the lists", "left_out", "left_out"),
             ),
+        ),
+        Stage(
+            what="pairs that can be read",
+            count=pairs - counts.get("unreadable", 0),
+            losses=named(("XML that cannot be read", "unreadable", "annotation_unreadable")),
         ),
     ]
     if manifest is not None:
