@@ -51,7 +51,7 @@ chaos: install
 # In an environment of its own: what is audited must not depend on the auditor's packages. --strict: a package that
 # the service does not know is a failure, not a pass. Needs the network.
 audit: .venv-audit/.installed
-	@for extra in desk producer worker trainer monitoring objects; do echo "requirements/$$extra.txt"; \
+	@for extra in desk producer page worker trainer monitoring objects; do echo "requirements/$$extra.txt"; \
 	  .venv-audit/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/$$extra.txt || exit 1; done
 
 .venv-audit/.installed: requirements/audit.txt
@@ -95,7 +95,7 @@ clean:
 
 # New pinned versions; writes no host name.
 lock:
-	@for extra in desk producer worker trainer monitoring objects audit; do \
+	@for extra in desk producer page worker trainer monitoring objects audit; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --extra $$extra pyproject.toml --generate-hashes \
 	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements/$$extra.txt || exit 1; done
 	@cd producer/page/npm && npm install --package-lock-only --ignore-scripts --no-audit --no-fund --omit-lockfile-registry-resolved

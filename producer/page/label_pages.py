@@ -1,16 +1,24 @@
-"""Requests for an audit's findings -> HTML and photos, and the forms with which a person decides."""
+"""Requests for an audit's findings -> HTML and photos, and the form with which a person decides."""
 
-from dataclasses import dataclass
+from collections import Counter
 from typing import Any, Final
 
-from producer.audit.decisions import ANSWERS, Answer
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from producer.audit.decisions import Answer
+from producer.audit.photo_sizes import photos_folder
 from producer.audit.results import quick_words
-from producer.page.labels import Audit, Audits, Trail, address, crop_of_finding, photo_of
+from producer.page.deeds import refusal
+from producer.page.facts.photos import shown_photo
+from producer.page.labels import Audit, Audits, Trail, address, crop_of_finding
+from producer.page.render import problem, render
 from shared.audit.findings import FindingKind
 from shared.colours import MISTAKE, PALETTE, as_css
 from shared.command import hint
-from shared.errors import PlanError
-from shared.storage import Storage
+from shared.errors import OptionError, PlanError
 
 # What each kind asks of whoever has five seconds.
 QUESTIONS: Final[dict[FindingKind, str]] = {
@@ -20,105 +28,107 @@ QUESTIONS: Final[dict[FindingKind, str]] = {
     "wrong_class": "Is it what is proposed, and not what is marked?",
     "double": "Is one thing marked twice here?",
 }
-COLOURS: Final = {"marked": as_css(MISTAKE), "proposed": as_css(PALETTE[0])}
-# What was done with the request before, by its word in the address.
+_COLOURS: Final = {"marked": as_css(MISTAKE), "proposed": as_css(PALETTE[0])}
+_GIVEN: Final[dict[str, Answer]] = {"right": "right", "wrong": "wrong", "skip": "skip"}
+# What came of the request before, by its word in the address.
 _TOLD: Final = {
     "stays": "Somebody else has decided on that finding since: theirs stays.",
     "back": "Taken back. Decide again:",
 }
+_MOST_FIELDS: Final = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Labels:
-    """The pages of all audits of a store."""
+def labels(request: Request) -> Response:
+    """`/runs/{run}/labels`: the finding `at`, or the first one that is open."""
+    audit = request.app.state.audits.get(request.path_params["run"])
+    asked = request.query_params
+    place = audit.at.get(asked.get("at", ""))
+    place = audit.next_open(-1) if place is None else place
+    trail = Trail.read(asked.get("trail", ""))
+    shown = {"finding": None} if place is None else _finding(request, audit, place, trail)
+    command = hint(
+        *("audit", audit.job.job, *quick_words(audit.found), "--accept", "decisions", "--out", "FOLDER"),
+        store=request.app.state.storage,
+    )
+    return render(
+        request,
+        "labels.html.j2",
+        run=audit.found.run,
+        job=audit.job.job,
+        total=len(audit.found.findings),
+        counts=Counter(audit.answers.get(finding.id, "open") for finding in audit.found.findings),
+        trail=trail,
+        told=_TOLD.get(asked.get("said", ""), ""),
+        accept=command,
+        **shown,
+    )
 
-    storage: Storage
-    audits: Audits
-    data_root: str
 
-    def facts(self, run: str, at: str, trail: Trail, said: str) -> dict[str, Any]:
-        """What the page of one finding shows; of the next open one where `at` names none.
+def _finding(request: Request, audit: Audit, place: int, trail: Trail) -> dict[str, Any]:
+    """What is shown of one finding."""
+    findings = audit.found.findings
+    finding = findings[place]
+    try:
+        crop = crop_of_finding(audit, finding, request.app.state.settings.data_root)
+        why_not = "the photo is gone, or cannot be read"
+    except PlanError as error:
+        crop, why_not = None, str(error)
+    beside = {"before": place - 1, "behind": place + 1}
+    return {
+        "finding": finding,
+        "place": place + 1,
+        "question": QUESTIONS[finding.kind],
+        "answer": audit.answers.get(finding.id, ""),
+        "crop": crop,
+        "why_not": why_not,
+        "colours": _COLOURS,
+        "links": {
+            name: address(audit.found.run, findings[at].id, trail)
+            for name, at in beside.items()
+            if 0 <= at < len(findings)
+        },
+    }
 
-        Raises:
-            PipelineError: There is no such audit, or a file of it cannot be read.
-        """
-        audit = self.audits.get(run)
-        findings = audit.found.findings
-        place = audit.at.get(at)
-        if place is None:
-            place = audit.next_open(-1)
-        counts = {answer: sum(given == answer for given in audit.answers.values()) for answer in ANSWERS}
-        facts = {
-            "run": run,
-            "job": audit.job.job,
-            "total": len(findings),
-            "decided": sum(finding.id in audit.answers for finding in findings),
-            "counts": counts,
-            "trail": trail,
-            "said": _TOLD.get(said, ""),
-            "accept": self._accept(audit),
-        }
-        return facts | ({} if place is None else self._finding(audit, place, trail))
 
-    def _finding(self, audit: Audit, place: int, trail: Trail) -> dict[str, Any]:
-        findings = audit.found.findings
-        finding = findings[place]
-        try:
-            crop, why_not = crop_of_finding(audit, finding, self.data_root), "the photo is gone, or cannot be read"
-        except PlanError as error:
-            crop, why_not = None, str(error)
-        beside = {"before": place - 1, "behind": place + 1}
-        return {
-            "finding": finding,
-            "place": place + 1,
-            "question": QUESTIONS[finding.kind],
-            "answer": audit.answers.get(finding.id, ""),
-            "crop": crop,
-            "why_not": why_not,
-            "colours": COLOURS,
-            "links": {
-                name: address(audit.found.run, findings[at].id, trail)
-                for name, at in beside.items()
-                if 0 <= at < len(findings)
-            },
-        }
+def photo(request: Request) -> Response:
+    """`/runs/{run}/labels/photos/{finding}`: the photo of a finding."""
+    state = request.app.state
+    audit, finding = state.audits.get(request.path_params["run"]), request.path_params["finding"]
+    if finding not in audit.at:
+        raise PlanError(f"{audit.found.run} has no finding {finding!r}")
+    folder = photos_folder(audit.job, state.settings.data_root)
+    file = audit.found.findings[audit.at[finding]].file
+    content, kind = shown_photo(folder, file, audit.job.spec.max_pixels)
+    return Response(content, media_type=kind, headers={"Cache-Control": "private, max-age=600"})
 
-    def _accept(self, audit: Audit) -> str:
-        return hint(
-            *("audit", audit.job.job, *quick_words(audit.found), "--accept", "decisions", "--out", "FOLDER"),
-            store=self.storage,
-        )
 
-    def decide(self, run: str, finding: str, answer: Answer, trail: Trail) -> str:
-        """Write down a decision; the address of what is next.
+async def decide(request: Request) -> Response:
+    """POST `/runs/{run}/labels`: a person's answer to a finding, or their last one taken back."""
+    refused = refusal(request)
+    if refused is not None:
+        return refused
+    form = await request.form(max_files=0, max_fields=_MOST_FIELDS, max_part_size=1 << 12)
+    return await run_in_threadpool(_decided, request, form)
 
-        Raises:
-            PipelineError: There is no such finding, or the store refused.
-        """
-        number = self.audits.decide(run, finding, answer)
-        audit = self.audits.get(run)
-        place = audit.next_open(audit.at[finding])
-        at = audit.found.findings[place].id if place is not None else None
-        return address(run, at, trail.with_decision(number))
 
-    def undo(self, run: str, trail: Trail) -> str:
-        """Take the trail's last decision back; the address of its finding.
+def _decided(request: Request, form: FormData) -> Response:
+    audits, run = request.app.state.audits, request.path_params["run"]
+    trail, asked = Trail.read(str(form.get("trail", ""))), str(form.get("answer", ""))
+    if asked == "undo":
+        return RedirectResponse(_taken_back(audits, run, trail), status_code=303)
+    if asked not in _GIVEN:
+        raise OptionError(f"expected right, wrong, skip or undo, found {asked[:80]!r}")
+    finding = str(form.get("finding", ""))
+    number = audits.decide(run, finding, _GIVEN[asked])
+    audit: Audit = audits.get(run)
+    place = audit.next_open(audit.at[finding])
+    at = audit.found.findings[place].id if place is not None else None
+    return RedirectResponse(address(run, at, trail.with_decision(number)), status_code=303)
 
-        Raises:
-            PipelineError: There is no such audit, or the store refused.
-        """
-        if not trail.numbers:
-            return address(run, None, trail)
-        finding = self.audits.undo(run, trail.numbers[-1])
-        return address(run, finding, trail.back(), "stays" if finding is None else "back")
 
-    def photo(self, run: str, finding: str) -> tuple[bytes, str]:
-        """The file of a finding's photo and its media type.
-
-        Raises:
-            PipelineError: There is none that a browser shows.
-        """
-        audit = self.audits.get(run)
-        if finding not in audit.at:
-            raise PlanError(f"{run} has no finding {finding!r}")
-        return photo_of(audit, audit.found.findings[audit.at[finding]], self.data_root)
+def _taken_back(audits: Audits, run: str, trail: Trail) -> str:
+    """The address of the finding whose decision was taken back, or of the next open one where there was none."""
+    if not trail.numbers:
+        return address(run, None, trail)
+    finding = audits.undo(run, trail.numbers[-1])
+    return address(run, finding, trail.back(), "stays" if finding is None else "back")

@@ -12,14 +12,12 @@ from urllib.parse import urlencode
 
 from producer.audit.accepted import read_findings
 from producer.audit.decisions import Answer, Decision, Decisions
-from producer.audit.photo_sizes import photo_size, photos_folder, read_photo
+from producer.audit.photo_sizes import photo_size, photos_folder
 from shared.audit.findings import AuditFinding, AuditFindings, PhotoBox
-from shared.errors import ImageError, PlanError
-from shared.image_formats import ImageFormat
+from shared.errors import PlanError
 from shared.jobs.identity import find_job, is_name, read_request
 from shared.jobs.job import Job
 from shared.jobs.paths import RunPaths
-from shared.picture.header import read_header
 from shared.storage import Stamp, Storage
 
 # A crop shows so many times the side of what it is about, and no less than this part of the photo: without what is
@@ -30,15 +28,6 @@ _LEAST_SHARE: Final = 0.25
 _MOST_BACK: Final = 50
 # Audits whose findings are kept in memory: one of 100,000 findings takes a second to read.
 _MOST_KEPT: Final = 4
-# What browsers show.
-_SHOWN: Final[dict[ImageFormat, str]] = {
-    "jpeg": "image/jpeg",
-    "png": "image/png",
-    "webp": "image/webp",
-    "bmp": "image/bmp",
-    "gif": "image/gif",
-}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
@@ -160,24 +149,6 @@ def crop_of_finding(audit: Audit, finding: AuditFinding, data_root: str) -> Crop
     photo = photo_size(folder, finding.file, audit.job.spec.max_pixels)
     boxes = [box for box in (finding.box, finding.proposed_box) if box is not None]
     return crop_of(boxes, photo) if photo is not None else None
-
-
-def photo_of(audit: Audit, finding: AuditFinding, data_root: str) -> tuple[bytes, str]:
-    """The file of a finding's photo and its media type.
-
-    Raises:
-        ImageError: It is gone, no picture, or one that browsers do not show.
-        PlanError: The photos' folder is not there.
-    """
-    folder = photos_folder(audit.job, data_root)
-    try:
-        content = read_photo(folder, finding.file)
-    except OSError as error:
-        raise ImageError(f"{finding.file}: it cannot be read ({error.strerror or error})") from error
-    kind = read_header(content, max_pixels=audit.job.spec.max_pixels).format
-    if kind not in _SHOWN:
-        raise ImageError(f"{finding.file}: browsers do not show {kind}")
-    return content, _SHOWN[kind]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
+
+from shared.errors import PlanError
 
 NODE_MODULES: Final = Path(__file__).parent / "npm" / "node_modules"
 MAKE_PARTS: Final = "`make page` fetches it by npm (the image does so when it is built)"
@@ -26,6 +28,8 @@ PARTS: Final = {
 # LiteRT.js names another package, which a browser finds by an import map only: one inside of the page, which the
 # Content-Security-Policy refuses.
 _BARE: Final = (b'from "@litertjs/wasm-utils"', b'from "./wasm-utils.js"')
+# A thread of its own in WebAssembly is a document of its own, and as isolated as the page.
+_ISOLATED: Final = {"Cross-Origin-Embedder-Policy": "require-corp"}
 _TYPES: Final = {".js": "text/javascript", ".wasm": "application/wasm", ".css": "text/css"}
 
 
@@ -39,18 +43,19 @@ class Parts:
         """Whether a model can run in the browser."""
         return all((self.node_modules / path).is_file() for path in PARTS.values())
 
-    def part(self, request: Request) -> Response:
-        """`/parts/{name}`: one file of a package."""
-        path = PARTS.get(request.path_params["name"])
-        if path is None:
-            return PlainTextResponse("no such part\n", status_code=404)
-        file = self.node_modules / path
-        try:
-            stamp = file.stat()
-            headers = {"Cache-Control": "no-cache", "ETag": f'"{stamp.st_size:x}-{stamp.st_mtime_ns:x}"'}
-            if request.headers.get("if-none-match") == headers["ETag"]:
-                return Response(status_code=304, headers=headers)
-            content = file.read_bytes()
-        except OSError:
-            return PlainTextResponse(f"{path} is missing: {MAKE_PARTS}\n", status_code=404)
-        return Response(content.replace(*_BARE), media_type=_TYPES[file.suffix], headers=headers)
+
+def part(request: Request) -> Response:
+    """`/parts/{name}`: one file of a package."""
+    path = PARTS.get(request.path_params["name"])
+    if path is None:
+        raise PlanError("no such part")
+    file = request.app.state.parts.node_modules / path
+    try:
+        stamp = file.stat()
+        headers = {"ETag": f'"{stamp.st_size:x}-{stamp.st_mtime_ns:x}"', **_ISOLATED}
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
+        content = file.read_bytes()
+    except OSError as error:
+        raise PlanError(f"{path} is missing: {MAKE_PARTS}") from error
+    return Response(content.replace(*_BARE), media_type=_TYPES[file.suffix], headers=headers)

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
-from producer.page.parts import MAKE_PARTS, Parts
-from producer.page.render import Render
+from producer.page.parts import MAKE_PARTS
+from producer.page.render import render
 from shared.colours import PALETTE, as_css
+from shared.command import hint
 from shared.errors import PipelineError, PlanError
 from shared.jobs.identity import is_name
 from shared.jobs.paths import RunPaths
@@ -22,10 +22,9 @@ from shared.storage import Storage
 
 # Threads in WebAssembly want a page that shares its process with no other origin.
 # https://developer.mozilla.org/docs/Web/API/Window/crossOriginIsolated
-ISOLATED: Final = {
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Embedder-Policy": "require-corp",
-}
+_ISOLATED: Final = {"Cross-Origin-Embedder-Policy": "require-corp"}
+# To compile WebAssembly; no text becomes a script by it.
+_SOURCES: Final = {"script-src": "'self' 'wasm-unsafe-eval'"}
 
 
 def read_model(storage: Storage, run: str) -> ModelFile:
@@ -65,36 +64,29 @@ def model_facts(file: ModelFile, url: str) -> Mapping[str, Any]:
     }
 
 
-def try_routes(storage: Storage, render: Render, parts: Parts) -> list[Route]:
-    """The addresses of the page for trying a run's model, of the model itself, and of what runs it."""
+def try_page(request: Request) -> Response:
+    """`/runs/{run}/try`: the page."""
+    state, run = request.app.state, request.path_params["run"]
+    key = RunPaths(run).int8
+    if not is_name(run) or not state.storage.exists(key):
+        raise PlanError(f"run {run!r} has no int8 model (yet)")
+    command = hint("predict", state.storage.url(key), "PHOTO")
+    missing = "" if state.parts.has_litert() else MAKE_PARTS
+    facts = {"run": run, "missing": missing, "command": command}
+    return render(request, "try.html.j2", sources=_SOURCES, headers=_ISOLATED, **facts)
 
-    def page(request: Request) -> Response:
-        run = request.path_params["run"]
-        key = RunPaths(run).int8
-        if not is_name(run) or not storage.exists(key):
-            return render(request, "sorry.html.j2", {"message": f"run {run!r} has no int8 model (yet)"}, 404)
-        facts = {"run": run, "missing": "" if parts.has_litert() else MAKE_PARTS, "model_path": storage.url(key)}
-        response = render(request, "try.html.j2", facts)
-        response.headers.update(ISOLATED)
-        return response
 
-    def facts(request: Request) -> Response:
-        run = request.path_params["run"]
-        try:
-            return JSONResponse(model_facts(read_model(storage, run), f"/runs/{run}/model_int8.tflite"))
-        except PipelineError as error:
-            return JSONResponse({"error": str(error)}, status_code=404)
+def model_json(request: Request) -> Response:
+    """`/runs/{run}/model.json`: what the browser must know, or why there is nothing."""
+    run = request.path_params["run"]
+    try:
+        file = read_model(request.app.state.storage, run)
+        return JSONResponse(model_facts(file, f"/runs/{run}/model_int8.tflite"))
+    except PipelineError as error:
+        return JSONResponse({"error": str(error)}, status_code=404)
 
-    def model(request: Request) -> Response:
-        try:
-            file = read_model(storage, request.path_params["run"])
-        except PipelineError as error:
-            return JSONResponse({"error": str(error)}, status_code=404)
-        return Response(file.content, media_type="application/octet-stream")
 
-    return [
-        Route("/runs/{run}/try", page),
-        Route("/runs/{run}/model.json", facts),
-        Route("/runs/{run}/model_int8.tflite", model),
-        Route("/parts/{name:path}", parts.part),
-    ]
+def model_bytes(request: Request) -> Response:
+    """`/runs/{run}/model_int8.tflite`: the model."""
+    file = read_model(request.app.state.storage, request.path_params["run"])
+    return Response(file.content, media_type="application/octet-stream")
