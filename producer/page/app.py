@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from producer.page import job_pages, label_pages, parts, run_pages, try_it
+from producer.page import deeds, job_pages, label_pages, parts, run_pages, try_it
 from producer.page.board import Board
 from producer.page.facts.findings import FindingsTables
 from producer.page.guard import Guard
@@ -53,14 +53,11 @@ def make_app(
     app = Starlette(
         routes=_routes(),
         middleware=[Middleware(Guard, names=names, token=token)],
-        exception_handlers={
-            HTTPException: _http_problem,  # type: ignore[dict-item] - Starlette's type is that of all handlers
-            PipelineError: _known_problem,  # type: ignore[dict-item]
-        },
+        exception_handlers={HTTPException: _http_problem, PipelineError: _known_problem},
     )
     state = app.state
     state.settings, state.change_token = settings, change_token
-    state.storage = Storage(settings.store)
+    state.storage, state.told = Storage(settings.store), deeds.Told()
     state.board, state.findings = Board(state.storage, settings), FindingsTables(state.storage)
     state.audits, state.parts = Audits(state.storage), parts.Parts(node_modules)
     return app
@@ -71,6 +68,12 @@ def _routes() -> list[BaseRoute]:
         Route("/", job_pages.jobs),
         Route("/jobs", lambda _: RedirectResponse("/", 303)),
         Route("/jobs/{job}", job_pages.job),
+        Route("/allow", deeds.allow, methods=["POST"]),
+        Route("/submit", deeds.submit, methods=["POST"]),
+        Route("/jobs/{job}/cancel", deeds.cancel, methods=["POST"]),
+        Route("/jobs/{job}/retry", deeds.retry, methods=["POST"]),
+        Route("/jobs/{job}/remove", deeds.ask_to_remove),
+        Route("/jobs/{job}/remove", deeds.remove_job, methods=["POST"]),
         Route("/jobs/{job}/findings", job_pages.findings),
         Route("/jobs/{job}/findings/{number:int}/photo", job_pages.finding_photo),
         Route("/compare", run_pages.compare),
@@ -87,12 +90,13 @@ def _routes() -> list[BaseRoute]:
     ]
 
 
-def _http_problem(request: Request, error: HTTPException) -> Response:
+def _http_problem(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - Starlette chose the handler by it
     text = {404: "There is no such page.", 405: "This address does not take that."}.get(error.status_code, "")
     return problem(request, error.status_code, str(error.detail), text)
 
 
-def _known_problem(request: Request, error: PipelineError) -> Response:
+def _known_problem(request: Request, error: Exception) -> Response:
     status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 400)
     title = {404: "Not there", 422: "Cannot be read", 424: "The store does not answer"}.get(status, "Not possible")
     return problem(request, status, title, str(error))

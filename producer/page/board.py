@@ -66,6 +66,11 @@ class Board:
             self._look()
             return self._rows.get(name)
 
+    def ledger(self) -> Ledger | None:
+        """The ledger while Redis answers."""
+        with self._lock:
+            return self._reachable_ledger()
+
     def look_again(self) -> None:
         """Have the next question look at once: something was changed by this very page."""
         with self._lock:

@@ -72,7 +72,14 @@ def findings(request: Request) -> Response:
 
     pages = -(-total // PAGE)
     around = {"before": address(page - 1) if page > 1 else "", "after": address(page + 1) if page < pages else ""}
-    facts = {"rows": rows, "drawn": drawn, "total": total, "page": page, "pages": pages, "around": around}
+    facts: dict[str, Any] = {
+        "rows": rows,
+        "drawn": drawn,
+        "total": total,
+        "page": page,
+        "pages": pages,
+        "around": around,
+    }
     return render(request, "findings.html.j2", job=row.name, kinds=table.counts, kind=kind, text=text, **facts)
 
 

@@ -13,8 +13,8 @@ from producer.audit.photo_sizes import photos_folder
 from producer.audit.results import quick_words
 from producer.page.deeds import refusal
 from producer.page.facts.photos import shown_photo
-from producer.page.labels import Audit, Audits, Trail, address, crop_of_finding
-from producer.page.render import problem, render
+from producer.page.labels import Audit, Trail, address, crop_of_finding
+from producer.page.render import render
 from shared.audit.findings import FindingKind
 from shared.colours import MISTAKE, PALETTE, as_css
 from shared.command import hint
@@ -30,11 +30,8 @@ QUESTIONS: Final[dict[FindingKind, str]] = {
 }
 _COLOURS: Final = {"marked": as_css(MISTAKE), "proposed": as_css(PALETTE[0])}
 _GIVEN: Final[dict[str, Answer]] = {"right": "right", "wrong": "wrong", "skip": "skip"}
-# What came of the request before, by its word in the address.
-_TOLD: Final = {
-    "stays": "Somebody else has decided on that finding since: theirs stays.",
-    "back": "Taken back. Decide again:",
-}
+_STAYS: Final = "Somebody else has decided on that finding since: theirs stays."
+_BACK: Final = "Taken back. Decide again."
 _MOST_FIELDS: Final = 4
 
 
@@ -58,7 +55,6 @@ def labels(request: Request) -> Response:
         total=len(audit.found.findings),
         counts=Counter(audit.answers.get(finding.id, "open") for finding in audit.found.findings),
         trail=trail,
-        told=_TOLD.get(asked.get("said", ""), ""),
         accept=command,
         **shown,
     )
@@ -115,7 +111,7 @@ def _decided(request: Request, form: FormData) -> Response:
     audits, run = request.app.state.audits, request.path_params["run"]
     trail, asked = Trail.read(str(form.get("trail", ""))), str(form.get("answer", ""))
     if asked == "undo":
-        return RedirectResponse(_taken_back(audits, run, trail), status_code=303)
+        return RedirectResponse(_taken_back(request, run, trail), status_code=303)
     if asked not in _GIVEN:
         raise OptionError(f"expected right, wrong, skip or undo, found {asked[:80]!r}")
     finding = str(form.get("finding", ""))
@@ -126,9 +122,10 @@ def _decided(request: Request, form: FormData) -> Response:
     return RedirectResponse(address(run, at, trail.with_decision(number)), status_code=303)
 
 
-def _taken_back(audits: Audits, run: str, trail: Trail) -> str:
+def _taken_back(request: Request, run: str, trail: Trail) -> str:
     """The address of the finding whose decision was taken back, or of the next open one where there was none."""
     if not trail.numbers:
         return address(run, None, trail)
-    finding = audits.undo(run, trail.numbers[-1])
-    return address(run, finding, trail.back(), "stays" if finding is None else "back")
+    finding = request.app.state.audits.undo(run, trail.numbers[-1])
+    said = request.app.state.told.add(_STAYS if finding is None else _BACK)
+    return address(run, finding, trail.back(), said)

@@ -29,6 +29,7 @@ _MOST_BACK: Final = 50
 # Audits whose findings are kept in memory: one of 100,000 findings takes a second to read.
 _MOST_KEPT: Final = 4
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
     """One finished audit at this moment: `at` is each finding's place among them, `answers` are by its id."""

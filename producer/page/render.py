@@ -1,6 +1,7 @@
 """Facts -> HTML by the templates; an unchanged page costs a browser that has it nothing but the question."""
 
 import hashlib
+import hmac
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -13,6 +14,7 @@ from producer.page.guard import policy
 from producer.terminal.figures import age, duration, map_text, percent
 from shared.text import counted, printable
 
+CHANGES_COOKIE: Final = "voc2tflite_changes"
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 
 
@@ -42,6 +44,12 @@ def size_text(size_bytes: int) -> str:
 _TEMPLATE: Final = _environment()
 
 
+def is_allowed(request: Request) -> bool:
+    """Whether whoever asks has shown the token for changes."""
+    token: str | None = request.app.state.change_token
+    return token is not None and hmac.compare_digest(request.cookies.get(CHANGES_COOKIE, "").encode(), token.encode())
+
+
 def render(
     request: Request,
     template: str,
@@ -62,9 +70,11 @@ def render(
         facts: What the template shows. All of it is escaped.
     """
     state = request.app.state
-    html = _TEMPLATE.get_template(template).render(
-        store=state.storage.root, may_change=state.change_token is not None, path=request.url.path, **facts
-    )
+    may_change = is_allowed(request)
+    asks = state.change_token is not None and not may_change
+    said = state.told.text(request.query_params.get("said"))
+    common = {"store": state.storage.root, "may_change": may_change, "asks_for_token": asks, "said": said}
+    html = _TEMPLATE.get_template(template).render(**common, **facts)
     body = html.encode("utf-8", "replace")
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     sent = {"ETag": tag, "Content-Security-Policy": policy(sources), **(headers or {})}

@@ -47,7 +47,12 @@ def compare(request: Request) -> Response:
         raise OptionError(f"expected 2 to {MOST_COMPARED} runs, found {len(names)}: /compare?run=ONE&run=OTHER")
     asked = {name: _asked(request, name) for name in names}
     files = {name: read_run(request.app.state.storage, each) for name, each in asked.items()}
-    facts = {"files": files, "charts": charts_of(files), "differ": _differing(asked), "classes": _all_classes(files)}
+    facts: dict[str, Any] = {
+        "files": files,
+        "charts": charts_of(files),
+        "differ": _differing(asked),
+        "classes": _all_classes(files),
+    }
     return render(request, "compare.html.j2", asked=asked, **facts)
 
 

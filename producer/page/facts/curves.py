@@ -7,7 +7,7 @@ from typing import Final
 
 WIDTH: Final = 420.0
 HEIGHT: Final = 220.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 12.0, 10.0, 28.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 20.0, 10.0, 28.0
 # A curve of more points than the box has pixels is thinned.
 _MOST_POINTS: Final = 400
 _LINES: Final = 4

@@ -3,7 +3,7 @@
 import csv
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -74,7 +74,7 @@ class FindingsTable:
 
     def page(self, number: int, *, kind: str = "", text: str = "") -> tuple[list[Row], int]:
         """The rows of a page (from 1) of those of a kind that hold a text, and how many there are on all pages."""
-        numbers = self._numbers.get(kind, array("L")) if kind else range(len(self))
+        numbers: Sequence[int] = self._numbers.get(kind, array("L")) if kind else range(len(self))
         if text:
             numbers = [each for each in numbers if text.casefold() in self._line(each).casefold()]
         shown = numbers[(number - 1) * PAGE : number * PAGE]
