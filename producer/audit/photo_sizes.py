@@ -60,9 +60,7 @@ def _sizes(names: list[str], folder: DataFolder, max_pixels: int) -> Iterator[tu
         yield from found
 
 
-def photo_size(
-    folder: DataFolder, name: str, max_pixels: int, admit: Admit = lambda _: None
-) -> tuple[int, int] | None:
+def photo_size(folder: DataFolder, name: str, max_pixels: int, admit: Admit = lambda _: None) -> tuple[int, int] | None:
     """Width and height of one photo as it stands upright, None where it is gone or unreadable."""
     try:
         try:

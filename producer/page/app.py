@@ -13,10 +13,11 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from producer.page import deeds, job_pages, parts, run_pages, try_it
+from producer.page import deeds, job_pages, label_pages, parts, run_pages, try_it
 from producer.page.board import Board
 from producer.page.facts.findings import FindingsTables
 from producer.page.guard import Guard
+from producer.page.labels import Audits
 from producer.page.render import problem
 from producer.settings import ProducerSettings
 from shared.errors import FormatError, PipelineError, PlanError, StorageError
@@ -35,6 +36,7 @@ def make_app(
     names: Sequence[str] = (),
     token: str | None = None,
     change_token: str | None = None,
+    node_modules: Path = parts.NODE_MODULES,
 ) -> Starlette:
     """The application.
 
@@ -43,6 +45,7 @@ def make_app(
         names: Hosts that it is reached by, besides addresses and localhost.
         token: What whoever looks has to know; None: nothing.
         change_token: What whoever changes something has to know; None: nothing can be changed.
+        node_modules: Where npm's packages are, if they are.
 
     Raises:
         StorageError: The store cannot be opened.
@@ -56,6 +59,7 @@ def make_app(
     state.settings, state.change_token = settings, change_token
     state.storage, state.told = Storage(settings.store), deeds.Told()
     state.board, state.findings = Board(state.storage, settings), FindingsTables(state.storage)
+    state.audits, state.parts = Audits(state.storage), parts.Parts(node_modules)
     return app
 
 
@@ -75,6 +79,10 @@ def _routes() -> list[BaseRoute]:
         Route("/compare", run_pages.compare),
         Route("/runs/{run}", run_pages.run),
         Route("/runs/{run}/files/{name}", run_pages.file),
+        Route("/runs/{run}/labels", label_pages.labels),
+        Route("/runs/{run}/labels", label_pages.decide, methods=["POST"]),
+        Route("/runs/{run}/labels/photos/{finding}", label_pages.photo),
+        Route("/runs/{run}/try", try_it.try_page),
         Route("/runs/{run}/model.json", try_it.model_json),
         Route("/runs/{run}/model_int8.tflite", try_it.model_bytes),
         Route("/parts/{name:path}", parts.part),

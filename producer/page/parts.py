@@ -3,11 +3,14 @@
 Without it the page works, but for what it does by itself in the browser, and says so.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
+
+from shared.errors import PlanError
 
 NODE_MODULES: Final = Path(__file__).parent / "npm" / "node_modules"
 MAKE_PARTS: Final = "`make page` fetches it by npm (the image does so when it is built)"
@@ -25,28 +28,34 @@ PARTS: Final = {
 # LiteRT.js names another package, which a browser finds by an import map only: one inside of the page, which the
 # Content-Security-Policy refuses.
 _BARE: Final = (b'from "@litertjs/wasm-utils"', b'from "./wasm-utils.js"')
+# A thread of its own in WebAssembly is a document of its own, and as isolated as the page.
+_ISOLATED: Final = {"Cross-Origin-Embedder-Policy": "require-corp"}
 _TYPES: Final = {".js": "text/javascript", ".wasm": "application/wasm", ".css": "text/css"}
-# A version has its own address only by a new `make page`: the browser asks, and mostly hears that nothing changed.
-_CACHE: Final = {"Cache-Control": "no-cache"}
 
 
-def litert_is_there() -> bool:
-    """Whether a model can run in the browser."""
-    return all((NODE_MODULES / path).is_file() for path in PARTS.values())
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The packages in one `node_modules`."""
+
+    node_modules: Path = NODE_MODULES
+
+    def has_litert(self) -> bool:
+        """Whether a model can run in the browser."""
+        return all((self.node_modules / path).is_file() for path in PARTS.values())
 
 
 def part(request: Request) -> Response:
     """`/parts/{name}`: one file of a package."""
     path = PARTS.get(request.path_params["name"])
     if path is None:
-        return PlainTextResponse("no such part\n", status_code=404)
-    file = NODE_MODULES / path
+        raise PlanError("no such part")
+    file = request.app.state.parts.node_modules / path
     try:
         stamp = file.stat()
-        tag = f'"{stamp.st_size:x}-{stamp.st_mtime_ns:x}"'
-        if request.headers.get("if-none-match") == tag:
-            return Response(status_code=304, headers=_CACHE | {"ETag": tag})
+        headers = {"ETag": f'"{stamp.st_size:x}-{stamp.st_mtime_ns:x}"', **_ISOLATED}
+        if request.headers.get("if-none-match") == headers["ETag"]:
+            return Response(status_code=304, headers=headers)
         content = file.read_bytes()
-    except OSError:
-        return PlainTextResponse(f"{path} is missing: {MAKE_PARTS}\n", status_code=404)
-    return Response(content.replace(*_BARE), media_type=_TYPES[file.suffix], headers=_CACHE | {"ETag": tag})
+    except OSError as error:
+        raise PlanError(f"{path} is missing: {MAKE_PARTS}") from error
+    return Response(content.replace(*_BARE), media_type=_TYPES[file.suffix], headers=headers)

@@ -9,7 +9,10 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from producer.page.parts import MAKE_PARTS
+from producer.page.render import render
 from shared.colours import PALETTE, as_css
+from shared.command import hint
 from shared.errors import PipelineError, PlanError
 from shared.jobs.identity import is_name
 from shared.jobs.paths import RunPaths
@@ -19,10 +22,9 @@ from shared.storage import Storage
 
 # Threads in WebAssembly want a page that shares its process with no other origin.
 # https://developer.mozilla.org/docs/Web/API/Window/crossOriginIsolated
-ISOLATED: Final = {
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Embedder-Policy": "require-corp",
-}
+_ISOLATED: Final = {"Cross-Origin-Embedder-Policy": "require-corp"}
+# To compile WebAssembly; no text becomes a script by it.
+_SOURCES: Final = {"script-src": "'self' 'wasm-unsafe-eval'"}
 
 
 def read_model(storage: Storage, run: str) -> ModelFile:
@@ -62,19 +64,29 @@ def model_facts(file: ModelFile, url: str) -> Mapping[str, Any]:
     }
 
 
+def try_page(request: Request) -> Response:
+    """`/runs/{run}/try`: the page."""
+    state, run = request.app.state, request.path_params["run"]
+    key = RunPaths(run).int8
+    if not is_name(run) or not state.storage.exists(key):
+        raise PlanError(f"run {run!r} has no int8 model (yet)")
+    command = hint("predict", state.storage.url(key), "PHOTO")
+    missing = "" if state.parts.has_litert() else MAKE_PARTS
+    facts = {"run": run, "missing": missing, "command": command}
+    return render(request, "try.html.j2", sources=_SOURCES, headers=_ISOLATED, **facts)
+
+
 def model_json(request: Request) -> Response:
-    """`/runs/{run}/model.json`: the facts, or why there are none."""
+    """`/runs/{run}/model.json`: what the browser must know, or why there is nothing."""
     run = request.path_params["run"]
     try:
-        return JSONResponse(model_facts(read_model(request.app.state.storage, run), f"/runs/{run}/model_int8.tflite"))
+        file = read_model(request.app.state.storage, run)
+        return JSONResponse(model_facts(file, f"/runs/{run}/model_int8.tflite"))
     except PipelineError as error:
         return JSONResponse({"error": str(error)}, status_code=404)
 
 
 def model_bytes(request: Request) -> Response:
     """`/runs/{run}/model_int8.tflite`: the model."""
-    try:
-        file = read_model(request.app.state.storage, request.path_params["run"])
-    except PipelineError as error:
-        return JSONResponse({"error": str(error)}, status_code=404)
+    file = read_model(request.app.state.storage, request.path_params["run"])
     return Response(file.content, media_type="application/octet-stream")

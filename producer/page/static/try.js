@@ -17,6 +17,7 @@ const say = (text) => (part("said").textContent = text);
 
 let detector;
 let seen = [];
+let least = 1;
 // What is being watched; another choice ends it.
 let watching = 0;
 
@@ -32,6 +33,11 @@ function take(source, width, height) {
   return pixels.getImageData(0, 0, across, down);
 }
 
+function setLeast(score) {
+  least = score;
+  part("least").textContent = score.toFixed(2);
+}
+
 function draw() {
   if (shown.width !== picture.width || shown.height !== picture.height) {
     [shown.width, shown.height] = [picture.width, picture.height];
@@ -39,14 +45,13 @@ function draw() {
   shown.hidden = false;
   const context = shown.getContext("2d");
   context.drawImage(picture, 0, 0);
-  const least = Number(part("threshold").value);
   const kept = seen.filter((one) => one.score >= least);
   drawSeen(context, kept, detector.description.colours);
-  part("least").textContent = least.toFixed(2);
   part("list").replaceChildren(
-    ...kept.map(({label, score}) => {
+    ...kept.map(({label, score, box}) => {
       const line = document.createElement("li");
       line.textContent = `${label} ${score.toFixed(2)}`;
+      Object.assign(line.dataset, {label, score, box: box.join(" ")});
       return line;
     }),
   );
@@ -73,6 +78,7 @@ function stop() {
   video.srcObject = null;
   video.removeAttribute("src");
   part("stop").hidden = true;
+  part("speed").textContent = "";
 }
 
 async function openPhoto(file) {
@@ -87,6 +93,7 @@ async function watch(video, name) {
   const mine = watching;
   part("stop").hidden = false;
   await video.play();
+  say(`Watching ${name}`);
   const frames = [];
   while (mine === watching && !video.ended) {
     if (video.readyState >= HTMLMediaElement.HAVE_CURRENT_DATA) {
@@ -95,11 +102,14 @@ async function watch(video, name) {
       if (frames.length > MEASURED_FRAMES) frames.shift();
       const seconds = (frames.at(-1) - frames[0]) / 1000;
       const rate = seconds ? ((frames.length - 1) / seconds).toFixed(1) : "–";
-      say(`${name}: ${rate} frames a second, the last in ${Math.round(took)} ms`);
+      part("speed").textContent = `${rate} frames a second, the last in ${Math.round(took)} ms`;
     }
     await new Promise(requestAnimationFrame);
   }
-  if (mine === watching) stop();
+  if (mine === watching) {
+    stop();
+    say(`${name} has ended`);
+  }
 }
 
 async function openVideo(file) {
@@ -121,7 +131,7 @@ async function openCamera() {
     return;
   }
   video.srcObject = stream;
-  await watch(video, "camera");
+  await watch(video, "the camera");
 }
 
 async function open(file) {
@@ -146,7 +156,10 @@ function listen() {
   const choose = told(open, "This file cannot be shown");
   const area = document.getElementById("try");
   part("file").addEventListener("change", (event) => choose(event.target.files[0]));
-  part("threshold").addEventListener("input", () => shown.hidden || draw());
+  part("threshold").addEventListener("input", (event) => {
+    setLeast(Number(event.target.value));
+    if (!shown.hidden) draw();
+  });
   part("stop").addEventListener("click", () => {
     stop();
     say("Stopped");
@@ -171,7 +184,7 @@ async function start() {
   if (!answer.ok) throw new Error(description.error);
   detector = await Detector.load(description);
   part("threshold").value = description.threshold;
-  part("least").textContent = description.threshold.toFixed(2);
+  setLeast(description.threshold);
   listen();
   for (const control of document.querySelectorAll("#try fieldset")) control.disabled = false;
   say("Ready");
