@@ -6,7 +6,7 @@ All of it is off unless `--allow-changes`; then a browser shows the printed toke
 import hmac
 from collections.abc import Callable
 from io import StringIO
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from rich.console import Console
@@ -24,7 +24,7 @@ from shared.command import hint
 from shared.errors import OptionError, PipelineError
 from shared.jobs.specs import JobSpec, TrainingOptions
 from shared.leasing.ledger import Ledger
-from shared.storage import BucketFolder, data_folder
+from shared.storage import data_folder
 
 _MOST_FIELDS: Final = 20
 _MOST_SAID: Final = 32
@@ -102,8 +102,7 @@ def _submit(request: Request, folder: str, name: str | None) -> str:
     if not folder or folder.startswith("/") or ".." in parts or "\0" in folder:
         raise OptionError(f"{folder or 'no folder'}: expected a folder below {root}, such as voc/train")
     place = root / folder
-    is_local = not isinstance(place, BucketFolder) and not isinstance(root, BucketFolder)
-    if is_local and not place.resolve().is_relative_to(root.resolve()):
+    if isinstance(root, Path) and not Path(root, folder).resolve().is_relative_to(root.resolve()):
         raise OptionError(f"{folder}: a link leads out of {root}")
     said = StringIO()
     how = StartOptions(settings=settings, local=False, wait=False, workers=1, console=Console(file=said))

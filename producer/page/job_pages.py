@@ -1,7 +1,6 @@
 """The list of jobs; one job: what was found in its photos, and what became of them."""
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -52,7 +51,7 @@ def job(request: Request) -> Response:
         manifest = _manifest(storage, row.name)
         table = request.app.state.findings.get(row.name)
         counts = table.counts if table is not None else []
-        facts |= {"job": asked, "stages": funnel(asked, manifest, dict(counts)), "kinds": counts}
+        facts |= {"job": asked, "stages": funnel(asked, manifest, table), "kinds": counts}
         facts |= {"classes": classes(asked, manifest), "splits": SPLITS, "counts": asked.counts}
     return render(request, "job.html.j2", **facts)
 
@@ -116,8 +115,9 @@ def _manifest(storage: Storage, job: str) -> Manifest | None:
         return None
 
 
-def funnel(job: Job, manifest: Manifest | None, kinds: Mapping[str, int]) -> list[Stage]:
+def funnel(job: Job, manifest: Manifest | None, table: FindingsTable | None) -> list[Stage]:
     """The way of a job's photos: files, photos, pairs, records; every loss with its reason."""
+    kinds, aside = (dict(table.counts), table.aside) if table is not None else ({}, [])
     counts = job.counts
     photos, pairs = counts.get("images", 0), counts.get("pairs", 0)
 
@@ -132,23 +132,17 @@ def funnel(job: Job, manifest: Manifest | None, kinds: Mapping[str, int]) -> lis
         Stage(
             what="pairs of photo and XML",
             count=pairs,
-            losses=named(
-                ("photos without XML", "orphan_images", "image_without_annotation"),
-                ("left out by the lists", "left_out", "left_out"),
-            ),
+            losses=named(("photos without XML", "orphan_images", "image_without_annotation")),
         ),
         Stage(
-            what="pairs that can be read",
-            count=pairs - counts.get("unreadable", 0),
-            losses=named(("XML that cannot be read", "unreadable", "annotation_unreadable")),
+            what="pairs to be used",
+            count=sum(plan.pairs for plan in job.splits.values()),
+            losses=named(("left out, as no list names them", "left_out", "not_listed")),
         ),
     ]
     if manifest is not None:
-        written = manifest.counters.get("written", 0)
-        aside = [(kind, kinds[kind]) for kind in kinds if kind.endswith(("_unreadable", "_changed")) and kinds[kind]]
-        lost = tuple((kind.replace("_", " "), count, kind) for kind, count in aside if kind != "annotation_unreadable")
-        losses = lost if manifest.counters.get("quarantined") else ()
-        stages.append(Stage(what="written into shards", count=written, losses=losses))
+        losses = tuple((kind.replace("_", " "), count, kind) for kind, count in aside)
+        stages.append(Stage(what="written into shards", count=manifest.counters.get("written", 0), losses=losses))
     return stages
 
 

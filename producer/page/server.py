@@ -2,6 +2,7 @@
 
 import ipaddress
 import logging
+import os
 import secrets
 import socket
 from collections.abc import Sequence
@@ -38,7 +39,7 @@ def serve_page(settings: ProducerSettings, options: PageOptions) -> None:
     token = None if ipaddress.ip_address(host).is_loopback else secrets.token_urlsafe(_TOKEN_BYTES)
     change_token = secrets.token_urlsafe(_TOKEN_BYTES) if options.allow_changes else None
     app = make_app(settings, names=options.names, token=token, change_token=change_token)
-    with _listener(host, port) as listener:
+    with listen(host, port) as listener:
         opened = f"http://{_shown_host(host)}:{listener.getsockname()[1]}/{f'?token={token}' if token else ''}"
         print(f"open {opened}  (Ctrl-C stops it; jobs go on)", flush=True)  # noqa: T201 - it is what the command says
         if change_token:
@@ -69,14 +70,18 @@ def address_of(bind: str) -> tuple[str, int]:
     return host, number
 
 
-def _listener(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there; port 0 takes a free one.
+
+    Raises:
+        PipelineError: The port is taken, or the address is not this machine's.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=256)
     except OSError as error:
-        raise PipelineError(
-            f"--bind {host}:{port}: {error.strerror}; another page? --bind {host}:0 takes a free port"
-        ) from error
+        what = os.strerror(error.errno) if error.errno else str(error)  # Python's own text has the address in it again
+        raise PipelineError(f"--bind {host}:{port}: {what}; --bind {host}:0 takes a free port") from error
 
 
 def _shown_host(host: str) -> str:

@@ -72,6 +72,12 @@ class FindingsTable:
         """Each kind with its number of findings, the most frequent first."""
         return Counter({kind: len(numbers) for kind, numbers in self._numbers.items()}).most_common()
 
+    @cached_property
+    def aside(self) -> list[tuple[str, int]]:
+        """Each kind for which photos were set aside, with their number, the most frequent first."""
+        rows = map(self.row, range(len(self)))
+        return Counter(row.kind for row in rows if row.rank == "quarantined").most_common()
+
     def page(self, number: int, *, kind: str = "", text: str = "") -> tuple[list[Row], int]:
         """The rows of a page (from 1) of those of a kind that hold a text, and how many there are on all pages."""
         numbers: Sequence[int] = self._numbers.get(kind, array("L")) if kind else range(len(self))
