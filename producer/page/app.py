@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from producer.page import deeds, job_pages, label_pages, parts, run_pages, try_it
+from producer.page import deeds, job_pages, label_pages, parts, run_pages, seen_pages, try_it
 from producer.page.board import Board
 from producer.page.facts.findings import FindingsTables
 from producer.page.guard import Guard
@@ -82,6 +82,9 @@ def _routes() -> list[BaseRoute]:
         Route("/runs/{run}/labels", label_pages.labels),
         Route("/runs/{run}/labels", label_pages.decide, methods=["POST"]),
         Route("/runs/{run}/labels/photos/{finding}", label_pages.photo),
+        Route("/runs/{run}/photos", seen_pages.seen),
+        Route("/runs/{run}/photos/{image:int}", seen_pages.photo),
+        Route("/runs/{run}/scores.json", seen_pages.scores),
         Route("/runs/{run}/try", try_it.try_page),
         Route("/runs/{run}/model.json", try_it.model_json),
         Route("/runs/{run}/model_int8.tflite", try_it.model_bytes),
