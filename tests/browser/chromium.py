@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import os
+import select
 import shutil
 import subprocess
 import time
@@ -17,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+# Of a page that never loads, or a script that never ends.
+MOST_SILENCE_S = 90
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
@@ -134,6 +137,8 @@ class Page:
 
     def _receive(self) -> dict[str, Any]:
         while b"\0" not in self.rest:
+            if not select.select([self.from_browser], [], [], MOST_SILENCE_S)[0]:
+                raise RuntimeError(f"the browser has said nothing for {MOST_SILENCE_S} s; before: {self.complaints}")
             received = os.read(self.from_browser, 1 << 20)
             if not received:
                 raise RuntimeError("the browser has gone")

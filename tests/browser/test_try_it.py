@@ -5,6 +5,7 @@
 
 import base64
 import json
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -132,8 +133,9 @@ def test_pictures_are_resized_as_the_shards_are(page: Page, site: str, resize: A
     for height, width in SIZES_PX:
         picture = np.random.default_rng(height).integers(0, 256, (height, width, 3)).astype(np.uint8)
         expected = fit(picture, 64, resize)[..., ::-1].astype(int)
-        # Not one level on the machines tried; other processors have other instructions in OpenCV.
-        assert np.abs(fitted(page, picture, 64, resize) - expected).max() <= 1, (height, width)
+        # Elsewhere OpenCV has other instructions, and may be one level off.
+        most = 0 if platform.machine() == "x86_64" else 1
+        assert np.abs(fitted(page, picture, 64, resize) - expected).max() <= most, (height, width)
 
 
 @pytest.mark.parametrize(("height", "width"), [(64, 64), (480, 640), (333, 100), (40, 30)])

@@ -3,7 +3,7 @@
 let isLeaving = false;
 
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches?.("input, select, textarea")) return;
   const target = document.querySelector(`[data-key~="${CSS.escape(event.key.toLowerCase())}"]`);
   if (!target) return;
   event.preventDefault();

@@ -31,9 +31,13 @@ export function place(width, height, size, resize) {
 }
 
 // INTER_AREA where both sides shrink (OpenCV's computeResizeAreaTab): of each target pixel the first source pixel, and
-// the weights from there on.
-function areaTaps(source, target) {
+// the weights from there on; 1 each where the sum is divided later.
+function areaTaps(source, target, isWhole) {
   const scale = source / target;
+  if (isWhole) {
+    const weights = new Float32Array(scale).fill(1);
+    return Array.from({length: target}, (_, at) => ({start: at * scale, weights}));
+  }
   return Array.from({length: target}, (_, at) => {
     const from = at * scale;
     const until = from + scale;
@@ -72,21 +76,26 @@ function shrinkRow(pixels, offset, columns, row) {
 }
 
 function shrink(image, width, height, put) {
-  const columns = areaTaps(image.width, width);
+  const [across, down] = [image.width / width, image.height / height];
+  // Whole parts are added up and divided once; halves of both sides have a rounding of their own.
+  const isWhole = Number.isInteger(across) && Number.isInteger(down);
+  const part = isWhole ? Math.fround(1 / (across * down)) : 1;
+  const round = across === 2 && down === 2 ? Math.round : roundHalfEven;
+  const columns = areaTaps(image.width, width, isWhole);
   const row = new Float32Array(width * 3);
-  const sum = new Float32Array(width * 3);
-  // Exact halves have a rule of their own in OpenCV.
-  const round = image.width === 2 * width && image.height === 2 * height ? Math.round : roundHalfEven;
+  const sum = new Float64Array(width * 3);
   let shrunk = -1;
-  areaTaps(image.height, height).forEach(({start, weights}, line) => {
+  areaTaps(image.height, height, isWhole).forEach(({start, weights}, line) => {
     sum.fill(0);
     weights.forEach((weight, at) => {
       // The last source row of a line is often the first one of the next.
       if (shrunk !== start + at) shrinkRow(image.data, (start + at) * image.width * 4, columns, row);
       shrunk = start + at;
-      for (let value = 0; value < sum.length; value += 1) sum[value] += Math.fround(weight * row[value]);
+      for (let value = 0; value < sum.length; value += 1) {
+        sum[value] = Math.fround(sum[value] + Math.fround(weight * row[value]));
+      }
     });
-    put(line, sum.map(round));
+    put(line, Uint8Array.from(sum, (value) => round(Math.fround(value * part))));
   });
 }
 
