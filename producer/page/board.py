@@ -1,10 +1,12 @@
 """The store -> where each of its jobs stands at this moment.
 
 A job that is over is looked at again when its folder or a run's has changed, so a store of 1,000 finished jobs costs a
-listing of its folders. One that goes on is looked at whenever somebody asks, at most once a second.
+listing of its folders. One that goes on is looked at whenever somebody asks, at most once a second. Who asks waits for
+a look, but not for long: then the last one is shown.
 """
 
 import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final
@@ -28,6 +30,8 @@ _LOOK_EVERY_S: Final = 0.9
 # A bucket's folders have no marks: everything has to be read again.
 _LOOK_EVERY_IN_BUCKET_S: Final = 10.0
 _ASK_REDIS_EVERY_S: Final = 5.0
+# Who asks waits for a look at most so long, unless there was none before.
+_PATIENCE_S: Final = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,24 +51,21 @@ class Board:
     def __init__(self, storage: Storage, settings: ProducerSettings) -> None:
         self._storage, self._settings = storage, settings
         self._settled, self._requests = SettledJobs(storage), StoredRequests(storage)
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, Row] | None = None
         self._looked_at = float("-inf")
+        self._looker: Final = ThreadPoolExecutor(1, thread_name_prefix="board")
+        self._looking: Future[None] | None = None
         self._ledger: Ledger | None = None
         self._asked_redis_at = float("-inf")
         self._lock: Final = Lock()
 
     def rows(self) -> list[Row]:
         """All jobs, those that go on first, then the newest first."""
-        with self._lock:
-            self._look()
-            rows = list(self._rows.values())
-        return sorted(rows, key=lambda row: (row.is_over, -(row.submitted_at or 0), row.name))
+        return sorted(self._seen().values(), key=lambda row: (row.is_over, -(row.submitted_at or 0), row.name))
 
     def row(self, name: str) -> Row | None:
         """One job; None where there is none."""
-        with self._lock:
-            self._look()
-            return self._rows.get(name)
+        return self._seen().get(name)
 
     def ledger(self) -> Ledger | None:
         """The ledger while Redis answers."""
@@ -72,26 +73,34 @@ class Board:
             return self._reachable_ledger()
 
     def look_again(self) -> None:
-        """Have the next question look at once: something was changed by this very page."""
+        """Look at once: something was changed by this very page."""
         with self._lock:
-            self._looked_at = float("-inf")
+            self._look()
+
+    def _seen(self) -> dict[str, Row]:
+        """The jobs by name, as a look of this moment or the last one found them."""
+        every_s = _LOOK_EVERY_S if self._storage.is_local else _LOOK_EVERY_IN_BUCKET_S
+        if self._looking is None or (self._looking.done() and time.monotonic() - self._looked_at >= every_s):
+            self._looking = self._looker.submit(self.look_again)
+        wait([self._looking], timeout=_PATIENCE_S if self._rows is not None else None)
+        if self._rows is None:
+            self._looking.result()  # the first look failed, and says why
+        return self._rows or {}
 
     def _look(self) -> None:
-        every_s = _LOOK_EVERY_S if self._storage.is_local else _LOOK_EVERY_IN_BUCKET_S
-        if time.monotonic() - self._looked_at < every_s:
-            return
         self._requests.update()
+        rows = dict(self._rows or {})
         due = self._settled.list_due() | self._requests.take_changed_jobs()
-        due |= {row.name for row in self._rows.values() if not row.is_over}
+        due |= {row.name for row in rows.values() if not row.is_over}
         ledger = self._reachable_ledger()
         for name in sorted(filter(is_name, due)):
             row = self._row_of(name, ledger)
             self._settled.note_look(name, is_over=row is not None and row.is_over)
             if row is None:
-                self._rows.pop(name, None)
+                rows.pop(name, None)
             else:
-                self._rows[name] = row
-        self._looked_at = time.monotonic()
+                rows[name] = row
+        self._rows, self._looked_at = rows, time.monotonic()
 
     def _row_of(self, name: str, ledger: Ledger | None) -> Row | None:
         try:

@@ -16,10 +16,7 @@ from starlette.responses import RedirectResponse, Response
 
 from producer.jobs import control
 from producer.jobs.removal import remove, require_removable
-from producer.jobs.submit import Request as Submit
 from producer.page.render import CHANGES_COOKIE, is_allowed, problem, render
-from producer.run.intent import StartOptions
-from producer.run.start_job import start_job
 from shared.command import hint
 from shared.errors import OptionError, PipelineError
 from shared.jobs.specs import JobSpec, TrainingOptions
@@ -95,6 +92,11 @@ async def submit(request: Request) -> Response:
 
 
 def _submit(request: Request, folder: str, name: str | None) -> str:
+    # A page that only looks starts without what reads folders.
+    from producer.jobs.submit import Request as Submit
+    from producer.run.intent import StartOptions
+    from producer.run.start_job import start_job
+
     settings = request.app.state.settings
     if settings.broker_url is None:
         raise OptionError(f"no broker is set here, so nobody would work on it: {hint('submit', 'FOLDER', '--local')}")

@@ -6,6 +6,7 @@ import os
 import secrets
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,7 +49,8 @@ def serve_page(settings: ProducerSettings, options: PageOptions) -> None:
         config = uvicorn.Config(
             app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=2
         )
-        uvicorn.Server(config).run(sockets=[listener])
+        with suppress(KeyboardInterrupt):  # uvicorn has ended by it; there is nothing to go on with
+            uvicorn.Server(config).run(sockets=[listener])
 
 
 def address_of(bind: str) -> tuple[str, int]:

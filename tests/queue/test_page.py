@@ -104,7 +104,7 @@ def test_findings_show_the_photo_with_the_box_as_read_and_as_written(
     read = {name: float(re.search(rf'class="box read".*? {name}="(.*?)"', found.text)[1]) for name in ("x", "width")}  # type: ignore[index]
     xml = sorted((photos / "Annotations").glob("shapes*"))[0].read_text()
     corners = sorted(float(re.search(rf"<{name}>(.*?)<", xml)[1]) for name in ("xmin", "xmax"))  # type: ignore[index]
-    assert (read["x"], read["x"] + read["width"]) == (pytest.approx(corners[0]), pytest.approx(corners[1]))
+    assert [read["x"], read["x"] + read["width"]] == pytest.approx(corners)
     photo = page.ask(address)
     assert photo.headers["content-type"] == "image/jpeg"
     assert photo.body in {path.read_bytes() for path in (photos / "JPEGImages").iterdir()}
@@ -278,5 +278,5 @@ def test_the_command_says_where_to_look_and_ends_at_ctrl_c(at_work: Cluster) -> 
     assert "tensorflow" not in modules
     assert "matplotlib" not in modules
     process.send_signal(signal.SIGINT)
-    assert process.wait(20) in (0, 130)
+    assert process.wait(20) == 0
     assert "Traceback" not in at_work.text("page")

@@ -63,9 +63,19 @@ class FindingsTable:
     def _numbers(self) -> Mapping[str, "array[int]"]:
         """The numbers of the lines of each kind."""
         numbers: dict[str, array[int]] = {}
-        for number in range(len(self)):
-            numbers.setdefault(self.row(number).kind, array("L")).append(number)
+        for number, (_, kind) in enumerate(self._ranks_and_kinds()):
+            numbers.setdefault(kind, array("L")).append(number)
         return numbers
+
+    def _ranks_and_kinds(self) -> Iterator[tuple[str, str]]:
+        """Rank and kind of each line; where nothing is quoted in front of them, at a tenth of the time of a CSV."""
+        for number, line in enumerate(self._content.splitlines()[1:]):
+            cells = line.split(b",", 4)
+            if len(cells) == 5 and b'"' not in line[: -len(cells[4]) or None]:
+                yield cells[2].decode("utf-8", "replace"), cells[3].decode("utf-8", "replace")
+            else:
+                row = self.row(number)
+                yield row.rank, row.kind
 
     @property
     def counts(self) -> list[tuple[str, int]]:
@@ -75,8 +85,7 @@ class FindingsTable:
     @cached_property
     def aside(self) -> list[tuple[str, int]]:
         """Each kind for which photos were set aside, with their number, the most frequent first."""
-        rows = map(self.row, range(len(self)))
-        return Counter(row.kind for row in rows if row.rank == "quarantined").most_common()
+        return Counter(kind for rank, kind in self._ranks_and_kinds() if rank == "quarantined").most_common()
 
     def page(self, number: int, *, kind: str = "", text: str = "") -> tuple[list[Row], int]:
         """The rows of a page (from 1) of those of a kind that hold a text, and how many there are on all pages."""
