@@ -59,6 +59,8 @@ def make_app(
     state.settings, state.change_token = settings, change_token
     state.storage, state.told = Storage(settings.store), deeds.Told()
     state.board, state.findings = Board(state.storage, settings), FindingsTables(state.storage)
+    # Where other machines reach the page, and what they have to know; the server tells.
+    state.outside, state.token = None, token
     state.audits, state.parts = Audits(state.storage), parts.Parts(node_modules)
     return app
 
@@ -86,6 +88,7 @@ def _routes() -> list[BaseRoute]:
         Route("/runs/{run}/photos/{image:int}", seen_pages.photo),
         Route("/runs/{run}/scores.json", seen_pages.scores),
         Route("/runs/{run}/try", try_it.try_page),
+        Route("/runs/{run}/try.svg", try_it.try_code),
         Route("/runs/{run}/model.json", try_it.model_json),
         Route("/runs/{run}/model_int8.tflite", try_it.model_bytes),
         Route("/parts/{name:path}", parts.part),
