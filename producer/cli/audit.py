@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 # What `--accept` calls those made on the page.
-DECISIONS: Final = "decisions"
+ON_THE_PAGE: Final = "decisions"
 
 
 @app.command(name="audit")
@@ -130,7 +130,7 @@ def _accept(settings: "ProducerSettings", name: str, accept: str, folds: int, fo
     storage = Storage(settings.store)
     job = load_job(storage, name)
     found = read_findings(storage, job, audit_name(name, folds))
-    by_page = accept == DECISIONS
+    by_page = accept == ON_THE_PAGE
     chosen, unknown = (decided(storage, found.run, found.findings), []) if by_page else accepted(accept, found)
     dataset = photos_folder(job, settings.data_root)
     if isinstance(dataset, BucketFolder):
