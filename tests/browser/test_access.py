@@ -7,14 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
+from producer.finalize.lint_csv import lint_rows
 from producer.page.parts import NODE_MODULES
-from shared.jobs.paths import RunPaths
+from shared.jobs.paths import JobPaths, RunPaths
 from shared.storage import Storage
 from tests.browser.chromium import Page, chromium, find_chromium
 from tests.browser.served import TOKEN, served
 from tests.unit.producer.page.audited import JOB, make_audited
 from tests.unit.producer.page.audited import RUN as AUDIT
 from tests.unit.producer.page.seen_run import RUN, make_seen
+from tests.unit.producer.page.test_findings import findings
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -49,6 +51,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     asked = seen.read(RunPaths(RUN).request)
     seen.write(RunPaths("other").request, asked.replace(b'"run":"run"', b'"run":"other"'))
     seen.write(RunPaths(RUN).int8, b"no model")
+    seen.write(JobPaths(RUN).lint, "".join(f"{line}\n" for line in lint_rows(findings(60))).encode())
     with served(store, store.parent / "data", change_token=TOKEN) as address:
         yield address
 
