@@ -11,8 +11,8 @@ import numpy as np
 
 from shared.errors import ExportError
 from shared.jobs.frozen import canonical_json
-from shared.jobs.seen import SeenImage, SeenSplit
 from shared.jobs.versioned import read_stored
+from shared.seen import SeenImage, SeenSplit
 from trainer.detections import Detections, DetectionsById, to_coco
 
 # Of a pixel, and of a score: below what any figure shows.

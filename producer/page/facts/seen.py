@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from shared.errors import FormatError, PlanError
 from shared.jobs.paths import RunPaths
-from shared.jobs.seen import SeenSplit
 from shared.jobs.versioned import read_stored
+from shared.seen import SeenSplit
 from shared.storage import Stamp, Storage
 
 # The overlap from which on a detection has found an object, as in mAP50.

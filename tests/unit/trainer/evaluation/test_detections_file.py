@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shared.errors import ExportError, FormatError
-from shared.jobs.seen import SeenSplit
+from shared.seen import SeenSplit
 from trainer.detections import Detections
 from trainer.evaluation.detections_file import choose, detections_file, read_detections
 from trainer.evaluation.measure import measure
