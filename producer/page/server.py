@@ -41,7 +41,8 @@ def serve_page(settings: ProducerSettings, options: PageOptions) -> None:
     change_token = secrets.token_urlsafe(_TOKEN_BYTES) if options.allow_changes else None
     app = make_app(settings, names=options.names, token=token, change_token=change_token)
     with listen(host, port) as listener:
-        opened = f"http://{_shown_host(host)}:{listener.getsockname()[1]}/{f'?token={token}' if token else ''}"
+        shown, port = _shown_host(host, options.names), listener.getsockname()[1]
+        opened = f"http://{shown}:{port}/{f'?token={token}' if token else ''}"
         print(f"open {opened}  (Ctrl-C stops it; jobs go on)", flush=True)  # noqa: T201 - it is what the command says
         if change_token:
             print(f"changes want this token, once a browser: {change_token}", flush=True)  # noqa: T201
@@ -86,11 +87,11 @@ def listen(host: str, port: int) -> socket.socket:
         raise PipelineError(f"--bind {host}:{port}: {what}; --bind {host}:0 takes a free port") from error
 
 
-def _shown_host(host: str) -> str:
-    """The address to open: where all addresses are listened on, this machine's own name for itself."""
+def _shown_host(host: str, names: Sequence[str]) -> str:
+    """The address to open: where all addresses are listened on, a name given for it, or this machine's own address."""
     address = ipaddress.ip_address(host)
     if address.is_unspecified:
-        return _own_address()
+        return names[0] if names else _own_address()
     return f"[{host}]" if address.version == 6 else host
 
 
