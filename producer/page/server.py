@@ -52,8 +52,9 @@ def serve_page(settings: ProducerSettings, options: PageOptions) -> None:
     app = make_app(settings, names=options.names, token=token, change_token=change_token)
     with ExitStack() as stack:
         listener = stack.enter_context(listen(host, port))
-        files = stack.enter_context(_tls_files(options, _shown_host(host)))
-        place = f"{'https' if files else 'http'}://{_shown_host(host)}:{listener.getsockname()[1]}"
+        shown = _shown_host(host, options.names)
+        files = stack.enter_context(_tls_files(options, shown))
+        place = f"{'https' if files else 'http'}://{shown}:{listener.getsockname()[1]}"
         app.state.outside = place if token else None
         _say(f"{place}/{f'?token={token}' if token else ''}", change_token, is_outside=token is not None)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
@@ -135,11 +136,11 @@ def listen(host: str, port: int) -> socket.socket:
         raise PipelineError(f"--bind {host}:{port}: {what}; --bind {host}:0 takes a free port") from error
 
 
-def _shown_host(host: str) -> str:
-    """The address to open: where all addresses are listened on, this machine's own name for itself."""
+def _shown_host(host: str, names: Sequence[str]) -> str:
+    """The address to open: where all addresses are listened on, a name given for it, or this machine's own address."""
     address = ipaddress.ip_address(host)
     if address.is_unspecified:
-        return _own_address()
+        return names[0] if names else _own_address()
     return f"[{host}]" if address.version == 6 else host
 
 
