@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from producer.page.facts.curves import Chart, chart
 from producer.page.facts.seen import OVERLAP, Box, box_of, by_image, file_of, overlap, place_of, read_file
-from shared.seen import SeenSplit
+from shared.audit.seen import SeenSplit
 from shared.storage import Stamp, Storage
 
 _MOST_CURVES: Final = 5

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from shared.audit.seen import SeenSplit
 from shared.errors import FormatError, PlanError
 from shared.jobs.paths import RunPaths
 from shared.jobs.versioned import read_stored
-from shared.seen import SeenSplit
 from shared.storage import Stamp, Storage
 
 # The overlap from which on a detection has found an object, as in mAP50.

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from producer.page.facts.confusion import Confusion, confusion_of, precision_recall
+from shared.audit.seen import SeenSplit
 from shared.jobs.versioned import read_stored
-from shared.seen import SeenSplit
 from tests.unit.producer.page.measured import FILES, LABELS, seen, seen_file, there
 from trainer.detections import Detections
 from trainer.evaluation.curves import confusion, truth_by_image

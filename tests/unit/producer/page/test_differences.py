@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ class Runs:
     def __init__(self, folder: Path) -> None:
         self._storage, self._count = Storage(str(folder)), 0
 
-    def saw(self, detections: Sequence[Row], **changes: object) -> SeenRun:
+    def saw(self, detections: Sequence[Row], **changes: Any) -> SeenRun:
         self._count += 1
         name = f"run{self._count}"
         self._storage.write(f"runs/{name}/detections_test.json", seen_file(detections=detections, **changes))
