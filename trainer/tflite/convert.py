@@ -18,8 +18,8 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from trainer.inference.model_description import ModelDescription
-from trainer.network.detector import CENTER_SCALE, SIZE_SCALE, STRIDES, make_priors
+from trainer.inference.model_description import Decoding, ModelDescription
+from trainer.network.detector import CENTER_SCALE, PRIOR_STRIDES, SIZE_SCALE, STRIDES, make_priors
 from trainer.network.postprocess import LEAST_SCORE, MOST_DETECTIONS, NMS_IOU
 from trainer.pixels import normalize
 from trainer.tensors import Tensor
@@ -31,6 +31,22 @@ logger = logging.getLogger(__name__)
 
 Form = Literal["float32", "float16", "dynamic", "int8"]
 FORMS: Final[tuple[Form, ...]] = ("float32", "float16", "dynamic", "int8")
+
+# Where suppression is: inside the files, outside (files whose form's name ends in `_raw`), or both.
+Nms = Literal["inside", "outside", "both"]
+RAW: Final = "_raw"
+
+# How the outputs of a file without suppression are decoded: what `TFLite_Detection_PostProcess` does inside.
+DECODING: Final = Decoding(
+    strides=STRIDES,
+    prior_strides=PRIOR_STRIDES,
+    center_scale=CENTER_SCALE,
+    size_scale=SIZE_SCALE,
+    score_lift=LOGIT_LIFT,
+    least_score=LEAST_SCORE,
+    nms_iou=NMS_IOU,
+    most_detections=MOST_DETECTIONS,
+)
 
 # More pictures change no range of BCCD's network by more than a step; each adds about 30 ms to a calibration.
 CALIBRATION_IMAGES: Final = 128
@@ -70,11 +86,13 @@ def export_forms(
     calibration: CalibrationPictures,
     progress: Callable[[Form], None],
     forms: Sequence[Form] = FORMS,
+    *,
+    is_raw: bool = False,
 ) -> dict[str, bytes]:
     """As `convert_forms`, from the model alone."""
     with tempfile.TemporaryDirectory(prefix="voc-export-") as folder:
         save_frozen(model, Path(folder))
-        return convert_forms(model, Path(folder), calibration, progress, forms)
+        return convert_forms(model, Path(folder), calibration, progress, forms, is_raw=is_raw)
 
 
 def save_keras(model: TrainedModel, folder: Path) -> None:
@@ -91,6 +109,8 @@ def convert_forms(
     calibration: CalibrationPictures,
     progress: Callable[[Form], None],
     forms: Sequence[Form] = FORMS,
+    *,
+    is_raw: bool = False,
 ) -> dict[str, bytes]:
     """Convert a model into `forms`, metadata included.
 
@@ -101,14 +121,16 @@ def convert_forms(
             as many as `CORRECTION_IMAGES` to correct the biases of the int8 and dynamic forms (not after QAT).
         progress: Called with the form before it is made.
         forms: What to make.
+        is_raw: Make each form without suppression too, of the same conversion.
 
     Returns:
-        The `.tflite` files' bytes by form, in the order of `forms`.
+        The `.tflite` files' bytes by form, in the order of `forms`; after them those without suppression.
 
     Raises:
         ExportError: The converter made something clients do not load.
     """
     files: dict[str, bytes] = {}
+    raw_files: dict[str, bytes] = {}
     exact: bytes | None = None
     for form in forms:
         progress(form)
@@ -123,7 +145,16 @@ def convert_forms(
             content = correct_biases(content, exact, representative(islice(calibration(), CORRECTION_IMAGES)))
         files[form] = with_metadata(content, replace(model.description, form=form))
         logger.info("form_exported", extra={"form": form, "size_bytes": len(files[form])})
-    return files
+        if is_raw:
+            described = replace(model.description, form=f"{form}{RAW}", decoding=DECODING)
+            raw_files[f"{form}{RAW}"] = with_metadata(content, described)
+    return files | raw_files
+
+
+def forms_of(nms: Nms) -> tuple[str, ...]:
+    """The forms that are handed out."""
+    raw = tuple(f"{form}{RAW}" for form in FORMS)
+    return {"inside": FORMS, "outside": raw, "both": FORMS + raw}[nms]
 
 
 def save_frozen(model: TrainedModel, folder: Path) -> None:
