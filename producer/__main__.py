@@ -66,15 +66,15 @@ def submit_command(  # long: an option each
     local: LocalOption = False,
     workers: WorkersOption = 2,
     wait: WaitOption = False,
+    train: Annotated[
+        bool, typer.Option("--train/--no-train", help="Train a detector; --no-train: make the shards only.")
+    ] = True,
     notify: NotifyOption = None,
     spec: JobSpec,
     training: TrainingOptions,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop on any finding of lint.", rich_help_panel="Data")
     ] = False,
-    train: Annotated[
-        bool, typer.Option("--train/--no-train", help="Train and export a detector.", rich_help_panel="Training")
-    ] = True,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON on standard output.", rich_help_panel="Output")

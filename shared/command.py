@@ -4,6 +4,7 @@ Packages bring their commands by entry points of the group `voc2tflite.commands`
 not installed is left out. The modules of commands are light: each command imports what it needs when it is called.
 """
 
+import inspect
 import os
 import shlex
 import shutil
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 from shared import __version__, logs
 from shared.errors import Interrupted, OptionError, PipelineError
@@ -94,6 +96,23 @@ def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it so
         raise typer.Exit
 
 
+class Command(TyperCommand):
+    """A command whose help shows no type beside a switch: `--yes <bool>` would look as if a value had to follow."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Its parameters, and --help."""
+        parameters = super().get_params(ctx)
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
+
+
+def _unbroken(text: str) -> str:
+    """A docstring's paragraphs, each on one line: a terminal breaks it where it ends, not where the code did."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
 def whole() -> typer.Typer:
     """The commands of all packages that are there, each package in a panel named by its entry point."""
     app = typer.Typer(
@@ -120,6 +139,7 @@ def whole() -> typer.Typer:
             for part in (module.app, *(group.typer_instance for group in module.app.registered_groups)):
                 for command in part.registered_commands:
                     command.rich_help_panel = point.name.capitalize()
+                    command.cls, command.help = Command, _unbroken(inspect.getdoc(command.callback) or "")
             app.add_typer(module.app)
     return app
 

@@ -3,12 +3,15 @@
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import typer
 from pydantic import BaseModel
 
 from shared.jobs.options import Group, ModelOption, options_of, parse_options, plain_type, spell
+
+# Letters of a type that fit beside its option at 80 columns.
+_MOST_SHOWN: Final = 24
 
 JobName = Annotated[str, typer.Argument(help="The job's name.")]
 RunOption = Annotated[str | None, typer.Option("--run", help="Of a job with several runs: this one.")]
@@ -71,6 +74,14 @@ def _panel(parameter: inspect.Parameter) -> int:
     return 1 + get_args(Group).index(panel) if panel else 0
 
 
+def _shown_choices(typed: Any, text: str) -> tuple[str | None, str]:
+    """The type and the help of an option: where its values do not fit beside it, the help lists them."""
+    values = get_args(typed) if get_origin(typed) is Literal else ()
+    if len("|".join(map(str, values))) <= _MOST_SHOWN:
+        return None, text
+    return "NAME", f"{text} One of {', '.join(map(str, values))}."
+
+
 def _parameter(asked: ModelOption) -> inspect.Parameter:
     """An option as typer declares one; the common ones are in the first panel of the help, without a title of theirs.
 
@@ -83,7 +94,9 @@ def _parameter(asked: ModelOption) -> inspect.Parameter:
         default = bool(default)
     elif isinstance(default, dict | tuple):
         default = next(iter(spell(default)), None)
-    declared = typer.Option(asked.flags, help=option.help, rich_help_panel=None if option.is_common else option.group)
+    metavar, text = _shown_choices(typed, option.help)
+    panel = None if option.is_common else option.group
+    declared = typer.Option(asked.flags, metavar=metavar, help=text, rich_help_panel=panel)
     return inspect.Parameter(
         asked.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[typed, declared]
     )

@@ -115,6 +115,8 @@ def doctor(
         typer.echo(json.dumps([asdict(check) for check in checks], indent=2))
     else:
         out.print(job_text.checks_table(checks))
+        for line in job_text.remedies(checks):
+            out.print(line, soft_wrap=True, markup=False)
     if not all(check.is_well for check in checks):
         raise typer.Exit(EXIT_ERROR)
 

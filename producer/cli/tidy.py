@@ -41,7 +41,7 @@ def rm(
 
     Months later: [bold]voc2tflite rm --older 30d[/bold]
     """
-    from producer.jobs.removal import remove, require_there
+    from producer.jobs.removal import remove, require_removable
     from shared.storage import Storage
 
     if bool(jobs) == (older is not None) or (run is not None and len(jobs or ()) != 1):
@@ -54,7 +54,7 @@ def rm(
         return
     if not yes:
         for name in names:
-            require_there(storage, name, run)
+            require_removable(storage, name, run)
         what = f"runs/{run}" if run is not None else ", ".join(f"jobs/{name}" for name in names) + " and all runs"
         typer.confirm(printable(f"Remove {what} from {settings.store}?"), abort=True)
     ledger, has_failed = reachable_ledger(settings), False

@@ -149,8 +149,9 @@ def _services(ledger: Ledger) -> Iterator[CheckResult]:
         is_live, found = True, _SETTLES
     elif not is_led:
         found += ", and nobody leads: none is running"
-    elif not is_live:
-        found += ", one leads"
+    else:
+        found += f", by {ledger.leader()}"
+    if is_led and not is_live:
         advice = "see its log: it says why it cannot work"
     yield CheckResult(name="service", is_well=is_live, found=found, advice=advice)
 

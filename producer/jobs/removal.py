@@ -21,6 +21,7 @@ from shared.errors import FormatError, PlanError
 from shared.jobs.identity import is_name, is_removed, read_job_file, read_request
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.specs import RunSpec
 from shared.leasing.lease import RENEW_MOST_S
 from shared.leasing.ledger import Ledger
 from shared.leasing.scopes import is_run_unit, run_scope
@@ -53,8 +54,7 @@ def remove(storage: Storage, ledger: Ledger | None, name: str, run: str | None =
         return _remove_one_run(storage, ledger, name, run)
     if job is None:
         return _remove_rest(storage, name)
-    if not is_removed(storage, job) and not is_cancelled(storage, job):
-        _refuse_running(storage, job)
+    _refuse_running(storage, job)
     storage.write(JobPaths(name).removed, note_of(job))
     storage.write(JobPaths(name).cancelled, note_of(job))
     scopes = scopes_of(storage, job)
@@ -67,27 +67,34 @@ def remove(storage: Storage, ledger: Ledger | None, name: str, run: str | None =
     return f"{name} is removed{_forget(ledger, scopes)}"
 
 
-def require_there(storage: Storage, name: str, run: str | None = None) -> None:
-    """Check that there is something to remove, before anybody is asked about it.
+def require_removable(storage: Storage, name: str, run: str | None = None) -> None:
+    """Check that there is something that may be removed, before anybody is asked about it.
 
     Raises:
-        PlanError: There is no such job or run.
+        PlanError: There is no such job or run, or it is running.
         FormatError: `job.json` cannot be read.
     """
     if run is not None:
-        load_job(storage, name, run)
-    elif read_job_file(storage, name) is None:
+        _removable_run(storage, name, run)
+    elif (job := read_job_file(storage, name)) is None:
         _require_rest(storage, name)
+    else:
+        _refuse_running(storage, job)
+
+
+def _removable_run(storage: Storage, name: str, run: str) -> RunSpec:
+    """The added run of that name, which nobody trains; a PlanError where it is another."""
+    if load_job(storage, name).run == (asked := load_job(storage, name, run).run) or asked is None:
+        again = hint("rm", name, store=storage)
+        raise PlanError(f"{run} is the run that {name} was submitted with: `{again}` removes both")
+    if run_state(storage, asked) == "TRAINING":
+        raise PlanError(f"run {run} is not finished: `{hint('cancel', name, '--run', run, store=storage)}` first")
+    return asked
 
 
 def _remove_one_run(storage: Storage, ledger: Ledger | None, name: str, run: str) -> str:
     """Remove an added run. Its note of a cancel is what a trainer that holds it meets."""
-    if load_job(storage, name).run == (asked := load_job(storage, name, run).run) or asked is None:
-        again = hint("rm", name, store=storage)
-        raise PlanError(f"{run} is the run that {name} was submitted with: `{again}` removes both")
-    job = load_job(storage, name)
-    if run_state(storage, asked) == "TRAINING":
-        raise PlanError(f"run {run} is not finished: `{hint('cancel', name, '--run', run, store=storage)}` first")
+    asked, job = _removable_run(storage, name, run), load_job(storage, name)
     removed = with_its_folds(storage, job, asked)
     scopes = list(map(run_scope, removed))
     for each in removed:
@@ -104,7 +111,9 @@ def _remove_one_run(storage: Storage, ledger: Ledger | None, name: str, run: str
 
 
 def _refuse_running(storage: Storage, job: Job) -> None:
-    """Raise a PlanError where somebody may be at work on a job, or on a run of it."""
+    """Raise a PlanError where somebody may be at work on a job that was not cancelled, or on a run of it."""
+    if is_removed(storage, job) or is_cancelled(storage, job):
+        return
     stored = stored_state(storage, job, failed_share=0.0)
     runs = [asked for asked in runs_of(storage, job) if stored.is_finalized]
     going = [asked.run for asked in runs if run_state(storage, asked) not in TERMINAL]

@@ -179,7 +179,7 @@ def _end_text(status: JobStatus, error: str) -> str:
     """How it ended, as a person says it to others."""
     if status.state != "DONE":
         return "was cancelled" if status.state == "CANCELLED" else f"failed{f': {error}' if error else ''}"
-    took = "" if status.took_s is None else f" after {counted(max(1, round(status.took_s / 60)), 'minute')}"
+    took = "" if status.took_s is None else f" after {counted(max(1, round(status.took_s / 60)), 'minute')} of work"
     lost = f", without {counted(status.failed, 'shard')} that failed" if status.failed else ""
     if status.map50 is None:
         return f"is done{took}{lost}"

@@ -1,6 +1,8 @@
 """Who may queue shards: one leader at a time, and after a loss of Redis nobody until the leases are known again."""
 
 import logging
+import os
+import socket
 import uuid
 from contextlib import suppress
 from typing import Final
@@ -16,7 +18,7 @@ logger = logging.getLogger(__name__)
 # A leader that died is followed after this; a round takes far less.
 LEADER_EXPIRY_S: Final = 10
 
-_WAITS: Final = "waiting; takes over when that one ends: another `serve`, or a command that waits for its job"
+_WAITS: Final = "waits, and takes over when that one ends; it is another `serve`, or a command that waits for its job"
 
 
 class Leadership:
@@ -25,7 +27,7 @@ class Leadership:
     def __init__(self, context: Context, *, is_new_redis: bool) -> None:
         """`is_new_redis`: Redis was started just now, and there cannot be a lease that it has forgotten."""
         self._context = context
-        self._token = uuid.uuid4().hex
+        self._token = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex}"
         self._run_id: str | None = None
         self._settled_at = float("-inf")
         self._leads: bool | None = None
@@ -37,7 +39,8 @@ class Leadership:
         """Become or stay the leader; False while another one leads."""
         leads = self._context.ledger.lead(self._token, LEADER_EXPIRY_S)
         if leads != self._leads and (self._leads is not None or not leads):
-            logger.info("leads_now" if leads else "another_serve_leads", extra={} if leads else {"hint": _WAITS})
+            other = {"leader": self._context.ledger.leader(), "hint": _WAITS}
+            logger.info("leads_now" if leads else "another_serve_leads", extra={} if leads else other)
         self._leads = leads
         return leads
 

@@ -86,7 +86,7 @@ def _reuse_lines(admission: "Admission") -> Iterator[str]:
 def status_text(status: JobStatus) -> str:
     """One job's status in a few lines."""
     reused = f" ({status.reused} reused)" if status.reused else ""
-    took = "" if status.took_s is None else f", took {duration(status.took_s)}"
+    took = "" if status.took_s is None else f", {duration(status.took_s)} of work"
     size = "" if status.size_bytes is None else f", {decimal(status.size_bytes)} on disk"
     aside = f", {status.quarantined} of them set aside" if status.quarantined else ""
     lines = [
@@ -100,7 +100,7 @@ def status_text(status: JobStatus) -> str:
     ]
     lines += [
         f"  held    {holder['shard']} by {holder['worker']} (process {holder['pid']}) since "
-        f"{_clock(holder['since'])}, {holder.get('images', 0)} images"
+        f"{_clock(holder['since'])}" + (f", {counted(holder['images'], 'photo')}" if holder.get("images") else "")
         for holder in status.holders
     ]
     lines += _failure_lines(status.failures)
@@ -186,7 +186,7 @@ def _clock(unix_s: float) -> str:
 def jobs_table(statuses: Sequence[JobStatus]) -> Table:
     """All jobs, one a row; a `!` marks those with warnings."""
     columns = [Column("job", overflow="fold", min_width=12), Column("state", no_wrap=True)]
-    columns += [Column(title, justify="right", no_wrap=True) for title in ("age", "took", "photos", "mAP50", "size")]
+    columns += [Column(title, justify="right", no_wrap=True) for title in ("age", "worked", "photos", "mAP50", "size")]
     table = Table(*columns, box=None, padding=(0, 1, 0, 0))
     for status in statuses:
         table.add_row(
@@ -336,5 +336,10 @@ def checks_table(checks: Iterable["CheckResult"]) -> Table:
     table = Table(show_header=False)
     for check in checks:
         mark = Text("ok", "green") if check.is_well else Text("problem", "red")
-        table.add_row(mark, check.name, check.found if check.is_well else f"{check.found}\n-> {check.advice}")
+        table.add_row(mark, check.name, check.found)
     return table
+
+
+def remedies(checks: Iterable["CheckResult"]) -> Iterator[str]:
+    """What to do about each problem, a line each: in a cell of the table no command could be copied."""
+    return (f"{check.name}: {check.advice}" for check in checks if not check.is_well and check.advice)

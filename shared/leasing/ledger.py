@@ -281,6 +281,13 @@ class Ledger:
         """Whether a reconciler is at work, that of `serve` or of a command that waits for its job."""
         return bool(self.client.exists("voc:leader"))
 
+    def leader(self) -> str:
+        """Where the leading reconciler runs, for a person: its host and process; empty where nobody leads."""
+        with suppress_wrong_type():
+            host, _, rest = (self.client.get("voc:leader") or "").partition("/")
+            return f"{host}, process {rest.partition('/')[0]}" if rest else host
+        return ""
+
     def is_reachable(self) -> bool:
         """Whether Redis answers."""
         try:

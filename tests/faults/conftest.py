@@ -1,6 +1,10 @@
-"""Fixtures of the fault tests: short leases, and a line of what was killed, how often, and the counted outcome."""
+"""Fixtures of the fault tests: short leases, and a line of what was killed, how often, and the counted outcome.
+
+Lines go to standard error, which the processes of pytest-xdist share with it; their standard output goes nowhere.
+"""
 
 import os
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,7 +50,8 @@ def tell(request: pytest.FixtureRequest) -> Callable[[str, JobStatus], None]:
     def say(deed: str, status: JobStatus) -> None:
         print(
             f"\n{request.node.name}: {deed} -> {status.state}, {status.done}/{status.shards} shards, "
-            f"{status.failed} failed, {status.attempts} attempts, {status.quarantined} quarantined"
+            f"{status.failed} failed, {status.attempts} attempts, {status.quarantined} quarantined",
+            file=sys.stderr,
         )
 
     return say

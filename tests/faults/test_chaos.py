@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -223,7 +224,7 @@ class Chaos:
 def test_chaos_loses_and_doubles_nothing(
     cluster: Cluster, small_voc: Path, tell: Callable[[str, JobStatus], None], request: pytest.FixtureRequest
 ) -> None:
-    print(f"\nchaos for {DURATION_S:.0f} s, seed {SEED}")
+    print(f"\nchaos for {DURATION_S:.0f} s, seed {SEED}", file=sys.stderr)
     # A shard may meet more deaths here than in years of use: what is tested is the outcome, not the limit.
     cluster.settings |= {"VOC_ATTEMPTS": "100", "VOC_SOFT_STOP_S": "3"}
     server = request.getfixturevalue("running_object_server") if cluster.url else None
@@ -237,4 +238,4 @@ def test_chaos_loses_and_doubles_nothing(
         assert_common_outcome(cluster, job)
         assert_chain(cluster, job)
         tell(job, cluster.status(job))
-    print(f"seed {SEED}, {sum(chaos.counts.values())} deeds: {dict(sorted(chaos.counts.items()))}")
+    print(f"seed {SEED}, {sum(chaos.counts.values())} deeds: {dict(sorted(chaos.counts.items()))}", file=sys.stderr)

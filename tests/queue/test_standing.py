@@ -3,6 +3,7 @@
 import json
 import os
 import pty
+import socket
 import subprocess
 import sys
 import time
@@ -108,7 +109,7 @@ def test_a_wait_on_a_fresh_redis_says_what_it_waits_for(cluster: Cluster, small_
 
 
 def test_a_service_says_what_it_serves_and_that_another_one_leads(cluster: Cluster) -> None:
-    cluster.serve()
+    first = cluster.serve()
     wait_until(lambda: cluster.events("serve", "serving"), 20, "the first one serves")
     (told,) = cluster.events("serve", "serving")
     assert told["store"] == str(cluster.store)
@@ -116,6 +117,8 @@ def test_a_service_says_what_it_serves_and_that_another_one_leads(cluster: Clust
     wait_until(cluster.broker.ledger().is_led, 20, "it leads")
     cluster.start("second", ["-m", "producer", "serve"], user="producer", VOC_TICK_S="0.3")
     wait_until(lambda: cluster.events("second", "another_serve_leads"), 20, "the second one waits")
+    (waits,) = cluster.events("second", "another_serve_leads")
+    assert waits["leader"] == f"{socket.gethostname()}, process {first.pid}"
     assert not cluster.events("serve", "redis_lost")
     refused = cluster.producer("serve", "--store", "/proc/voc", check=False)
     assert (refused.returncode, refused.stderr.count("error: ")) == (1, 1), refused.stderr
@@ -172,6 +175,7 @@ def test_doctor_knows_a_service_that_lets_old_leases_run_out(cluster: Cluster, t
     assert "waits until leases of before have run out (VOC_LEASE_S)" in service().found
     cluster.broker.ledger().note_round(Demand(shards=0, runs=0))
     assert service().is_well
+    assert service().found.endswith("s ago, by somebody")
     cluster.broker.ledger().client.delete("voc:leader")  # it ended a moment ago
     assert not service().is_well
     assert service().found.endswith("s ago, and nobody leads: none is running")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -210,3 +211,31 @@ def test_trainer_commands_look_into_the_store_of_the_settings(places: dict[str, 
 def test_a_broker_that_is_away_is_one_line(places: dict[str, str]) -> None:
     ended = call(places, ["list"], **NOBODY)
     assert (ended.returncode, ended.stderr) == (0, "Redis cannot be reached: this is what storage says\n")
+
+
+def test_doctor_says_what_to_do_on_lines_that_can_be_copied(places: dict[str, str]) -> None:
+    ended = call(places, ["doctor"], **NOBODY)
+    assert ended.returncode == 1
+    table, remedies = ended.stdout.rstrip().rsplit("┘", 1)
+    assert "│ problem │ broker" in table
+    assert remedies.splitlines()[1] == "broker: is Redis running, and are VOC_BROKER_URL and its password right?"
+
+
+@pytest.mark.parametrize("command", ["submit", "rm", "retry", "export", "predict", "doctor"])
+def test_help_shows_switches_without_a_type_and_breaks_lines_where_the_terminal_ends(
+    places: dict[str, str], command: str
+) -> None:
+    shown = call(places, [command, "--help"]).stdout
+    assert "<bool>" not in shown
+    text = shown.split("╭")[0].splitlines()
+    # A line that is followed by another of its paragraph is full: the next word had no place in it.
+    for line, following in pairwise(line.strip() for line in text):
+        if line and following:
+            assert len(line) + 1 + len(following.split()[0]) > 76, line
+
+
+def test_help_keeps_the_names_of_backbones_whole(places: dict[str, str]) -> None:
+    shown = " ".join(call(places, ["submit", "--help"]).stdout.split())
+    for name in ("efficientnet_lite0,", "mobilenet_v2,", "mobilenet_v3_small.", "mixed_bfloat16."):
+        assert f" {name} " in shown, name
+    assert shown.index("--no-train") < shown.index("─ Data ─")

@@ -83,6 +83,14 @@ def test_rm_older_asks_once_and_removes_what_ended_before(store: Path) -> None:
     assert "no job" in call(store, "rm", "--older", "30d", "--yes").stdout
 
 
+def test_rm_refuses_a_job_that_goes_on_before_it_asks(store: Path) -> None:
+    refused = call(store, "rm", "open", typed="y\n")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.startswith("error: open is running: `")
+    assert "cancel open" in refused.stderr
+    assert "open" in jobs_in(store)
+
+
 def test_rm_takes_several_jobs_and_goes_on_after_one_that_is_not_there(store: Path) -> None:
     removed = call(store, "rm", "old", "absent", "new", "--yes")
     assert removed.returncode == 1
