@@ -102,8 +102,8 @@ def _model_at(place: str) -> "Path | bytes":
         OptionError: There is no such file.
     """
     if "://" in place:
+        from shared.model.file import MOST_MODEL_BYTES
         from shared.storage import Storage
-        from trainer.inference.model_file import MOST_MODEL_BYTES
 
         folder, _, name = place.rpartition("/")
         return Storage(folder).read_range(name, 0, MOST_MODEL_BYTES + 1)

@@ -21,6 +21,7 @@ from shared.jobs.job import SPLITS, Split
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths
 from shared.jobs.versioned import read_stored
+from shared.model.description import ModelDescription
 from shared.storage import Storage
 from shared.text import counted
 from trainer.data.examples import ShardPicture
@@ -28,7 +29,6 @@ from trainer.data.shard_pictures import pictures_of, truth_of
 from trainer.evaluation.latency import median_ms
 from trainer.evaluation.measure import detect_all, measure
 from trainer.inference.detector import Detector
-from trainer.inference.model_description import ModelDescription
 from trainer.reporting.figures import FigureInputs, Figures, make_figures
 from trainer.reporting.report import class_rows, shown_pictures
 from trainer.reporting.templates import environment

@@ -28,6 +28,7 @@ from shared.jobs.manifest import Manifest
 from shared.jobs.paths import RunPaths
 from shared.jobs.specs import RunSpec
 from shared.leasing.guard import Guard
+from shared.model.description import ModelDescription
 from shared.storage import Storage
 from trainer.data.examples import ShardPicture
 from trainer.data.shard_pictures import Pictures, Truth
@@ -37,7 +38,6 @@ from trainer.evaluation.latency import latency_ms
 from trainer.evaluation.measure import Measured, detect_all, drop_interval, measure
 from trainer.evaluation.threshold import best_score
 from trainer.inference.detector import Detector
-from trainer.inference.model_description import ModelDescription
 from trainer.network.efficientnet_lite0 import ORIGIN as LITE0_ORIGIN
 from trainer.network.postprocess import keras_detector
 from trainer.reporting.advice import AdviceFacts, advise

@@ -18,6 +18,7 @@ from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import ReleaseOptions, RunSpec
 from shared.jobs.versioned import read_stored
 from shared.leasing.guard import Guard
+from shared.model.file import MOST_MODEL_BYTES, quoted
 from shared.storage import Storage
 from trainer.commit import commit, released_files, summary_of, training_facts
 from trainer.data.shard_cache import ShardCache, shard_cache
@@ -26,7 +27,6 @@ from trainer.data.training_set import load_training_set
 from trainer.evaluation.latency import median_ms
 from trainer.evaluation.measure import detect_all, measure
 from trainer.inference.detector import Detector
-from trainer.inference.model_file import MOST_MODEL_BYTES, quoted
 from trainer.network.detector import build_model
 from trainer.release import Release, timed
 from trainer.settings import USUAL_FOLDER, CacheFolder

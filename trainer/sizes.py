@@ -11,9 +11,9 @@ import keras
 import numpy as np
 
 from shared import __version__
+from shared.model.description import ModelDescription
 from trainer.evaluation.latency import median_ms
 from trainer.inference.detector import Detector
-from trainer.inference.model_description import ModelDescription
 from trainer.network.backbone import Size
 from trainer.network.detector import Backbone, build_model
 from trainer.tflite.convert import TrainedModel, export_forms

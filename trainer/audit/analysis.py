@@ -11,6 +11,7 @@ from shared.jobs.manifest import Manifest
 from shared.jobs.paths import RunPaths
 from shared.jobs.specs import RunSpec
 from shared.leasing.guard import Guard
+from shared.model.file import MOST_MODEL_BYTES
 from shared.storage import Storage
 from shared.text import counted
 from trainer.audit.fold_detections import every_picture, read_folds
@@ -25,7 +26,6 @@ from trainer.data.shard_pictures import Pictures, pictures_of
 from trainer.detections import DetectionsById
 from trainer.evaluation.measure import detect_all
 from trainer.inference.detector import Detector
-from trainer.inference.model_file import MOST_MODEL_BYTES
 
 QUICK_REMARK: Final = (
     "quick: the model has learnt most of these very labels and agrees with wrong ones too, so folds find more"

@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.model.description import Decoding
 from trainer.detections import Detections, Floats, suppress
-from trainer.inference.model_description import Decoding
 
 
 def decode(encoded: Floats, lifted: Floats, how: Decoding, side_px: int) -> Detections:

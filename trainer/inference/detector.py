@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import ExportError
+from shared.model.description import DESCRIPTION_FILE, ModelDescription, read_description
+from shared.model.file import ModelFile
 from shared.placement import PADDING_GRAY, Resize, place
 from trainer.detections import Detections
 from trainer.inference.decode import decode
 from trainer.inference.lite_model import LiteModel, check_outputs, check_raw_outputs
-from trainer.inference.model_description import DESCRIPTION_FILE, ModelDescription, read_description
-from trainer.inference.model_file import ModelFile
 from trainer.inference.trial_load import try_model
 from trainer.pixels import Picture
 

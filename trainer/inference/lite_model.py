@@ -13,7 +13,7 @@ import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
-from trainer.inference.model_file import ModelFile, quoted
+from shared.model.file import ModelFile, quoted
 from trainer.inference.quiet import quiet_libraries
 from trainer.pixels import as_input
 
@@ -43,6 +43,7 @@ _LITERT_ERRORS: Final = (ValueError, RuntimeError, LookupError, TypeError, Memor
 def memory_budget(content: bytes, image_size: int) -> int:
     """Bytes that the tensors of a model for pictures of `image_size` px may take."""
     return _BYTES_BESIDES + _BYTES_A_WEIGHT_BYTE * len(content) + _BYTES_A_PIXEL * image_size**2
+
 
 # Index of the tensor, its shape, and scale and zero point where it is int8.
 _Output = tuple[int, tuple[int, ...], tuple[float, int]]

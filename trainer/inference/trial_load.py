@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 
 from shared.errors import ExportError
+from shared.model.file import ModelFile
 from trainer.inference.lite_model import LiteModel, memory_budget
-from trainer.inference.model_file import ModelFile
 
 # Seconds for one picture. `small` takes 0.2 s with the start of the process; `medium` at 1280 px about 5 on a Pi.
 MOST_S: Final = 60.0

@@ -12,7 +12,7 @@ import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
-from trainer.inference.model_description import (
+from shared.model.description import (
     CALIBRATION_FILE,
     DESCRIPTION_FILE,
     LABELS_FILE,

@@ -7,8 +7,8 @@ import keras
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.model.description import ModelDescription
 from trainer.data.examples import ShardPicture
-from trainer.inference.model_description import ModelDescription
 from trainer.network.detector import Backbone, build_model
 from trainer.tflite.convert import TrainedModel, export_forms
 

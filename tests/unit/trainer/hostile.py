@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 
+from shared.model.description import DESCRIPTION_FILE, LABELS_FILE, description_archive, read_description
 from tests.unit.trainer.exported import SIZE
-from trainer.inference.model_description import DESCRIPTION_FILE, LABELS_FILE, description_archive, read_description
 from trainer.tflite.flatbuffer import serialize
 
 STATED = {

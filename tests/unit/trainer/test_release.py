@@ -21,11 +21,11 @@ from shared.jobs.job import Split
 from shared.jobs.manifest import Manifest, ManifestShard
 from shared.jobs.specs import RunSpec
 from shared.leasing.guard import Unguarded
+from shared.model.description import read_description
 from shared.storage import Storage
 from tests.unit.trainer.exported import LABELS, SIZE, Exported
 from trainer.detections import Floats, iou_matrix
 from trainer.inference.detector import Detector
-from trainer.inference.model_description import read_description
 from trainer.release import Release, first_split
 from trainer.tflite.convert import FORMS
 

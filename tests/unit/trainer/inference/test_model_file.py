@@ -21,6 +21,8 @@ from shared.errors import ExportError
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import RunSpec
+from shared.model.description import description_archive, read_description
+from shared.model.file import MOST_ARCHIVE_BYTES, MOST_MODEL_BYTES, ModelFile
 from shared.storage import Storage
 from tests.unit.trainer.exported import LABELS, SIZE, Exported
 from tests.unit.trainer.hostile import (
@@ -36,8 +38,6 @@ from tests.unit.trainer.hostile import (
 )
 from trainer.inference.detector import Detector
 from trainer.inference.lite_model import check_outputs
-from trainer.inference.model_description import description_archive, read_description
-from trainer.inference.model_file import MOST_ARCHIVE_BYTES, MOST_MODEL_BYTES, ModelFile
 from trainer.inference.trial_load import try_model
 from trainer.rerun import evaluate_run
 
@@ -126,7 +126,7 @@ def test_description_is_read_with_the_standard_library_alone(exported: Exported,
     block = (
         "import sys; from pathlib import Path\n"
         "sys.modules.update(dict.fromkeys(['numpy', 'cv2', 'ai_edge_litert', 'pydantic', 'flatbuffers']))\n"
-        "from trainer.inference.model_description import read_description\n"
+        "from shared.model.description import read_description\n"
         "print(read_description(Path(sys.argv[1])).image_size)"
     )
     command = [sys.executable, "-c", block, str(tmp_path / "model.tflite")]

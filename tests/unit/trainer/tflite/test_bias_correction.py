@@ -11,8 +11,8 @@ import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
+from shared.model.description import ModelDescription
 from tests.unit.trainer.exported import LABELS, SIZE, lively_network, stored_pictures
-from trainer.inference.model_description import ModelDescription
 from trainer.network.detector import build_model
 from trainer.tflite import convert
 from trainer.tflite.bias_correction import correct_biases

@@ -13,11 +13,11 @@ from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
 from shared.errors import ExportError
+from shared.model.description import description_archive, read_description
 from tests.unit.trainer.exported import SIZE, Exported
 from trainer.detections import Detections
 from trainer.evaluation.measure import detect_all
 from trainer.inference.detector import Detector
-from trainer.inference.model_description import description_archive, read_description
 from trainer.network.detector import build_model
 from trainer.network.postprocess import keras_detector
 from trainer.tflite.convert import FORMS, export_forms

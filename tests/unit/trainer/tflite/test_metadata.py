@@ -12,9 +12,9 @@ from flatbuffers import encode, number_types, packer
 from flatbuffers.table import Table
 
 from shared.errors import ExportError
+from shared.model.description import ModelDescription, description_archive, read_description
 from tests.unit.trainer.exported import LABELS, SIZE, Exported
 from trainer.inference.detector import Detector
-from trainer.inference.model_description import ModelDescription, description_archive, read_description
 from trainer.tflite.convert import FORMS
 from trainer.tflite.metadata import OUTPUT_NAMES, metadata_flatbuffer, with_best_score, with_metadata
 

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from shared.model.file import ModelFile, quoted
 from shared.placement import PADDING_GRAY, Resize
-from trainer.inference.model_file import ModelFile, quoted
 
 LABELS_FILE: Final = "labels.txt"
 CALIBRATION_FILE: Final = "score_calibration.txt"
