@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # Modules without which no command works. Where they are all there is (the extra `predict`), the others are not shown.
 NEEDS: Final = ("ai_edge_litert", "cv2", "numpy")
+_FORMS: Final = ("float32", "float16", "dynamic", "int8")
 _NEEDS_MORE: Final = find_spec("tensorflow") is None
 
 app = typer.Typer(
@@ -227,7 +228,7 @@ def evaluate_command(  # long: a line for each option
         return
     if run.endswith(".tflite") or typed or html:
         raise OptionError("expected a run of the store, or a MODEL and a FOLDER of photos to measure it on")
-    _check_known("--form", form, ("float32", "float16", "dynamic", "int8"))
+    _check_known("--form", form, [f"{each}{raw}" for raw in ("", "_raw") for each in _FORMS])
     storage = _storage_with(run, store)
     settings = _start_tensorflow()
     from trainer.rerun import evaluate_run
@@ -289,6 +290,10 @@ def export_command(
     ] = None,
     step: Annotated[int | None, typer.Option(min=0, help="The checkpoint of this step. Default: the best.")] = None,
     max_drop: Annotated[float | None, typer.Option(min=0, help="Points of mAP50 that int8 may lose.")] = None,
+    nms: Annotated[
+        Literal["inside", "outside", "both"] | None,
+        typer.Option(help="Suppression inside the files, outside (model_*_raw.tflite), or both. Default: as asked."),
+    ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -305,7 +310,7 @@ def export_command(
     from trainer.inference.quiet import quiet_libraries
     from trainer.rerun import export_run
 
-    changes: dict[str, Any] = {"max_drop": max_drop, "quantize": quantize, "step": step}
+    changes: dict[str, Any] = {"max_drop": max_drop, "quantize": quantize, "nms": nms, "step": step}
     room: dict[str, Any] = {"cache_mb": settings.cache_mb, "copies": settings.shard_folder()}
     with quiet_libraries():
         exported = export_run(run, storage=storage, guard=Unguarded(), **changes, **room)
@@ -389,10 +394,10 @@ def _counted(names: list[str]) -> str:
 
 
 def _table(metrics: "Mapping[str, Any]") -> str:
-    lines = [f"{'form':9}{'mAP50 % (95 %)':>23}{'mAP % (95 %)':>23}{'bytes':>12}{'ms':>9}"]
+    lines = [f"{'form':12}{'mAP50 % (95 %)':>23}{'mAP % (95 %)':>23}{'bytes':>12}{'ms':>9}"]
     for form, row in metrics.items():
         shown = (f"{_percents(row[name], row[f'{name}_interval']):>23}" for name in ("map50", "map"))
-        lines.append(f"{form:9}{''.join(shown)}{row['bytes']:12,}{row['median_ms']:9.2f}")
+        lines.append(f"{form:12}{''.join(shown)}{row['bytes']:12,}{row['median_ms']:9.2f}")
     row = metrics["int8"] if "int8" in metrics else next(iter(metrics.values()))
     return "\n".join([*lines, f"measured on {row['objects']} objects in {row['pictures']} pictures"])
 

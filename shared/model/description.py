@@ -56,8 +56,9 @@ _USUAL_SCORE: Final = 0.4
 class Decoding:
     """How the outputs of a file without suppression become detections (`trainer/inference/decode.py`).
 
-    Output `boxes` has four numbers a cell, (ty, tx, th, tw): the box's centre is the cell's, moved by t / `center_scale`
-    priors, its sides are exp(t / `size_scale`) priors; a prior is `prior_strides` strides of the cell's level wide.
+    Output `boxes` has four numbers a cell, (ty, tx, th, tw): the box's centre is the cell's, moved by
+    t / `center_scale` priors, its sides are exp(t / `size_scale`) priors; a prior is a square of `prior_strides`
+    strides of the cell's level.
     Cells run over the levels of `strides` (px), each row by row. Output `scores` has for each class a logit raised by
     `score_lift`. Boxes below `least_score`, and those that overlap a better one by an IoU above `nms_iou`, whatever
     their classes, are left out; `most_detections` are kept.
@@ -182,8 +183,8 @@ def _decoding(stated: dict[str, Any], file: ModelFile) -> Decoding:
         raise file.refusal(f"decoding has {quoted(sorted(stated))}", f"{', '.join(sorted(wanted))}")
     for name, (kind, low, high) in _DECODING_RANGES.items():
         value = stated[name]
-        values = value if name == "strides" and isinstance(value, list) else [value]
-        if not values or any(type(each) is not kind or not low <= each <= high for each in values):
+        values = (value if isinstance(value, list) else []) if name == "strides" else [value]
+        if {type(each) for each in values} != {kind} or not all(low <= each <= high for each in values):
             raise file.refusal(f"decoding's {name} is {quoted(value)}", f"{kind.__name__} from {low} to {high}")
     for name, form in {"boxes": _BOX_FORM, "scores": _SCORE_FORM}.items():
         if stated[name] != form:

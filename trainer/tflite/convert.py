@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from shared.jobs.specs import Nms
 from shared.model.description import Decoding, ModelDescription
 from trainer.network.detector import CENTER_SCALE, PRIOR_STRIDES, SIZE_SCALE, STRIDES, make_priors
 from trainer.network.postprocess import LEAST_SCORE, MOST_DETECTIONS, NMS_IOU
@@ -32,8 +33,7 @@ logger = logging.getLogger(__name__)
 Form = Literal["float32", "float16", "dynamic", "int8"]
 FORMS: Final[tuple[Form, ...]] = ("float32", "float16", "dynamic", "int8")
 
-# Where suppression is: inside the files, outside (files whose form's name ends in `_raw`), or both.
-Nms = Literal["inside", "outside", "both"]
+# What the name of a form without suppression ends in.
 RAW: Final = "_raw"
 
 # How the outputs of a file without suppression are decoded: what `TFLite_Detection_PostProcess` does inside.
@@ -146,9 +146,13 @@ def convert_forms(
         files[form] = with_metadata(content, replace(model.description, form=form))
         logger.info("form_exported", extra={"form": form, "size_bytes": len(files[form])})
         if is_raw:
-            described = replace(model.description, form=f"{form}{RAW}", decoding=DECODING)
-            raw_files[f"{form}{RAW}"] = with_metadata(content, described)
+            raw_files[f"{form}{RAW}"] = _without_suppression(content, form, model.description)
     return files | raw_files
+
+
+def _without_suppression(content: bytes, form: Form, description: ModelDescription) -> bytes:
+    """A converted file without suppression, metadata included."""
+    return with_metadata(content, replace(description, form=f"{form}{RAW}", decoding=DECODING))
 
 
 def forms_of(nms: Nms) -> tuple[str, ...]:

@@ -5,11 +5,13 @@ conversion. What is left is what accelerators take (`trainer/tflite/runtimes.py`
 static shapes, int8 from end to end where the form is int8.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.schema_py_generated import BuiltinOperator as Op
+from numpy.typing import NDArray
 
 from shared.errors import ExportError
 from trainer.tflite.flatbuffer import add_buffer, operator_kinds
@@ -105,9 +107,9 @@ def _plain_doubling(tree: schema.ModelT) -> None:
             raise ExportError(f"a map of {high}x{wide} is resized to {found}; only doubling is known")
         twice = _like(tree, source, f"doubled_{target}_across", [1, high, wide, 2 * deep])
         rows = _like(tree, source, f"doubled_{target}_rows", [1, high, 1, 2 * wide * deep])
-        both = _like(tree, source, f"doubled_{target}_down", [1, high, 1, 4 * wide * deep])
-        made += [_join(tree, source, twice), _reshape(tree, twice, rows)]
-        made += [_join(tree, rows, both), _reshape(tree, both, target)]
+        both = _like(tree, source, f"doubled_{target}_down", [1, high, 2, 2 * wide * deep])
+        made += [_join(tree, source, twice, axis=3), _reshape(tree, twice, rows)]
+        made += [_join(tree, rows, both, axis=2), _reshape(tree, both, target)]
     graph.operators = made
 
 
@@ -119,16 +121,17 @@ def _like(tree: schema.ModelT, index: int, name: str, shape: list[int]) -> int:
     return made
 
 
-def _join(tree: schema.ModelT, source: int, target: int) -> schema.OperatorT:
-    """`target` is `source` twice, along the last axis."""
+def _join(tree: schema.ModelT, source: int, target: int, *, axis: int) -> schema.OperatorT:
+    """`target` is `source` twice, along `axis`."""
     options = schema.ConcatenationOptionsT()
-    options.axis = 3
+    options.axis = axis
     return _operator(tree, Op.CONCATENATION, [source, source], target, options)
 
 
 def _reshape(tree: schema.ModelT, source: int, target: int) -> schema.OperatorT:
     """`target` is `source` in another shape."""
-    options, shape = schema.ReshapeOptionsT(), tree.subgraphs[0].tensors[target].shape
+    shape = tree.subgraphs[0].tensors[target].shape
+    options = schema.ReshapeOptionsT()
     options.newShape = shape
     wanted = new_tensor(tree, f"shape_of_{target}", [len(shape)], schema.TensorType.INT32)
     tree.subgraphs[0].tensors[wanted].buffer = add_buffer(tree, np.asarray(shape, np.int32).tobytes())
@@ -149,7 +152,10 @@ def _drop_unused(tree: schema.ModelT) -> None:
     graph = tree.subgraphs[0]
     used = {int(index) for op in graph.operators for index in [*op.inputs, *op.outputs] if index >= 0}
     places = {old: new for new, old in enumerate(sorted(used | set(map(int, graph.inputs))))}
-    move = lambda indices: np.asarray([places.get(int(index), -1) for index in indices], np.int32)  # noqa: E731
+
+    def move(indices: Iterable[int]) -> NDArray[np.int32]:
+        return np.asarray([places.get(int(index), -1) for index in indices], np.int32)
+
     for operator in graph.operators:
         operator.inputs, operator.outputs = move(operator.inputs), move(operator.outputs)
     graph.inputs, graph.outputs = move(graph.inputs), move(graph.outputs)
