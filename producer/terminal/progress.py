@@ -24,11 +24,12 @@ FORMS: Final = ("float32", "float16", "dynamic", "int8")
 
 
 class _Took(ProgressColumn):
-    """The seconds that a stage says it took, over all its attempts; otherwise those that were watched."""
+    """The seconds that a stage says it took, over all its attempts; otherwise those since it was first watched."""
 
     def render(self, task: Task) -> Text:
-        said = task.fields.get("seconds")
-        return Text(duration(task.elapsed or 0.0 if said is None else said), "progress.elapsed")
+        ended = task.get_time() if task.stop_time is None else task.stop_time
+        said = task.fields["seconds"]
+        return Text(duration(ended - task.fields["began"] if said is None else said), "progress.elapsed")
 
 
 class _Bars(Progress):
@@ -50,6 +51,7 @@ class Screen:
         self.console = console
         self._bars: _Bars | None = None
         self._tasks: dict[str, TaskID] = {}
+        self._began: dict[str, float] = {}
         self._lines: dict[str, tuple[float, str]] = {}
         self._current: str | None = None
         self._is_sharded = False
@@ -114,7 +116,8 @@ class Screen:
                 bars.stop_task(task.id)
                 bars.update(task.id, left="")
         self._current = name
-        self._tasks[name] = bars.add_task(name, total=None, count="", left="", seconds=None)
+        began = self._began.setdefault(name, bars.get_time())
+        self._tasks[name] = bars.add_task(name, total=None, count="", left="", seconds=None, began=began)
 
     def job(self, status: JobStatus, slots: int) -> None:
         """Show where a job stands, beside how many live worker processes there are."""

@@ -319,7 +319,7 @@ def _longer(facts: AdviceFacts) -> str:
     asked = words(spec.model_copy(update=changes), TrainingOptions)
     longer = f"{math.ceil(changes['max_minutes'])}min" if "max_minutes" in changes else f"{changes['epochs']}epochs"
     name = f"{spec.job[:50]}-{longer}"
-    return shlex.join([PROGRAM, "submit", "--job", spec.job, "--run", name, "--store", "STORE", *asked])
+    return shlex.join([PROGRAM, "submit", "--job", spec.job, "--run", name, "--store", "STORE", "--local", *asked])
 
 
 def _found_at(curves: Mapping[str, Curve], figures: Figures, least: float) -> int:

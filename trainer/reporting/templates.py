@@ -7,11 +7,14 @@ from typing import Any, Final
 
 import jinja2
 
+from shared.command import PROGRAM
 from shared.text import counted
 
 _TEMPLATES: Final = Path(__file__).parent
 
 _OPTION: Final = re.compile(r"--[a-z][a-z-]*")
+# A command has a line of its own.
+_COMMAND: Final = re.compile(rf"^{PROGRAM} .*$", re.MULTILINE)
 
 
 def measured(row: Mapping[str, Any], name: str, *, with_objects: bool = False) -> str:
@@ -29,9 +32,10 @@ def points(percent: float, bounds: tuple[float, float] | None) -> str:
     return f"{percent:.1f} %" + ("" if bounds is None else f" ({bounds[0]:.1f} to {bounds[1]:.1f})")
 
 
-def _options_whole(escaped: str) -> str:
-    """Escaped text in which no option, such as --max-minutes, is broken at a hyphen."""
-    return _OPTION.sub(r'<span class="option">\g<0></span>', str(escaped))
+def _typeset(escaped: str) -> str:
+    """Escaped text in which commands are set as code, and no option, such as --max-minutes, is broken at a hyphen."""
+    whole = _OPTION.sub(r'<span class="option">\g<0></span>', str(escaped))
+    return _COMMAND.sub(r"<code>\g<0></code>", whole)
 
 
 def environment(*, is_html: bool) -> jinja2.Environment:
@@ -44,7 +48,7 @@ def environment(*, is_html: bool) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters["measured"] = measured
-    made.filters["options_whole"] = _options_whole
+    made.filters["typeset"] = _typeset
     made.filters["counted"] = counted
     made.filters["points"] = points
     made.filters["percent"] = lambda value: "-" if value is None else f"{100 * value:.1f}"

@@ -1,5 +1,6 @@
 """What the progress shows."""
 
+import re
 from dataclasses import replace
 from io import StringIO
 
@@ -25,6 +26,21 @@ def test_stage_without_a_count_goes_when_the_next_begins() -> None:
     assert "shards" in frame
     assert "train" in frame
     assert "check" not in frame
+
+
+def test_the_clock_of_a_stage_that_was_interrupted_goes_on() -> None:
+    now = 1000.0
+    console = Console(file=StringIO(), force_terminal=True, width=100, color_system=None, get_time=lambda: now)
+    with Screen(console) as screen:
+        screen.stage("shards", 1, 4)
+        now += 90
+        screen.stage("waiting", 0, 0)
+        now += 20
+        screen.stage("shards", 2, 4)
+        now += 5
+        screen.stage("check", 0, 0)
+        now += 500
+    assert re.search(r"shards .* 1:55 ", console.file.getvalue().split("\x1b[2K")[-1])  # type: ignore[attr-defined]
 
 
 def test_the_last_line_leaves_room_for_what_ctrl_c_echoes() -> None:

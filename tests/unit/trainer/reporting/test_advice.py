@@ -84,7 +84,7 @@ def test_a_rise_until_the_end_asks_for_a_longer_training(spec: dict[str, Any], r
     assert line.startswith(
         "val mAP still rose at the end: 65.0 % in the fourth fifth of the epochs, 77.5 % in the last: train longer:\n"
     )
-    assert line.endswith(f"\nvoc2tflite submit --job mine --run {run} --store STORE {remedy} --backbone conv")
+    assert line.endswith(f"\nvoc2tflite submit --job mine --run {run} --store STORE --local {remedy} --backbone conv")
 
 
 def test_a_rise_on_few_objects_or_since_a_lucky_early_validation_is_none() -> None:

@@ -120,3 +120,9 @@ def test_options_stay_whole_and_text_stays_text(text: str, whole: list[str]) -> 
         re.findall(r'<span class="option">(.*?)</span>', page[page.index("What to do next") :])[: len(whole)] == whole
     )
     assert "<b>--seed" not in page
+
+
+def test_a_command_in_advice_is_set_as_code_and_nothing_else_of_it() -> None:
+    page = render_report(summary_of(FIGURES, advice=["train longer:\nvoc2tflite submit --job 'a <b>' --store STORE"]))
+    (command,) = re.findall(r"<ol><li>train longer:\n<code>(.*)</code></li></ol>", page)
+    assert re.sub(r"</?span.*?>", "", command) == "voc2tflite submit --job &#39;a &lt;b&gt;&#39; --store STORE"
