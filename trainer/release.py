@@ -51,7 +51,7 @@ from trainer.tflite.convert import (
     FORMS,
     RAW,
     TrainedModel,
-    convert_forms,
+    export_forms,
     forms_of,
     save_keras,
 )
@@ -249,16 +249,11 @@ class Release:
         calibration = lambda: self._some("train", CALIBRATION_IMAGES)  # noqa: E731 - converted more than once
         with tempfile.TemporaryDirectory(prefix="voc-release-") as folder:
             save_keras(self._model, Path(folder))
-            forms = convert_forms(
-                self._model,
-                Path(folder, "saved_model"),
-                calibration,
-                lambda form: self.guard.advance(phase="export", form=form),
-                is_raw=self.spec.nms != "inside",
-            )
             for path in sorted(Path(folder).rglob("*")):
                 if path.is_file():
                     self._files[path.relative_to(folder).as_posix()] = path.read_bytes()
+        advance = lambda form: self.guard.advance(phase="export", form=form)  # noqa: E731
+        forms = export_forms(self._model, calibration, advance, is_raw=self.spec.nms != "inside")
         self._keep_models(forms)
         return forms
 

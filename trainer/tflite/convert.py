@@ -27,6 +27,7 @@ from trainer.tensors import Tensor
 from trainer.tflite.bias_correction import correct_biases
 from trainer.tflite.metadata import with_metadata
 from trainer.tflite.output_graph import LIFTED, LOGIT_LIFT, POSTPROCESS_OP
+from trainer.tflite.serving import save_serving
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +101,8 @@ def save_keras(model: TrainedModel, folder: Path) -> None:
     model.keras_model.save(folder / "model.keras")
     if model.fine_tuned is not None:
         model.fine_tuned.save(folder / QAT_WEIGHTS_FILE)
-    save_frozen(model, folder / "saved_model")
+    with tf.device("/CPU:0"):
+        save_serving(_detect_function(model), model.description, folder / "saved_model")
 
 
 def convert_forms(
@@ -162,10 +164,11 @@ def forms_of(nms: Nms) -> tuple[str, ...]:
 
 
 def save_frozen(model: TrainedModel, folder: Path) -> None:
-    """Save a model with constant weights and detections as outputs as a SavedModel: the converter's input, and ours.
+    """Save a model with constant weights and detections as outputs as a SavedModel: the converter's input.
 
-    Signature `serving_default`: `image` float32 [1, H, W, 3], RGB in [-1, 1] -> `boxes` float32 [1, D, 4],
-    (ymin, xmin, ymax, xmax) in [0, 1]; `classes` from 0 and `scores`, float32 [1, D]; `count` float32 [1].
+    One with a second signature converts into a graph of another order. Signature `serving_default`: `image` float32
+    [1, H, W, 3], RGB in [-1, 1] -> `boxes` float32 [1, D, 4], (ymin, xmin, ymax, xmax) in [0, 1]; `classes` from 0 and
+    `scores`, float32 [1, D]; `count` float32 [1].
     """
     size = model.description.image_size
     with tf.device("/CPU:0"):

@@ -17,15 +17,16 @@ import pytest
 from tests.unit.trainer.exported import SIZE, Exported
 from trainer.detections import Detections
 from trainer.inference.detector import Detector
-from trainer.tflite.convert import DECODING, FORMS
+from trainer.tflite.convert import DECODING, FORMS, save_keras
 from trainer.tflite.metadata import with_best_score
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs/runtimes.md").read_text(encoding="utf-8")
 SCORE, PIXELS = 1e-3, 0.5
 
 
-def block(language: str) -> str:
-    (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
+def block(language: str, heading: str | None = None) -> str:
+    section = PAGE.split(f"## {heading or language.capitalize()}\n")[1].split("\n## ")[0]
+    (found,) = re.findall(rf"```{language}\n(.*?)```", section, re.S)
     return str(found)
 
 
@@ -84,7 +85,7 @@ console.log(JSON.stringify(seen.map(({box, label, score}) => [...box, label, sco
 
 
 def by_javascript(folder: Path, outputs: dict[str, Any]) -> list[list[float]]:
-    (folder / "decode.mjs").write_text(block("javascript"))
+    (folder / "decode.mjs").write_text(block("javascript", "JavaScript"))
     (folder / "run.mjs").write_text(RUN_JAVASCRIPT)
     (folder / "vector.json").write_text(json.dumps(outputs | {"how": asdict(DECODING), "side": SIZE}))
     rows: list[list[float]] = json.loads(said(["node", "run.mjs"], folder))
@@ -128,6 +129,19 @@ def test_other_languages_decode_what_the_file_with_suppression_sees(
         for place in (0, 3):
             outputs, wanted = vector(exported, form, place)
             assert_same(decode(tmp_path, outputs), wanted)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
+def test_tensorflow_prints_names(exported: Exported, tmp_path: Path) -> None:
+    save_keras(exported.model, tmp_path)
+    picture = exported.pictures[0].rgb
+    cv2.imwrite(str(tmp_path / "photo.jpg"), picture[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 100])
+    lines = said([sys.executable, "-c", block("python", "TensorFlow")], tmp_path).splitlines()
+    ours = Detector(exported.forms["float32"]).detect_stored(picture)
+    assert abs(len(lines) - ours.scores.size) <= 5, "the photo was compressed once more"
+    name, score = lines[0].split()[:2]
+    assert name in exported.model.description.labels
+    assert abs(float(score) - float(ours.scores[0])) < 0.1
 
 
 def test_the_page_names_every_number_of_the_decoding() -> None:
