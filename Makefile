@@ -3,11 +3,12 @@
 # make test     unit, queue and whole tests
 # make faults   kill, fill, wipe: the pipeline survives (faults-bucket: with its store in a bucket)
 # make lint     the code: format, ruff, mypy, import contracts, the Helm chart
+# make page     what the browser's part of the page takes from npm
 # make bench    ratios against the named alternatives
 # make bench-loaders  every loader of the field on the same pictures (20 minutes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench bench-loaders faults faults-bucket chaos audit clean lock helm
+.PHONY: help install demo test lint page bench bench-loaders faults faults-bucket chaos audit clean lock helm
 
 PYTHON := $(shell for p in python3 python3.12 python3.13 python3.11; do \
   if $$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1; \
@@ -50,7 +51,7 @@ chaos: install
 # In an environment of its own: what is audited must not depend on the auditor's packages. --strict: a package that
 # the service does not know is a failure, not a pass. Needs the network.
 audit: .venv-audit/.installed
-	@for extra in desk producer worker trainer monitoring objects; do echo "requirements/$$extra.txt"; \
+	@for extra in desk producer page worker trainer monitoring objects; do echo "requirements/$$extra.txt"; \
 	  .venv-audit/bin/pip-audit --strict --disable-pip --require-hashes --requirement requirements/$$extra.txt || exit 1; done
 
 .venv-audit/.installed: requirements/audit.txt
@@ -65,6 +66,12 @@ lint: install
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m tests.house
 	@$(BIN)/python -m tests.chart
+
+# Exact versions, held against the SHA-512 of the lock file, which names no host; no package's script is run.
+page:
+	@if ! command -v npm >/dev/null; then echo "npm is needed: apt-get install npm (the page works without its parts, and says what is missing)" >&2; exit 1; fi
+	@cd producer/page/npm && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@echo "ready: the page serves them itself"
 
 bench: install
 	@for file in tests/bench/*.py; do case $$file in */__init__.py) ;; *) PYTHONPATH=. $(BIN)/python $$file || exit 1 ;; esac; done
@@ -88,9 +95,10 @@ clean:
 
 # New pinned versions; writes no host name.
 lock:
-	@for extra in desk producer worker trainer monitoring objects audit; do \
+	@for extra in desk producer page worker trainer monitoring objects audit; do \
 	  uv pip compile --quiet --universal --python-version 3.11 --extra $$extra pyproject.toml --generate-hashes \
 	    --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements/$$extra.txt || exit 1; done
+	@cd producer/page/npm && npm install --package-lock-only --ignore-scripts --no-audit --no-fund --omit-lockfile-registry-resolved
 	@uv pip compile --quiet --universal --python-version 3.11 --extra trainer pyproject.toml requirements/trainer-gpu.in \
 	  --overrides requirements/trainer-gpu.overrides --generate-hashes \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements/trainer-gpu.txt

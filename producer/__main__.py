@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from producer.cli import audit, look, tidy
+from producer.cli import audit, look, page, tidy
 from producer.cli.common_options import (
     JobName,
     JsonOption,
@@ -238,6 +238,7 @@ def serve(store: StoreOption = None) -> None:
 app.add_typer(look.app)
 app.add_typer(audit.app)
 app.add_typer(tidy.app)
+app.add_typer(page.app)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,17 @@
-"""A folder -> passwords of the broker's users, made where there are none, and the ACL file that Redis loads."""
+"""A folder -> passwords of the broker's users, made where there are none, and the ACL file that Redis loads.
+
+It has one user for each service; `shared/users.acl` has the reasons.
+"""
 
 import os
 import secrets
+from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
+from string import Template
+from typing import Final
 
-from shared.acl import USERS, acl_text
+USERS: Final = ("default", "producer", "worker", "trainer", "monitoring")
 
 # Hex digits of 24 random bytes: no letter that ends a word in Redis's configuration, or a part of a URL.
 PASSWORD_BYTES = 24
@@ -34,3 +41,17 @@ def _password(file: Path) -> str:
 def _write_private(file: Path, text: str, how: int) -> None:
     with open(os.open(file, os.O_WRONLY | os.O_CREAT | how, 0o600), "w") as opened:
         opened.write(text)
+
+
+def acl_text(passwords: Mapping[str, str]) -> str:
+    """What `redis-server --aclfile` reads, with the passwords of all `USERS`.
+
+    Raises:
+        ValueError: A password has other characters than letters and digits, which could end its word in the file.
+    """
+    for user in USERS:
+        if not passwords[user].isalnum():
+            raise ValueError(f"the password of {user!r} must be letters and digits only")
+    template = (files("shared") / "users.acl").read_text()
+    rules = "".join(f"{line}\n" for line in template.splitlines() if line.startswith("user "))
+    return Template(rules).substitute(passwords)

@@ -11,27 +11,15 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.colours import BLACK, Colour, ink_on
+
 Pixels = NDArray[np.uint8]
-Colour = tuple[int, int, int]
 Dash = Literal["solid", "dashed", "dotted", "double"]
 # (xmin, ymin, xmax, ymax), in pixels of the picture.
 Box = tuple[float, float, float, float]
 
-# Okabe and Ito's palette (told apart by the colour-blind), BGR; classes take its colours in turn. Its black and its
-# vermilion are left out: mistakes are red.
-PALETTE: Final[tuple[Colour, ...]] = (
-    (233, 180, 86),
-    (115, 158, 0),
-    (0, 159, 230),
-    (167, 121, 204),
-    (178, 114, 0),
-    (66, 228, 240),
-)
-MISTAKE: Final[Colour] = (30, 24, 205)
 CAPTION_PX: Final = 20
 
-_BLACK: Final[Colour] = (0, 0, 0)
-_WHITE: Final[Colour] = (255, 255, 255)
 # Letters of 12 px and lines of 2 px on a tile of 320 px, and as large a share of a photo of 4000 px.
 _LEAST_SCALE, _SCALE_SIDE_PX = 0.45, 1000
 _LEAST_LINE_PX, _LINE_SIDE_PX = 2, 240
@@ -47,17 +35,6 @@ class Mark:
     text: str
     colour: Colour
     dash: Dash = "solid"
-
-
-def colour_of(class_id: int) -> Colour:
-    """The colour of a class (from 1), BGR."""
-    return PALETTE[(class_id - 1) % len(PALETTE)]
-
-
-def ink_on(colour: Colour) -> Colour:
-    """Black or white, whichever is read better on `colour`, BGR."""
-    blue, green, red = colour
-    return _BLACK if 0.11 * blue + 0.59 * green + 0.3 * red > 110 else _WHITE
 
 
 def draw_marks(picture: Pixels, marks: Sequence[Mark], *, scale: float = _LEAST_SCALE) -> Pixels:
@@ -125,7 +102,7 @@ def caption(picture: Pixels, text: str, *, scale: float = _LEAST_SCALE) -> Pixel
     """`picture` over a white strip with `text`, its letters as in `draw_marks`."""
     height = round(CAPTION_PX * scale / _LEAST_SCALE)
     strip = np.full((height, picture.shape[1], 3), 255, np.uint8)
-    cv2.putText(strip, text, (4, round(0.72 * height)), cv2.FONT_HERSHEY_SIMPLEX, scale, _BLACK, 1, cv2.LINE_AA)
+    cv2.putText(strip, text, (4, round(0.72 * height)), cv2.FONT_HERSHEY_SIMPLEX, scale, BLACK, 1, cv2.LINE_AA)
     return np.concatenate([picture, strip])
 
 

@@ -1,15 +1,12 @@
 """Pixels 0 to 255 -> what the network takes, [-1, 1]: one formula for training, validation, calibration and LiteRT."""
 
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.model.description import PIXEL_MEAN, PIXEL_STD
 from trainer.tensors import Tensor
-
-# A uint8 input undoes this by its scale, 1 / PIXEL_STD; the file's metadata names both.
-PIXEL_MEAN: Final = 127.5
-PIXEL_STD: Final = 127.5
 
 # [H, W, 3]; whoever takes or gives one says whether it is RGB or BGR.
 Picture = NDArray[np.uint8]

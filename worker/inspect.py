@@ -12,7 +12,8 @@ from typing import Final
 import cv2
 import numpy as np
 
-from shared.drawing import Dash, Mark, Pixels, caption, colour_of, draw_marks, grid
+from shared.colours import colour_of
+from shared.drawing import Dash, Mark, Pixels, caption, draw_marks, grid
 from shared.errors import ShardError
 from shared.jobs import schema
 from shared.jobs.identity import find_job, read_receipt

@@ -54,16 +54,21 @@ def _sizes(names: list[str], folder: DataFolder, max_pixels: int) -> Iterator[tu
     """The upright size of each photo, None where it is gone or unreadable."""
 
     def size(name: str, admit: Admit) -> tuple[int, int] | None:
-        try:
-            try:
-                return _upright(_head(folder, name, admit), max_pixels)
-            except ImageError:
-                return _upright(_whole(folder, name, admit), max_pixels)
-        except (OSError, ImageError):
-            return None
+        return photo_size(folder, name, max_pixels, admit)
 
     with Ahead(names, size) as found:
         yield from found
+
+
+def photo_size(folder: DataFolder, name: str, max_pixels: int, admit: Admit = lambda _: None) -> tuple[int, int] | None:
+    """Width and height of one photo as it stands upright, None where it is gone or unreadable."""
+    try:
+        try:
+            return _upright(_head(folder, name, admit), max_pixels)
+        except ImageError:
+            return _upright(read_photo(folder, name, admit), max_pixels)
+    except (OSError, ImageError):
+        return None
 
 
 def _head(folder: DataFolder, name: str, admit: Admit) -> bytes:
@@ -73,7 +78,12 @@ def _head(folder: DataFolder, name: str, admit: Admit) -> bytes:
         return file.read(_HEAD_BYTES)
 
 
-def _whole(folder: DataFolder, name: str, admit: Admit) -> bytes:
+def read_photo(folder: DataFolder, name: str, admit: Admit = lambda _: None) -> bytes:
+    """The file of a photo.
+
+    Raises:
+        OSError: It is gone.
+    """
     if isinstance(folder, BucketFolder):
         return folder.fetch(name, None, admit).content
     return Path(folder, name).read_bytes()

@@ -3,7 +3,7 @@
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+# What `--accept` calls those made on the page.
+ON_THE_PAGE: Final = "decisions"
+
 
 @app.command(name="audit")
 @with_model_options
@@ -47,7 +50,8 @@ def audit_command(  # long: an option each
     accept: Annotated[
         str | None,
         typer.Option(
-            help="audit.csv with yes at what is right, any CSV with a column id, or a least score: correct a copy."
+            help="audit.csv with yes at what is right, any CSV with a column id, a least score, or `decisions` (those "
+            "made on the page): correct a copy."
         ),
     ] = None,
     store: StoreOption = None,
@@ -115,6 +119,7 @@ def _accept(settings: "ProducerSettings", name: str, accept: str, folds: int, fo
     from producer.audit.accepted import accepted, read_findings
     from producer.audit.ask import audit_name
     from producer.audit.corrected_copy import check_free, write_corrected
+    from producer.audit.decisions import decided
     from producer.audit.photo_sizes import photos_folder
     from producer.jobs.status import load_job
     from shared.storage import BucketFolder, Storage
@@ -124,7 +129,9 @@ def _accept(settings: "ProducerSettings", name: str, accept: str, folds: int, fo
     check_free(folder, "--out")
     storage = Storage(settings.store)
     job = load_job(storage, name)
-    chosen, unknown = accepted(accept, read_findings(storage, job, audit_name(name, folds)))
+    found = read_findings(storage, job, audit_name(name, folds))
+    by_page = accept == ON_THE_PAGE
+    chosen, unknown = (decided(storage, found.run, found.findings), []) if by_page else accepted(accept, found)
     dataset = photos_folder(job, settings.data_root)
     if isinstance(dataset, BucketFolder):
         raise OptionError(f"{dataset}: a copy is made of a folder: download the photos, and correct them by proposals/")

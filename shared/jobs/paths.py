@@ -91,6 +91,7 @@ class RunPaths:
         self.findings: Final = f"{self.root}/findings.json"
         self.audit_table: Final = f"{self.root}/audit.csv"
         self.audit_page: Final = f"{self.root}/audit.html"
+        self.decisions: Final = f"{self.root}/decisions"
 
 
 def name_of_weights(key: str) -> str:

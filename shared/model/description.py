@@ -19,6 +19,10 @@ LABELS_FILE: Final = "labels.txt"
 CALIBRATION_FILE: Final = "score_calibration.txt"
 DESCRIPTION_FILE: Final = "voc2tflite.json"
 
+# A uint8 input undoes this by its scale, 1 / PIXEL_STD; the file's metadata names both.
+PIXEL_MEAN: Final = 127.5
+PIXEL_STD: Final = 127.5
+
 # Bytes that are read of each file. Labels: 10,000 names of 25 letters, where 1,200 are many for a data set. The
 # description: a hundred times what is written.
 _LIMITS: Final = {LABELS_FILE: 256 * 2**10, DESCRIPTION_FILE: 64 * 2**10}

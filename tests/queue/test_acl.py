@@ -11,9 +11,8 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from producer.doctor.setup import CheckResult, check_setup
-from producer.redis_users import make_users
+from producer.redis_users import USERS, make_users
 from producer.settings import ProducerSettings
-from shared.acl import USERS
 from shared.broker import celery_app
 from shared.leasing.lease import Holder, Lease
 from shared.leasing.ledger import Ledger

@@ -13,7 +13,7 @@ import pytest
 from redis.exceptions import NoPermissionError
 
 from producer.local.redis_server import Server, choose_server, servers_here
-from shared.acl import USERS
+from producer.redis_users import USERS
 from shared.errors import BrokerError
 from shared.leasing.lease import Holder, Lease
 from shared.leasing.redis_client import connect

@@ -10,7 +10,8 @@ import numpy as np
 
 from shared import __version__
 from shared.audit.findings import LIKELY, AuditFinding, AuditFindings, FindingKind
-from shared.drawing import MISTAKE, Box, Mark, colour_of
+from shared.colours import MISTAKE, colour_of
+from shared.drawing import Box, Mark
 from trainer.audit.photo_frames import PhotoFrame
 from trainer.data.examples import ShardPicture
 from trainer.reporting.gallery import PageMark, page_marks

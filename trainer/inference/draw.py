@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from shared.drawing import Mark, colour_of, draw_marks
+from shared.colours import colour_of
+from shared.drawing import Mark, draw_marks
 from trainer.detections import Detections, Floats
 from trainer.pixels import Picture
 

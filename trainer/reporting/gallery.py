@@ -10,7 +10,8 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.drawing import MISTAKE, Box, Colour, Mark, colour_of, ink_on, place_names
+from shared.colours import MISTAKE, as_css, colour_of, ink_on
+from shared.drawing import Box, Mark, place_names
 from trainer.detections import Detections, iou_matrix
 from trainer.evaluation.curves import TruthBoxes, partners
 
@@ -180,8 +181,8 @@ def page_marks(marks: Sequence[Mark], side_px: int) -> list[PageMark]:
                 height=bottom - top,
                 text=mark.text,
                 name_at=None if place is None else (100 * place[0] / _TILE_PX, 100 * place[1] / _TILE_PX),
-                colour=_hex(mark.colour),
-                ink=_hex(ink_on(mark.colour)),
+                colour=as_css(mark.colour),
+                ink=as_css(ink_on(mark.colour)),
                 dash=mark.dash,
             )
         )
@@ -190,8 +191,3 @@ def page_marks(marks: Sequence[Mark], side_px: int) -> list[PageMark]:
 
 def _width_px(text: str) -> float:
     return _NAME_PAD_PX + sum(_WIDE_LETTER_PX if letter >= _WIDE_FROM else _LETTER_PX for letter in text)
-
-
-def _hex(colour: Colour) -> str:
-    blue, green, red = colour
-    return f"#{red:02x}{green:02x}{blue:02x}"

@@ -13,7 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from shared.drawing import PALETTE, Mark, caption, draw_marks, grid
+from shared.colours import PALETTE
+from shared.drawing import Mark, caption, draw_marks, grid
 from trainer.data.examples import ShardPicture
 from trainer.evaluation.curves import Curve
 from trainer.pixels import Picture

@@ -15,9 +15,8 @@ from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
 from shared.errors import ExportError
-from shared.model.description import ModelDescription, read_description
+from shared.model.description import PIXEL_STD, ModelDescription, read_description
 from trainer.detections import Detections, iou_matrix
-from trainer.pixels import PIXEL_STD
 from trainer.tflite.flatbuffer import operator_kinds
 from trainer.tflite.layer_error import LayerError
 from trainer.tflite.output_graph import OUTPUT_ORDER, postprocess_outputs, sources_of_outputs

@@ -16,11 +16,12 @@ from shared.model.description import (
     CALIBRATION_FILE,
     DESCRIPTION_FILE,
     LABELS_FILE,
+    PIXEL_MEAN,
+    PIXEL_STD,
     ModelDescription,
     description_archive,
     read_description,
 )
-from trainer.pixels import PIXEL_MEAN, PIXEL_STD
 from trainer.tflite.flatbuffer import add_buffer, serialize
 from trainer.tflite.output_graph import finish_outputs
 from trainer.tflite.raw_graph import cut_suppression

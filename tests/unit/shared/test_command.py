@@ -60,6 +60,7 @@ def test_help_has_the_commands_of_the_packages_that_are_there(tmp_path: Path, th
         *(
             "submit",
             "audit",
+            "page",
             "resume",
             "cancel",
             "retry",

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.drawing import PALETTE, Dash, Mark, caption, colour_of, draw_marks, grid, ink_on, place_names
+from shared.colours import PALETTE, colour_of, ink_on
+from shared.drawing import Dash, Mark, caption, draw_marks, grid, place_names
 
 GRAY = np.full((320, 320, 3), 128, np.uint8)
 

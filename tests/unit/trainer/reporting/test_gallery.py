@@ -2,7 +2,8 @@
 
 import pytest
 
-from shared.drawing import MISTAKE, Mark
+from shared.colours import MISTAKE
+from shared.drawing import Mark
 from tests.unit.trainer.evaluation.test_curves import detections, truth
 from trainer.reporting.gallery import GRID_PICTURES, JudgedPicture, choose, judge_picture, page_marks
 

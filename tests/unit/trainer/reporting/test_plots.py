@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
-from shared.drawing import colour_of
+from shared.colours import colour_of
 from tests.unit.trainer.evaluation.test_curves import detections, truth
 from tests.unit.trainer.reporting.looked import look
 from trainer.evaluation.curves import curve

@@ -1,0 +1,41 @@
+"""The command that serves the page."""
+
+from typing import Annotated, Final
+
+import typer
+
+from producer.cli.common_options import StoreOption
+from producer.cli.session import read_settings
+from shared.errors import PipelineError
+
+app = typer.Typer()
+
+# What the page is made with; an installation for the command line alone is without it.
+_LIBRARIES: Final = frozenset({"jinja2", "multipart", "starlette", "uvicorn"})
+
+
+@app.command()
+def page(
+    store: StoreOption = None,
+    bind: Annotated[
+        str, typer.Option(metavar="ADDRESS:PORT", help="Where it listens. On the network it asks for a token.")
+    ] = "127.0.0.1:8765",
+    name: Annotated[
+        list[str] | None, typer.Option(help="A host name by which it is reached; may be given several times.")
+    ] = None,
+    *,
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Cancel, retry, remove, submit and audit from the page.")
+    ] = False,
+) -> None:
+    """Show jobs, findings, runs and models in a browser. Only looks at the store; stop it at any time.
+
+    Example: [bold]voc2tflite page --store out[/bold]
+    """
+    try:
+        from producer.page.server import PageOptions, serve_page
+    except ModuleNotFoundError as error:
+        if error.name not in _LIBRARIES:
+            raise
+        raise PipelineError(f"{error}; the page needs more than is installed: pip install '.[page]'") from error
+    serve_page(read_settings(store), PageOptions(bind=bind, names=name or (), allow_changes=allow_changes))

@@ -1,0 +1,132 @@
+"""The store -> where each of its jobs stands at this moment.
+
+A job that is over is looked at again when its folder or a run's has changed, so a store of 1,000 finished jobs costs a
+listing of its folders. One that goes on is looked at whenever somebody asks, at most once a second. Who asks waits for
+a look, but not for long: then the last one is shown.
+"""
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from redis.exceptions import RedisError
+
+from producer.doctor.disk import sized
+from producer.jobs.runs import runs_of
+from producer.jobs.status import TERMINAL, JobStatus, job_status, run_state
+from producer.reconcile.settled_jobs import SettledJobs, StoredRequests
+from producer.settings import ProducerSettings
+from shared.errors import PipelineError
+from shared.jobs.identity import find_job, is_name
+from shared.jobs.job import Job
+from shared.leasing.ledger import Ledger
+from shared.leasing.redis_client import connect
+from shared.storage import Storage
+
+# A change is on the screen within two of these.
+_LOOK_EVERY_S: Final = 0.9
+# A bucket's folders have no marks: everything has to be read again.
+_LOOK_EVERY_IN_BUCKET_S: Final = 10.0
+_ASK_REDIS_EVERY_S: Final = 5.0
+# Who asks waits for a look at most so long, unless there was none before.
+_PATIENCE_S: Final = 0.15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A job on the board: its status, or why it cannot be read. `submitted_at` in Unix time."""
+
+    name: str
+    status: JobStatus | None = None
+    submitted_at: float | None = None
+    is_over: bool = False
+    error: str = ""
+
+
+class Board:
+    """Where the jobs of a store stand; for several threads."""
+
+    def __init__(self, storage: Storage, settings: ProducerSettings) -> None:
+        self._storage, self._settings = storage, settings
+        self._settled, self._requests = SettledJobs(storage), StoredRequests(storage)
+        self._rows: dict[str, Row] | None = None
+        self._looked_at = float("-inf")
+        self._looker: Final = ThreadPoolExecutor(1, thread_name_prefix="board")
+        self._looking: Future[None] | None = None
+        self._ledger: Ledger | None = None
+        self._asked_redis_at = float("-inf")
+        self._lock: Final = Lock()
+
+    def rows(self) -> list[Row]:
+        """All jobs, those that go on first, then the newest first."""
+        return sorted(self._seen().values(), key=lambda row: (row.is_over, -(row.submitted_at or 0), row.name))
+
+    def row(self, name: str) -> Row | None:
+        """One job; None where there is none."""
+        return self._seen().get(name)
+
+    def ledger(self) -> Ledger | None:
+        """The ledger while Redis answers."""
+        with self._lock:
+            return self._reachable_ledger()
+
+    def look_again(self) -> None:
+        """Look at once: something was changed by this very page."""
+        with self._lock:
+            self._look()
+
+    def _seen(self) -> dict[str, Row]:
+        """The jobs by name, as a look of this moment or the last one found them."""
+        every_s = _LOOK_EVERY_S if self._storage.is_local else _LOOK_EVERY_IN_BUCKET_S
+        if self._looking is None or (self._looking.done() and time.monotonic() - self._looked_at >= every_s):
+            self._looking = self._looker.submit(self.look_again)
+        wait([self._looking], timeout=_PATIENCE_S if self._rows is not None else None)
+        if self._rows is None:
+            self._looking.result()  # the first look failed, and says why
+        return self._rows or {}
+
+    def _look(self) -> None:
+        self._requests.update()
+        rows = dict(self._rows or {})
+        due = self._settled.list_due() | self._requests.take_changed_jobs()
+        due |= {row.name for row in rows.values() if not row.is_over}
+        ledger = self._reachable_ledger()
+        for name in sorted(filter(is_name, due)):
+            row = self._row_of(name, ledger)
+            self._settled.note_look(name, is_over=row is not None and row.is_over)
+            if row is None:
+                rows.pop(name, None)
+            else:
+                rows[name] = row
+        self._rows, self._looked_at = rows, time.monotonic()
+
+    def _row_of(self, name: str, ledger: Ledger | None) -> Row | None:
+        try:
+            job = find_job(self._storage, name)
+            return None if job is None else self._read(job, ledger)
+        except (PipelineError, RedisError) as error:
+            return Row(name=name, error=str(error))
+
+    def _read(self, job: Job, ledger: Ledger | None) -> Row:
+        requests = self._requests.by_job()
+        away = self._settings.broker_url is not None and ledger is None
+        share = self._settings.failed_share
+        status = job_status(self._storage, ledger, job, share, requests, is_unreachable=away)
+        runs = [run_state(self._storage, asked) for asked in runs_of(self._storage, job, requests)]
+        is_over = TERMINAL.issuperset({status.state, *(runs if status.state == "DONE" else ())})
+        submitted = None if status.age_s is None else time.time() - status.age_s
+        if is_over:
+            status = sized(self._storage, status)
+        return Row(name=job.job, status=status, submitted_at=submitted, is_over=is_over)
+
+    def _reachable_ledger(self) -> Ledger | None:
+        """The ledger while Redis answers; one that is away is not asked at every look, as each takes seconds."""
+        if self._settings.broker_url is None:
+            return None
+        if time.monotonic() - self._asked_redis_at > _ASK_REDIS_EVERY_S:
+            ledger = Ledger(connect(self._settings.broker()))
+            self._ledger = ledger if ledger.is_reachable() else None
+            self._asked_redis_at = time.monotonic()
+        return self._ledger

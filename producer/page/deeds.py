@@ -1,0 +1,154 @@
+"""What a person may change from the page: cancel, retry, remove, submit; the same functions as the command line's.
+
+All of it is off unless `--allow-changes`; then a browser shows the printed token once, and keeps it as a cookie.
+"""
+
+import hmac
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from rich.console import Console
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from producer.jobs import control
+from producer.jobs.removal import remove, require_removable
+from producer.page.render import CHANGES_COOKIE, is_allowed, problem, render
+from shared.command import hint
+from shared.errors import OptionError, PipelineError
+from shared.jobs.specs import JobSpec, TrainingOptions
+from shared.leasing.ledger import Ledger
+from shared.storage import data_folder
+
+_MOST_FIELDS: Final = 20
+_MOST_SAID: Final = 32
+
+
+def refusal(request: Request) -> Response | None:
+    """What to answer to whoever may not change anything; None for whoever may."""
+    if is_allowed(request):
+        return None
+    if request.app.state.change_token is None:
+        return problem(request, 403, "This page only looks", f"`{hint('page', '--allow-changes')}` lets it change too.")
+    return problem(
+        request, 403, "The token is missing", "Type the token that `voc2tflite page` printed, at the page's end."
+    )
+
+
+async def allow(request: Request) -> Response:
+    """POST `/allow`: the token, typed in."""
+    token: str | None = request.app.state.change_token
+    form = await _form(request)
+    answer = RedirectResponse("/", 303)
+    if token is None or not hmac.compare_digest(str(form.get("token", "")).strip().encode(), token.encode()):
+        return problem(request, 403, "That is not the token", "`voc2tflite page` printed it when it was started.")
+    answer.set_cookie(CHANGES_COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
+    return answer
+
+
+def cancel(request: Request) -> Response:
+    """POST `/jobs/{job}/cancel`."""
+    state, job = request.app.state, request.path_params["job"]
+    return _done(request, f"/jobs/{job}", lambda: control.cancel(state.storage, _ledger(request), job))
+
+
+def retry(request: Request) -> Response:
+    """POST `/jobs/{job}/retry`. Where nobody serves, the command that does it is told."""
+    state, job = request.app.state, request.path_params["job"]
+
+    def again() -> str:
+        told = control.retry(state.storage, _ledger(request), job)
+        go_on = hint("resume", job, store=state.storage)
+        return told if state.settings.broker_url is not None else f"{told}; nobody serves this store: {go_on}"
+
+    return _done(request, f"/jobs/{job}", again)
+
+
+def ask_to_remove(request: Request) -> Response:
+    """GET `/jobs/{job}/remove`: asks before it does."""
+    refused = refusal(request)
+    if refused is not None:
+        return refused
+    require_removable(request.app.state.storage, request.path_params["job"])
+    return render(request, "remove.html.j2", job=request.path_params["job"])
+
+
+def remove_job(request: Request) -> Response:
+    """POST `/jobs/{job}/remove`."""
+    state, job = request.app.state, request.path_params["job"]
+    return _done(request, "/", lambda: remove(state.storage, _ledger(request), job))
+
+
+async def submit(request: Request) -> Response:
+    """POST `/submit`: a folder below the data root, as `submit FOLDER --job NAME` takes it."""
+    from starlette.concurrency import run_in_threadpool
+
+    form = await _form(request)
+    folder, name = str(form.get("folder", "")).strip(), str(form.get("name", "")).strip() or None
+    return await run_in_threadpool(_done, request, "/", lambda: _submit(request, folder, name))
+
+
+def _submit(request: Request, folder: str, name: str | None) -> str:
+    # A page that only looks starts without what reads folders.
+    from producer.jobs.submit import Request as Submit
+    from producer.run.intent import StartOptions
+    from producer.run.start_job import start_job
+
+    settings = request.app.state.settings
+    if settings.broker_url is None:
+        raise OptionError(f"no broker is set here, so nobody would work on it: {hint('submit', 'FOLDER', '--local')}")
+    root, parts = data_folder(settings.data_root), PurePosixPath(folder).parts
+    if not folder or folder.startswith("/") or ".." in parts or "\0" in folder:
+        raise OptionError(f"{folder or 'no folder'}: expected a folder below {root}, such as voc/train")
+    place = root / folder
+    if isinstance(root, Path) and not Path(root, folder).resolve().is_relative_to(root.resolve()):
+        raise OptionError(f"{folder}: a link leads out of {root}")
+    said = StringIO()
+    how = StartOptions(settings=settings, local=False, wait=False, workers=1, console=Console(file=said))
+    status = start_job(Submit(dataset=place, spec=JobSpec(), run=TrainingOptions(), name=name), how)
+    return f"{status.job} is submitted: {status.images} photos"
+
+
+def _done(request: Request, place: str, deed: Callable[[], str]) -> Response:
+    """Do it, and say on the next page what came of it."""
+    refused = refusal(request)
+    if refused is not None:
+        return refused
+    try:
+        told = deed()
+    except PipelineError as error:
+        return problem(request, 409, "Not done", str(error))
+    request.app.state.board.look_again()
+    return RedirectResponse(f"{place}?said={request.app.state.told.add(told)}", 303)
+
+
+def _ledger(request: Request) -> Ledger | None:
+    ledger: Ledger | None = request.app.state.board.ledger()
+    return ledger
+
+
+async def _form(request: Request) -> FormData:
+    return await request.form(max_files=0, max_fields=_MOST_FIELDS, max_part_size=1 << 16)
+
+
+class Told:
+    """What was said of deeds, each once, by a number in the address: no text of an address is ever shown."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._count = 0
+
+    def add(self, text: str) -> str:
+        """Keep a text; its number."""
+        self._count += 1
+        self._texts[str(self._count)] = text
+        for oldest in list(self._texts)[:-_MOST_SAID]:
+            self._texts.pop(oldest, None)
+        return str(self._count)
+
+    def text(self, number: str | None) -> str:
+        """The text of a number, empty where there is none."""
+        return self._texts.get(number or "", "")

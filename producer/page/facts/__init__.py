@@ -1,0 +1,1 @@
+"""Files of the store -> what the pages show of them."""

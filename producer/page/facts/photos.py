@@ -1,0 +1,51 @@
+"""A photo of a job -> its bytes for a browser. Names come out of the store's files, never out of an address."""
+
+from pathlib import Path
+from typing import Final
+
+from producer.audit.photo_sizes import read_photo
+from shared.errors import ImageError, PlanError
+from shared.image_formats import ImageFormat
+from shared.picture.header import read_header
+from shared.storage import BucketFolder, DataFolder
+
+MOST_PHOTO_BYTES: Final = 64 << 20
+# What browsers show.
+_TYPES: Final[dict[ImageFormat, str]] = {
+    "jpeg": "image/jpeg",
+    "png": "image/png",
+    "webp": "image/webp",
+    "bmp": "image/bmp",
+    "gif": "image/gif",
+}
+
+
+def shown_photo(folder: DataFolder, name: str, max_pixels: int) -> tuple[bytes, str]:
+    """Content and media type of a photo.
+
+    Raises:
+        PlanError: It is gone, is no file, is too large, or a link or its name leads out of the folder.
+        ImageError: It is no picture, or none that browsers show.
+    """
+    if not isinstance(folder, BucketFolder):
+        _require_inside(folder, name)
+    try:
+        content = read_photo(folder, name)
+    except OSError as error:
+        raise PlanError(f"{name}: {error.strerror or 'it is gone'}") from error
+    kind = read_header(content, max_pixels=max_pixels).format
+    if kind not in _TYPES:
+        raise ImageError(f"{name}: browsers do not show {kind.upper()}")
+    return content, _TYPES[kind]
+
+
+def _require_inside(folder: Path, name: str) -> None:
+    """Raise a PlanError where `name` is no file in the folder, whatever links say."""
+    try:
+        path = (folder / name).resolve(strict=True)
+        is_ours = path.is_relative_to(folder.resolve()) and path.is_file()
+        size = path.stat().st_size
+    except (OSError, ValueError, RuntimeError) as error:
+        raise PlanError(f"{name}: it is gone, or its name is none") from error
+    if not is_ours or size > MOST_PHOTO_BYTES:
+        raise PlanError(f"{name}: no photo of this folder of at most {MOST_PHOTO_BYTES >> 20} MB")

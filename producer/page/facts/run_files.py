@@ -1,0 +1,112 @@
+"""The files of a run -> what is shown of it. A file that is damaged or absent leaves its part of the page out."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from producer.page.facts.curves import Chart, Points, chart
+from shared.jobs.identity import read_note
+from shared.jobs.paths import RunPaths
+from shared.jobs.specs import RunSpec
+from shared.storage import Storage
+
+# As trained first, as shipped last.
+FORMS: Final = ("float32", "float16", "dynamic", "int8")
+_MOST_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFiles:
+    """What the files of a run say; empty where there is none.
+
+    `summary` is `run.json`, `forms` is `metrics.json`, `epochs` are the lines of
+    `results.csv`, `checks` those of the gate.
+    """
+
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    forms: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    epochs: Sequence[Mapping[str, float]] = ()
+    checks: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def released(self) -> list[tuple[str, int, str]]:
+        """Name, bytes and SHA-256 of each released file."""
+        files = self.summary.get("files")
+        rows = files.items() if isinstance(files, dict) else ()
+        return [
+            (str(name), int(row.get("bytes") or 0), str(row.get("sha256")))
+            for name, row in rows
+            if isinstance(row, dict)
+        ]
+
+    def lines(self, name: str) -> list[str]:
+        """A list of texts of the summary: `advice`, `warnings`."""
+        found = self.summary.get(name)
+        return [str(each) for each in found] if isinstance(found, list) else []
+
+    def points(self, name: str) -> Points:
+        """A column over the steps."""
+        return [(row["step"], row[name]) for row in self.epochs if "step" in row and name in row]
+
+
+def read_run(storage: Storage, asked: RunSpec) -> RunFiles:
+    """Read the files of a run."""
+    paths = RunPaths(asked.run)
+    metrics, checks = (_json(storage, key) for key in (paths.metrics, f"{paths.root}/gate.json"))
+    forms = metrics.items() if isinstance(metrics, dict) else ()
+    return RunFiles(
+        summary=read_note(storage, paths.run, asked.incarnation) or {},
+        forms={name: row for name, row in forms if isinstance(row, dict)},
+        epochs=_epochs(_text(storage, f"{paths.root}/results.csv")),
+        checks=[each for each in checks if isinstance(each, dict)] if isinstance(checks, list) else (),
+    )
+
+
+def charts_of(runs: Mapping[str, RunFiles]) -> list[Chart]:
+    """The curves of runs over one another; those of one run have the names of their columns."""
+
+    def named(name: str, column: str) -> str:
+        return column.removeprefix("val_") if len(runs) == 1 else f"{name} {column.removeprefix('val_')}"
+
+    def of(columns: Sequence[str], scale: float = 1.0) -> list[tuple[str, Points]]:
+        return [
+            (named(name, column), [(x, y * scale) for x, y in files.points(column)])
+            for name, files in runs.items()
+            for column in columns
+        ]
+
+    figures = ("val_map50", "val_map") if len(runs) == 1 else ("val_map",)
+    drawn = [
+        chart("mAP on val, %", "steps", of(figures, 100.0), top=100.0),
+        chart("loss", "steps", of(("loss",))),
+        chart("photos a second", "steps", of(("images_per_s",))),
+    ]
+    return [each for each in drawn if each is not None]
+
+
+def _epochs(text: str) -> list[dict[str, float]]:
+    rows = []
+    for row in csv.DictReader(io.StringIO(text)):
+        numbers = {}
+        for name, value in row.items():
+            try:
+                numbers[str(name)] = float(value)
+            except (TypeError, ValueError):
+                continue  # empty: an epoch without validation; or half a line of a training that goes on
+        rows.append(numbers)
+    return rows
+
+
+def _text(storage: Storage, key: str) -> str:
+    size = storage.size_or_none(key)
+    return "" if not size else storage.read_range(key, 0, min(size, _MOST_BYTES)).decode("utf-8", "replace")
+
+
+def _json(storage: Storage, key: str) -> Any:
+    try:
+        return json.loads(_text(storage, key) or "null")
+    except (ValueError, RecursionError):
+        return None

@@ -1,0 +1,154 @@
+"""The list of jobs; one job: what was found in its photos, and what became of them."""
+
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from producer.audit.photo_sizes import photos_folder
+from producer.jobs.status import load_job
+from producer.page.board import Board, Row
+from producer.page.facts.drawn import draw, image_of
+from producer.page.facts.findings import PAGE, FindingsTable
+from producer.page.facts.photos import shown_photo
+from producer.page.render import render
+from shared.errors import PlanError
+from shared.jobs.job import SPLITS, Job
+from shared.jobs.manifest import Manifest
+from shared.jobs.paths import JobPaths
+from shared.storage import Storage
+
+_MOST_TEXT: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A stage of the way from files to records: how many arrive, and what is lost on the way to it.
+
+    `losses` are (what, how many, the kind of finding that names each or "").
+    """
+
+    what: str
+    count: int
+    losses: tuple[tuple[str, int, str], ...] = ()
+
+
+def jobs(request: Request) -> Response:
+    """`/`: all jobs of the store."""
+    board: Board = request.app.state.board
+    return render(request, "jobs.html.j2", rows=board.rows(), now=time.time())
+
+
+def job(request: Request) -> Response:
+    """`/jobs/{job}`: one job."""
+    row, storage = _row(request), request.app.state.storage
+    facts: dict[str, Any] = {"row": row, "now": time.time(), "job": None}
+    if row.status is not None:
+        asked = load_job(storage, row.name)
+        manifest = _manifest(storage, row.name)
+        table = request.app.state.findings.get(row.name)
+        counts = table.counts if table is not None else []
+        facts |= {"job": asked, "stages": funnel(asked, manifest, table), "kinds": counts}
+        facts |= {"classes": classes(asked, manifest), "splits": SPLITS, "counts": asked.counts}
+    return render(request, "job.html.j2", **facts)
+
+
+def findings(request: Request) -> Response:
+    """`/jobs/{job}/findings?kind=&text=&page=`: what lint found, a page of it, with the photos."""
+    state, row, query = request.app.state, _row(request), request.query_params
+    table = _table(request, row)
+    asked = load_job(state.storage, row.name)
+    kind, text = query.get("kind", ""), query.get("text", "")[:_MOST_TEXT]
+    page = max(1, int(query["page"])) if query.get("page", "").isdecimal() and len(query["page"]) < 9 else 1
+    rows, total = table.page(page, kind=kind, text=text)
+    drawn = {each.number: draw(state.storage, asked, state.settings.data_root, each) for each in rows}
+
+    def address(number: int) -> str:
+        return f"/jobs/{row.name}/findings?{urlencode({'kind': kind, 'text': text, 'page': number})}"
+
+    pages = -(-total // PAGE)
+    around = {"before": address(page - 1) if page > 1 else "", "after": address(page + 1) if page < pages else ""}
+    facts: dict[str, Any] = {
+        "rows": rows,
+        "drawn": drawn,
+        "total": total,
+        "page": page,
+        "pages": pages,
+        "around": around,
+    }
+    return render(request, "findings.html.j2", job=row.name, kinds=table.counts, kind=kind, text=text, **facts)
+
+
+def finding_photo(request: Request) -> Response:
+    """`/jobs/{job}/findings/{number}/photo`: the photo that a finding is about."""
+    state, row = request.app.state, _row(request)
+    found = _table(request, row).row(request.path_params["number"])
+    asked = load_job(state.storage, row.name)
+    folder = photos_folder(asked, state.settings.data_root)
+    content, media_type = shown_photo(folder, image_of(state.storage, asked, found), asked.spec.max_pixels)
+    return Response(content, media_type=media_type, headers={"Cache-Control": "private, max-age=60"})
+
+
+def _row(request: Request) -> Row:
+    name, state = request.path_params["job"], request.app.state
+    row: Row | None = state.board.row(name)
+    if row is None:
+        raise PlanError(f"no job {name!r} in {state.storage.root}")
+    return row
+
+
+def _table(request: Request, row: Row) -> FindingsTable:
+    table: FindingsTable | None = request.app.state.findings.get(row.name)
+    if table is None:
+        raise PlanError(f"the findings of {row.name} are written when its data set is finished")
+    return table
+
+
+def _manifest(storage: Storage, job: str) -> Manifest | None:
+    content = storage.read_or_none(JobPaths(job).manifest)
+    try:
+        return None if content is None else Manifest.model_validate_json(content)
+    except ValueError:
+        return None
+
+
+def funnel(job: Job, manifest: Manifest | None, table: FindingsTable | None) -> list[Stage]:
+    """The way of a job's photos: files, photos, pairs, records; every loss with its reason."""
+    kinds, aside = (dict(table.counts), table.aside) if table is not None else ({}, [])
+    counts = job.counts
+    photos, pairs = counts.get("images", 0), counts.get("pairs", 0)
+
+    def named(*losses: tuple[str, str, str]) -> tuple[tuple[str, int, str], ...]:
+        return tuple(
+            (what, counts[key], kind if kind in kinds else "") for what, key, kind in losses if counts.get(key)
+        )
+
+    stages = [
+        Stage(what="files in the folder", count=counts.get("files", 0)),
+        Stage(what="photos", count=photos, losses=named(("other files", "other_files", ""))),
+        Stage(
+            what="pairs of photo and XML",
+            count=pairs,
+            losses=named(("photos without XML", "orphan_images", "image_without_annotation")),
+        ),
+        Stage(
+            what="pairs to be used",
+            count=sum(plan.pairs for plan in job.splits.values()),
+            losses=named(("left out, as no list names them", "left_out", "not_listed")),
+        ),
+    ]
+    if manifest is not None:
+        losses = tuple((kind.replace("_", " "), count, kind) for kind, count in aside)
+        stages.append(Stage(what="written into shards", count=manifest.counters.get("written", 0), losses=losses))
+    return stages
+
+
+def classes(job: Job, manifest: Manifest | None) -> list[tuple[str, list[int]]]:
+    """Each class with its objects by split, the most frequent first; those of the submit until all is written."""
+    if manifest is None:
+        return [(name, [job.counts.get(f"class:{name}", 0)]) for name in job.labels]
+    rows = [(name, [manifest.class_counts.get(split, {}).get(name, 0) for split in SPLITS]) for name in manifest.labels]
+    return sorted(rows, key=lambda row: -sum(row[1]))

@@ -1,0 +1,131 @@
+"""Requests for an audit's findings -> HTML and photos, and the form with which a person decides."""
+
+from collections import Counter
+from typing import Any, Final
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from producer.audit.decisions import Answer
+from producer.audit.photo_sizes import photos_folder
+from producer.audit.results import quick_words
+from producer.page.deeds import refusal
+from producer.page.facts.photos import shown_photo
+from producer.page.labels import Audit, Trail, address, crop_of_finding
+from producer.page.render import render
+from shared.audit.findings import FindingKind
+from shared.colours import MISTAKE, PALETTE, as_css
+from shared.command import hint
+from shared.errors import OptionError, PlanError
+
+# What each kind asks of whoever has five seconds.
+QUESTIONS: Final[dict[FindingKind, str]] = {
+    "missing": "Is here something that nobody has marked?",
+    "made_up": "Is there nothing where something is marked?",
+    "misplaced": "Is the dashed place better than the marked one?",
+    "wrong_class": "Is it what is proposed, and not what is marked?",
+    "double": "Is one thing marked twice here?",
+}
+_COLOURS: Final = {"marked": as_css(MISTAKE), "proposed": as_css(PALETTE[0])}
+_GIVEN: Final[dict[str, Answer]] = {"right": "right", "wrong": "wrong", "skip": "skip"}
+_STAYS: Final = "Somebody else has decided on that finding since: theirs stays."
+_BACK: Final = "Taken back. Decide again."
+_MOST_FIELDS: Final = 4
+
+
+def labels(request: Request) -> Response:
+    """`/runs/{run}/labels`: the finding `at`, or the first one that is open."""
+    audit = request.app.state.audits.get(request.path_params["run"])
+    asked = request.query_params
+    place = audit.at.get(asked.get("at", ""))
+    place = audit.next_open(-1) if place is None else place
+    trail = Trail.read(asked.get("trail", ""))
+    shown = {"finding": None} if place is None else _finding(request, audit, place, trail)
+    command = hint(
+        *("audit", audit.job.job, *quick_words(audit.found), "--accept", "decisions", "--out", "FOLDER"),
+        store=request.app.state.storage,
+    )
+    return render(
+        request,
+        "labels.html.j2",
+        run=audit.found.run,
+        job=audit.job.job,
+        total=len(audit.found.findings),
+        counts=Counter(audit.answers.get(finding.id, "open") for finding in audit.found.findings),
+        trail=trail,
+        accept=command,
+        **shown,
+    )
+
+
+def _finding(request: Request, audit: Audit, place: int, trail: Trail) -> dict[str, Any]:
+    """What is shown of one finding."""
+    findings = audit.found.findings
+    finding = findings[place]
+    try:
+        crop = crop_of_finding(audit, finding, request.app.state.settings.data_root)
+        why_not = "the photo is gone, or cannot be read"
+    except PlanError as error:
+        crop, why_not = None, str(error)
+    beside = {"before": place - 1, "behind": place + 1}
+    return {
+        "finding": finding,
+        "place": place + 1,
+        "question": QUESTIONS[finding.kind],
+        "answer": audit.answers.get(finding.id, ""),
+        "crop": crop,
+        "why_not": why_not,
+        "colours": _COLOURS,
+        "links": {
+            name: address(audit.found.run, findings[at].id, trail)
+            for name, at in beside.items()
+            if 0 <= at < len(findings)
+        },
+    }
+
+
+def photo(request: Request) -> Response:
+    """`/runs/{run}/labels/photos/{finding}`: the photo of a finding."""
+    state = request.app.state
+    audit, finding = state.audits.get(request.path_params["run"]), request.path_params["finding"]
+    if finding not in audit.at:
+        raise PlanError(f"{audit.found.run} has no finding {finding!r}")
+    folder = photos_folder(audit.job, state.settings.data_root)
+    file = audit.found.findings[audit.at[finding]].file
+    content, kind = shown_photo(folder, file, audit.job.spec.max_pixels)
+    return Response(content, media_type=kind, headers={"Cache-Control": "private, max-age=600"})
+
+
+async def decide(request: Request) -> Response:
+    """POST `/runs/{run}/labels`: a person's answer to a finding, or their last one taken back."""
+    refused = refusal(request)
+    if refused is not None:
+        return refused
+    form = await request.form(max_files=0, max_fields=_MOST_FIELDS, max_part_size=1 << 12)
+    return await run_in_threadpool(_decided, request, form)
+
+
+def _decided(request: Request, form: FormData) -> Response:
+    audits, run = request.app.state.audits, request.path_params["run"]
+    trail, asked = Trail.read(str(form.get("trail", ""))), str(form.get("answer", ""))
+    if asked == "undo":
+        return RedirectResponse(_taken_back(request, run, trail), status_code=303)
+    if asked not in _GIVEN:
+        raise OptionError(f"expected right, wrong, skip or undo, found {asked[:80]!r}")
+    finding = str(form.get("finding", ""))
+    number = audits.decide(run, finding, _GIVEN[asked])
+    audit: Audit = audits.get(run)
+    place = audit.next_open(audit.at[finding])
+    at = audit.found.findings[place].id if place is not None else None
+    return RedirectResponse(address(run, at, trail.with_decision(number)), status_code=303)
+
+
+def _taken_back(request: Request, run: str, trail: Trail) -> str:
+    """The address of the finding whose decision was taken back, or of the next open one where there was none."""
+    if not trail.numbers:
+        return address(run, None, trail)
+    finding = request.app.state.audits.undo(run, trail.numbers[-1])
+    said = request.app.state.told.add(_STAYS if finding is None else _BACK)
+    return address(run, finding, trail.back(), said)

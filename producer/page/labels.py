@@ -1,0 +1,184 @@
+"""An audit's findings, one after another, each with its photo -> what a person decides of them, as files in the store.
+
+The pages are plain forms; keys are `labels.js`'s. A photo is asked for by a finding's id: no path comes from outside.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Final
+from urllib.parse import urlencode
+
+from producer.audit.accepted import read_findings
+from producer.audit.decisions import Answer, Decision, Decisions
+from producer.audit.photo_sizes import photo_size, photos_folder
+from shared.audit.findings import AuditFinding, AuditFindings, PhotoBox
+from shared.errors import PlanError
+from shared.jobs.identity import find_job, is_name, read_request
+from shared.jobs.job import Job
+from shared.jobs.paths import RunPaths
+from shared.storage import Stamp, Storage
+
+# A crop shows so many times the side of what it is about, and no less than this part of the photo: without what is
+# around it nobody can tell a thing (`trainer/audit/page.py`, likewise).
+_AROUND: Final = 2.5
+_LEAST_SHARE: Final = 0.25
+# Decisions that a person can take back one after another; they travel in the page's address.
+_MOST_BACK: Final = 50
+# Audits whose findings are kept in memory: one of 100,000 findings takes a second to read.
+_MOST_KEPT: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audit:
+    """One finished audit at this moment: `at` is each finding's place among them, `answers` are by its id."""
+
+    job: Job
+    found: AuditFindings
+    at: Mapping[str, int]
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+
+    def next_open(self, after: int) -> int | None:
+        """The place of the first finding behind `after`, and then from the start, that nobody has decided on."""
+        count = len(self.found.findings)
+        for place in ((after + step) % count for step in range(1, count + 1)):
+            if self.found.findings[place].id not in self.answers:
+                return place
+        return None
+
+
+class Audits:
+    """The finished audits of a store that were looked at last; for several threads."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage: Final = storage
+        self._kept: Final[dict[str, tuple[Stamp | None, Audit, Decisions]]] = {}
+        self._lock: Final = Lock()
+
+    def get(self, run: str) -> Audit:
+        """The audit `run` with the decisions of this moment.
+
+        Raises:
+            PlanError: There is no such audit, or it is not done.
+            FormatError: A file of it is damaged, or of another version.
+            StorageError: One cannot be read.
+        """
+        with self._lock:
+            audit, decisions = self._look(run)
+            decisions.refresh()
+            return replace(audit, answers=decisions.answers())
+
+    def decide(self, run: str, finding: str, answer: Answer) -> int:
+        """Write down what a person decides; the decision's number.
+
+        Raises:
+            PlanError: The audit has no such finding, or there is none.
+            StorageError: The store refused.
+        """
+        with self._lock:
+            audit, decisions = self._look(run)
+            if finding not in audit.at:
+                raise PlanError(f"{run} has no finding {finding!r}")
+            return decisions.add(Decision(finding=finding, answer=answer, at=time.time()))
+
+    def undo(self, run: str, number: int) -> str | None:
+        """Take a decision back; the finding's id, None where another one came after it.
+
+        Raises:
+            PlanError: There is no such audit.
+            StorageError: The store refused.
+        """
+        with self._lock:
+            return self._look(run)[1].undo(number, time.time())
+
+    def _look(self, run: str) -> tuple[Audit, Decisions]:
+        if not is_name(run):
+            raise PlanError(f"there is no audit {run!r}")
+        stamp = self._storage.stamp_or_none(RunPaths(run).findings)
+        kept = self._kept.pop(run, None)
+        if kept is None or kept[0] != stamp:
+            kept = stamp, _read(self._storage, run), Decisions(self._storage, run)
+        self._kept[run] = kept
+        for oldest in list(self._kept)[:-_MOST_KEPT]:
+            del self._kept[oldest]
+        return kept[1:]
+
+
+def _read(storage: Storage, run: str) -> Audit:
+    asked = read_request(storage, run)
+    job = find_job(storage, asked.job) if asked is not None else None
+    if job is None:
+        raise PlanError(f"there is no audit {run!r}")
+    found = read_findings(storage, job, run)
+    places = {finding.id: place for place, finding in enumerate(found.findings)}
+    return Audit(job=job, found=found, at=places)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crop:
+    """What is shown of a photo of `photo` (width, height) pixels: `left`, `top`, `width`, `height` in its pixels."""
+
+    photo: tuple[int, int]
+    left: int
+    top: int
+    width: int
+    height: int
+
+
+def crop_of(boxes: Sequence[PhotoBox], photo: tuple[int, int]) -> Crop:
+    """The part of a photo that shows `boxes`, at least one, and what is around them."""
+    around = [pick(box[at] for box in boxes) for at, pick in enumerate((min, min, max, max))]
+    longest = max(around[2] - around[0], around[3] - around[1])
+    wanted = max(_AROUND * longest, _LEAST_SHARE * max(photo))
+    spans = []
+    for axis, length in enumerate(photo):
+        side = min(wanted, length)
+        start = min(max((around[axis] + around[axis + 2] - side) / 2, 0), length - side)
+        spans.append((round(start), max(1, round(side))))
+    (left, width), (top, height) = spans
+    return Crop(photo=photo, left=left, top=top, width=width, height=height)
+
+
+def crop_of_finding(audit: Audit, finding: AuditFinding, data_root: str) -> Crop | None:
+    """What is to be seen of a finding; None where its photo is gone or unreadable.
+
+    Raises:
+        PlanError: The photos' folder is not there.
+    """
+    folder = photos_folder(audit.job, data_root)
+    photo = photo_size(folder, finding.file, audit.job.spec.max_pixels)
+    boxes = [box for box in (finding.box, finding.proposed_box) if box is not None]
+    return crop_of(boxes, photo) if photo is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trail:
+    """The numbers of the decisions that this person can take back, the last one last."""
+
+    numbers: tuple[int, ...] = ()
+
+    @classmethod
+    def read(cls, text: str) -> "Trail":
+        """The trail of a page's address; an empty one of anything else."""
+        parts = text.split(".")[-_MOST_BACK:]
+        is_trail = all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts)
+        return cls(numbers=tuple(map(int, parts)) if is_trail else ())
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self.numbers[-_MOST_BACK:]))
+
+    def with_decision(self, number: int) -> "Trail":
+        """The trail after one more decision."""
+        return Trail(numbers=(*self.numbers, number)[-_MOST_BACK:])
+
+    def back(self) -> "Trail":
+        """The trail after the last decision was taken back."""
+        return Trail(numbers=self.numbers[:-1])
+
+
+def address(run: str, at: str | None, trail: Trail, said: str = "") -> str:
+    """Where the page of one finding is; of what is next, without `at`."""
+    asked = {"at": at, "trail": str(trail), "said": said}
+    query = urlencode({name: text for name, text in asked.items() if text})
+    return f"/runs/{run}/labels" + (f"?{query}" if query else "")

@@ -1,0 +1,88 @@
+"""Facts -> HTML by the templates; an unchanged page costs a browser that has it nothing but the question."""
+
+import hashlib
+import hmac
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+from starlette.requests import Request
+from starlette.responses import Response
+
+from producer.page.guard import policy
+from producer.terminal.figures import age, duration, map_text, percent
+from shared.text import counted, printable
+
+CHANGES_COOKIE: Final = "voc2tflite_changes"
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+
+
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for show in (age, counted, duration, map_text, percent, printable):
+        made.filters[show.__name__] = show
+    made.filters["thousands"] = lambda number: f"{number:,}"
+    made.filters["size"] = size_text
+    return made
+
+
+def size_text(size_bytes: int) -> str:
+    """`1.62 MB`, `12 kB`."""
+    for least, unit in ((1e9, "GB"), (1e6, "MB")):
+        if size_bytes >= least:
+            return f"{size_bytes / least:.2f} {unit}"
+    return f"{size_bytes / 1e3:.0f} kB"
+
+
+_TEMPLATE: Final = _environment()
+
+
+def is_allowed(request: Request) -> bool:
+    """Whether whoever asks has shown the token for changes."""
+    token: str | None = request.app.state.change_token
+    return token is not None and hmac.compare_digest(request.cookies.get(CHANGES_COOKIE, "").encode(), token.encode())
+
+
+def render(
+    request: Request,
+    template: str,
+    *,
+    status: int = 200,
+    sources: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    **facts: Any,
+) -> Response:
+    """A page; 304 where the browser has these very bytes.
+
+    Args:
+        request: What is answered.
+        template: Its file in `templates/`.
+        status: Of the answer.
+        sources: Changes to the Content-Security-Policy.
+        headers: More of them.
+        facts: What the template shows. All of it is escaped.
+    """
+    state = request.app.state
+    may_change = is_allowed(request)
+    asks = state.change_token is not None and not may_change
+    said = state.told.text(request.query_params.get("said"))
+    common = {"store": state.storage.root, "may_change": may_change, "asks_for_token": asks, "said": said}
+    html = _TEMPLATE.get_template(template).render(**common, **facts)
+    body = html.encode("utf-8", "replace")
+    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+    sent = {"ETag": tag, "Content-Security-Policy": policy(sources), **(headers or {})}
+    if status == 200 and request.headers.get("if-none-match") == tag:
+        return Response(status_code=304, headers=sent)
+    return Response(body, status, sent, "text/html; charset=utf-8")
+
+
+def problem(request: Request, status: int, title: str, text: str) -> Response:
+    """A page that says in one line what is wrong, and leads back."""
+    return render(request, "problem.html.j2", status=status, title=title, text=text)

@@ -1,0 +1,92 @@
+"""A run's int8 model -> the page on which it runs in the browser, and what that must know of it.
+
+Nothing that a person shows the model comes here: pictures stay in the browser.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from producer.page.parts import MAKE_PARTS
+from producer.page.render import render
+from shared.colours import PALETTE, as_css
+from shared.command import hint
+from shared.errors import PipelineError, PlanError
+from shared.jobs.identity import is_name
+from shared.jobs.paths import RunPaths
+from shared.model.description import PIXEL_MEAN, PIXEL_STD, read_description
+from shared.model.file import MOST_MODEL_BYTES, ModelFile
+from shared.storage import Storage
+
+# Threads in WebAssembly want a page that shares its process with no other origin.
+# https://developer.mozilla.org/docs/Web/API/Window/crossOriginIsolated
+_ISOLATED: Final = {"Cross-Origin-Embedder-Policy": "require-corp"}
+# To compile WebAssembly; no text becomes a script by it.
+_SOURCES: Final = {"script-src": "'self' 'wasm-unsafe-eval'"}
+
+
+def read_model(storage: Storage, run: str) -> ModelFile:
+    """The int8 model of a run.
+
+    Raises:
+        PlanError: There is no such run, or it has no model (yet).
+        ExportError: Its file is larger than a model may be.
+    """
+    key = RunPaths(run).int8
+    size = storage.size_or_none(key) if is_name(run) else None
+    if size is None:
+        raise PlanError(f"run {run!r} has no int8 model (yet)")
+    name = storage.url(key)
+    content = storage.read_range(key, 0, min(size, MOST_MODEL_BYTES + 1))
+    return ModelFile.read(content, name)
+
+
+def model_facts(file: ModelFile, url: str) -> Mapping[str, Any]:
+    """What the browser must know to run a model at `url` as `predict` does.
+
+    Raises:
+        ExportError: The file does not say what it is.
+    """
+    file.check_identifier()
+    said = read_description(file)
+    return {
+        "url": url,
+        "name": said.name,
+        "labels": said.labels,
+        "image_size": said.image_size,
+        "resize": said.resize,
+        "threshold": said.threshold,
+        "mean": PIXEL_MEAN,
+        "std": PIXEL_STD,
+        "colours": [as_css(colour) for colour in PALETTE],
+    }
+
+
+def try_page(request: Request) -> Response:
+    """`/runs/{run}/try`: the page."""
+    state, run = request.app.state, request.path_params["run"]
+    key = RunPaths(run).int8
+    if not is_name(run) or not state.storage.exists(key):
+        raise PlanError(f"run {run!r} has no int8 model (yet)")
+    command = hint("predict", state.storage.url(key), "PHOTO")
+    missing = "" if state.parts.has_litert() else MAKE_PARTS
+    facts = {"run": run, "missing": missing, "command": command}
+    return render(request, "try.html.j2", sources=_SOURCES, headers=_ISOLATED, **facts)
+
+
+def model_json(request: Request) -> Response:
+    """`/runs/{run}/model.json`: what the browser must know, or why there is nothing."""
+    run = request.path_params["run"]
+    try:
+        file = read_model(request.app.state.storage, run)
+        return JSONResponse(model_facts(file, f"/runs/{run}/model_int8.tflite"))
+    except PipelineError as error:
+        return JSONResponse({"error": str(error)}, status_code=404)
+
+
+def model_bytes(request: Request) -> Response:
+    """`/runs/{run}/model_int8.tflite`: the model."""
+    file = read_model(request.app.state.storage, request.path_params["run"])
+    return Response(file.content, media_type="application/octet-stream")

@@ -1,0 +1,211 @@
+"""An audit's findings on the page, by plain forms: what is asked, what is decided, by one person and by two at once."""
+
+import http.client
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlencode, urlsplit
+
+import pytest
+
+from producer.audit.decisions import Decisions, decided
+from producer.page.labels import Trail, crop_of
+from shared.jobs.paths import RunPaths
+from shared.storage import Storage
+from tests.browser.served import TOKEN, served
+from tests.unit.producer.page.audited import COUNT, GONE, IDS, RUN, SCRIPT, finding, make_audited
+
+LABELS = f"/runs/{RUN}/labels"
+
+
+class Person:
+    """Somebody with a browser without scripts."""
+
+    def __init__(self, site: str) -> None:
+        self.site = urlsplit(site).netloc
+        self.cookie = ""
+
+    def ask(self, path: str, **form: str) -> tuple[int, str]:
+        """Status, and the page or where it leads; with `form` a POST."""
+        headers = {"Cookie": self.cookie} | ({"Content-Type": "application/x-www-form-urlencoded"} if form else {})
+        with closing(http.client.HTTPConnection(self.site, timeout=60)) as connection:
+            connection.request("POST" if form else "GET", path, urlencode(form), headers)
+            answer = connection.getresponse()
+            text = answer.read().decode(errors="replace")
+        self.cookie = (answer.getheader("Set-Cookie") or self.cookie).partition(";")[0]
+        return answer.status, answer.getheader("Location") or text
+
+    def allow(self) -> "Person":
+        assert self.ask("/allow", token=TOKEN) == (303, "/")
+        return self
+
+    def read(self, path: str = LABELS) -> str:
+        status, page = self.ask(path)
+        assert status == 200, page
+        return page
+
+    def answer(self, page: str, answer: str) -> str:
+        """Press one of a page's buttons; the next page."""
+        fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page))
+        status, place = self.ask(LABELS, answer=answer, **fields)
+        assert status == 303, place
+        return self.read(place)
+
+
+def asked_of(page: str) -> str:
+    """The id of the finding that a page asks about."""
+    found = re.search(r'name="finding" value="(\w+)"', page)
+    return found[1] if found else ""
+
+
+def answers(store: Path) -> dict[str, str]:
+    decisions = Decisions(Storage(str(store)), RUN)
+    decisions.refresh()
+    return dict(decisions.answers())
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return make_audited(tmp_path)
+
+
+@pytest.fixture
+def site(store: Path) -> Iterator[str]:
+    with served(store, store.parent / "data", change_token=TOKEN) as address:
+        yield address
+
+
+def test_findings_are_asked_one_after_another_and_the_answers_are_in_the_store(site: str, store: Path) -> None:
+    person = Person(site).allow()
+    page = person.read()
+    for number, answer in enumerate(("right", "wrong", "skip")):
+        assert asked_of(page) == IDS[number]
+        page = person.answer(page, answer)
+    assert asked_of(page) == IDS[3]
+    assert "3 of 12 decided: 1 right, 1 wrong, 1 skipped" in page
+    assert answers(store) == {IDS[0]: "right", IDS[1]: "wrong", IDS[2]: "skip"}
+    assert [each.id for each in decided(Storage(str(store)), RUN, map(finding, range(COUNT)))] == [IDS[0]]
+
+
+def test_the_last_answers_are_taken_back_one_by_one(site: str, store: Path) -> None:
+    person = Person(site).allow()
+    page = person.answer(person.answer(person.read(), "right"), "wrong")
+    page = person.answer(page, "undo")
+    assert asked_of(page) == IDS[1]
+    assert "Taken back." in page
+    page = person.answer(page, "undo")
+    assert asked_of(page) == IDS[0]
+    assert 'value="undo"' not in page
+    assert answers(store) == {}
+
+
+def test_what_somebody_else_decided_since_stays(site: str, store: Path) -> None:
+    mine, theirs = Person(site).allow(), Person(site).allow()
+    page = mine.answer(mine.read(), "right")
+    theirs.answer(theirs.read(f"{LABELS}?at={IDS[0]}"), "wrong")
+    assert "Somebody else has decided on that finding since: theirs stays." in mine.answer(page, "undo")
+    assert answers(store) == {IDS[0]: "wrong"}
+
+
+def test_two_people_at_once_lose_nothing(site: str, store: Path) -> None:
+    people = [Person(site).allow(), Person(site).allow()]
+    together, refusals = threading.Barrier(2), list[str]()
+
+    def work(person: Person, ids: list[str]) -> None:
+        for finding_id in ids:
+            together.wait(60)
+            status, place = person.ask(LABELS, finding=finding_id, answer="right")
+            if status != 303:
+                refusals.append(place)
+
+    half = COUNT // 2
+    threads = [threading.Thread(target=work, args=each) for each in zip(people, (IDS[:half], IDS[half:]), strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert refusals == []
+    assert answers(store) == dict.fromkeys(IDS, "right")
+    assert len(Storage(str(store)).list_names(RunPaths(RUN).decisions)) == COUNT
+    page = people[0].read()
+    assert "Every finding is decided." in page
+    assert "--accept decisions" in page
+
+
+def test_without_the_token_nothing_can_be_decided(site: str, store: Path) -> None:
+    person = Person(site)
+    page = person.read()
+    assert "--allow-changes" in page
+    assert "<button name=" not in page
+    assert person.ask(LABELS, finding=IDS[0], answer="right")[0] == 403
+    assert answers(store) == {}
+    with served(store) as looking:
+        assert Person(looking).ask(LABELS, finding=IDS[0], answer="right")[0] == 403
+    assert answers(store) == {}
+
+
+@pytest.mark.parametrize(
+    ("form", "status", "said"),
+    [
+        ({"finding": "nobody's", "answer": "right"}, 404, "has no finding"),
+        ({"finding": IDS[0], "answer": "perhaps"}, 400, "expected right, wrong, skip or undo"),
+        ({"answer": "undo", "trail": "9.x"}, 303, LABELS),
+        ({"answer": "undo", "trail": "999999"}, 303, LABELS),
+    ],
+)
+def test_forms_of_others_change_nothing(site: str, store: Path, form: dict[str, str], status: int, said: str) -> None:
+    answered, text = Person(site).allow().ask(LABELS, **form)
+    assert (answered, said in text) == (status, True), text
+    assert answers(store) == {}
+
+
+def test_what_comes_from_files_is_text_and_a_photo_that_is_gone_is_said(site: str) -> None:
+    person = Person(site)
+    page = person.read()
+    assert SCRIPT not in page
+    assert "&lt;script&gt;document.title" in page
+    assert "photos/&lt;b&gt;0.jpg" in page
+    page = person.read(f"{LABELS}?at={IDS[-1]}")
+    assert f"{GONE}: the photo is gone" in page
+    assert "<svg viewBox" not in page
+
+
+def test_a_photo_is_asked_for_by_its_finding_alone(site: str) -> None:
+    person = Person(site)
+    assert person.ask(f"{LABELS}/photos/{IDS[0]}")[0] == 200
+    assert person.ask(f"{LABELS}/photos/{IDS[-1]}")[0] == 404
+    for name in ("nobody's", "..%2f..%2frequest.json", "%00"):
+        assert person.ask(f"{LABELS}/photos/{name}")[0] == 404, name
+
+
+@pytest.mark.parametrize("run", ["job", "nobody", "..%2fjobs", "%00", "JOB.AUDIT-3"])
+def test_there_are_no_findings_of_what_is_no_audit(site: str, run: str) -> None:
+    assert Person(site).ask(f"/runs/{run}/labels")[0] == 404
+
+
+def test_findings_made_anew_are_read_anew(site: str, store: Path) -> None:
+    person = Person(site)
+    assert "0 of 12 decided" in person.read()
+    storage = Storage(str(store))
+    key = RunPaths(RUN).findings
+    storage.write(key, storage.read(key).replace(b'"score":0.9}', b'"score":0.91}'))
+    assert "<dd>0.91</dd>" in person.read()
+    storage.write(key, b"{}")
+    assert person.ask(LABELS)[0] == 422
+
+
+def test_a_crop_shows_the_boxes_and_what_is_around_them_inside_the_photo() -> None:
+    crop = crop_of([(100, 100, 140, 120), (110, 100, 150, 120)], (400, 300))
+    assert (crop.left, crop.top, crop.width, crop.height) == (62, 48, 125, 125)
+    corner = crop_of([(0, 0, 10, 10)], (400, 300))
+    assert (corner.left, corner.top, corner.width, corner.height) == (0, 0, 100, 100)
+    assert crop_of([(0, 0, 400, 300)], (400, 300)).width == 400
+
+
+def test_a_trail_is_read_as_it_is_written_and_anything_else_is_none() -> None:
+    trail = Trail(numbers=tuple(range(1, 80)))
+    assert Trail.read(str(trail)).numbers == tuple(range(30, 80))
+    for text in ("", "1.", "1.-2", "9" * 12, "1.\u0663"):
+        assert Trail.read(text).numbers == (), text
