@@ -24,7 +24,7 @@ from trainer.commit import commit, released_files, summary_of, training_facts
 from trainer.data.shard_cache import ShardCache, shard_cache
 from trainer.data.shard_pictures import pictures_of, truth_of
 from trainer.data.training_set import load_training_set
-from trainer.evaluation.latency import median_ms
+from trainer.evaluation.latency import latency_ms, timing
 from trainer.evaluation.measure import detect_all, measure
 from trainer.inference.detector import Detector
 from trainer.network.detector import build_model
@@ -41,9 +41,6 @@ WEIGHTS_FILE: Final = "model.keras"
 
 # Decoded pictures are kept in memory up to this size while fine-tuning.
 _CACHE_MB: Final = 2048
-
-# Rounds in which the time of a form is measured.
-_TIMED_ROUNDS: Final = 10
 
 # Stages before the release, in `run.json`.
 _EARLIER_STAGES: Final = ("read", "train", "qat")
@@ -232,11 +229,13 @@ def evaluate_run(
     split: str,
     forms: Sequence[str] | None,
     threads: int = 1,
+    timed_threads: Sequence[int] = (1,),
     copies: CacheFolder = USUAL_FOLDER,
 ) -> dict[str, Any]:
-    """`map50`, `map`, `per_class`, `bytes` and `median_ms` (of one thread) of the exported models of `run`, by form.
+    """`map50`, `map`, `per_class`, `bytes` and `latency_ms` of the exported models of `run`, by form.
 
-    They are measured on `split`, by `threads` threads; copies of a bucket's shards are kept in `copies`.
+    They are measured on `split`, by `threads` threads; `latency_ms` has the milliseconds by each of `timed_threads`,
+    and `median_ms` those of the first. Copies of a bucket's shards are kept in `copies`.
 
     Raises:
         ExportError: There is no such split, form or file.
@@ -258,9 +257,8 @@ def evaluate_run(
         detector, contents[form] = _detector_of(manifest, content, storage.url(key), threads), content
         seen = detect_all(detector.detect_batch, pictures(chosen))
         metrics[form] = {**measure(truth, seen).figures, "bytes": len(content)}
-    timed_alone = {form: Detector(content, is_ours=True) for form, content in contents.items()}
-    times = median_ms(timed_alone, next(iter(pictures(chosen))).rgb, _TIMED_ROUNDS)
-    return {form: {**row, "median_ms": times[form]} for form, row in metrics.items()}
+    times = latency_ms(contents, next(iter(pictures(chosen))).rgb, threads=timed_threads)
+    return {form: {**row, **timing(times[form])} for form, row in metrics.items()}
 
 
 def _detector_of(manifest: Manifest, content: bytes, file: str, threads: int) -> Detector:

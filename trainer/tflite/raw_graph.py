@@ -39,7 +39,7 @@ def cut_suppression(tree: schema.ModelT) -> None:
         graph.tensors[index].name = name.encode()
     graph.operators = _needed(graph)
     _plain_doubling(tree)
-    _drop_unused(tree)
+    drop_unused(tree)
     _sign(tree)
 
 
@@ -147,7 +147,7 @@ def _operator(tree: schema.ModelT, kind: int, inputs: list[int], output: int, op
     return operator
 
 
-def _drop_unused(tree: schema.ModelT) -> None:
+def drop_unused(tree: schema.ModelT) -> None:
     """Leave out the tensors, buffers and operator codes that no operator needs any more."""
     graph = tree.subgraphs[0]
     used = {int(index) for op in graph.operators for index in [*op.inputs, *op.outputs] if index >= 0}
