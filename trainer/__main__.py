@@ -75,6 +75,7 @@ def predict_command(  # long: a line for each option
     from trainer.inference.voc_files import VocWriter
     from trainer.inference.window import Window
 
+    _require_own_folder(out, sources)
     failed: list[str] = []
     pictures = _opened(_frames(source, limit, failed, is_only=len(sources) == 1) for source in sources)
     window = Window(model) if show else None
@@ -99,6 +100,21 @@ def predict_command(  # long: a line for each option
     _conclude(writer, failed, len(sources))
 
 
+def _require_own_folder(out: Path | None, sources: "Iterable[str]") -> None:
+    """Check that nothing drawn can take the place of a picture.
+
+    Raises:
+        OptionError: `--out` is a file, or the folder of a source.
+    """
+    if out is None:
+        return
+    if out.exists() and not out.is_dir():
+        raise OptionError(f"--out {out}: expected a folder, found a file")
+    for place in map(Path, sources):
+        if out.resolve() == (place if place.is_dir() else place.parent).resolve() and place.exists():
+            raise OptionError(f"--out {out}: {place} lies there, and what is drawn could replace it: name a new folder")
+
+
 def _model_at(place: str) -> "Path | bytes":
     """The model's file, or its bytes where it is in a bucket.
 
@@ -113,7 +129,11 @@ def _model_at(place: str) -> "Path | bytes":
         return Storage(folder).read_range(name, 0, MOST_MODEL_BYTES + 1)
     path = Path(place)
     if not path.is_file():
-        raise OptionError(f"{place}: {'a folder' if path.is_dir() else 'no such file'}; expected an exported .tflite")
+        inside = path / "model_int8.tflite"
+        meant = f", such as {inside}" if inside.is_file() else f", such as STORE/runs/{path.name}/model_int8.tflite"
+        raise OptionError(
+            f"{place}: {'a folder' if path.is_dir() else 'no such file'}; expected an exported .tflite{meant}"
+        )
     return path
 
 

@@ -75,8 +75,8 @@ def read_network(content: bytes, shown: str) -> KerasNetwork:
         layers = {layer["config"]["name"]: dict(layer["config"]) for layer in settings["layers"]}
         return KerasNetwork(name=str(settings["name"]), layers=layers)
     except (*_ZIP_ERRORS, TypeError, RecursionError) as error:
-        reason = f"{type(error).__name__}: {str(error)[:80]}"
-        raise OptionError(f"{shown}: expected a .keras file of a whole network, found none ({reason})") from error
+        beside = "; take the model.keras beside it" if shown.endswith(".tflite") else ""
+        raise OptionError(f"{shown}: expected a .keras file of a whole network, found none{beside}") from error
 
 
 def _unpacked(archive: zipfile.ZipFile) -> bytes:

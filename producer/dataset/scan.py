@@ -28,6 +28,9 @@ _UNWANTED_FOLDERS: Final = {
     "__macosx": "what macOS adds to ZIP files, not photos",
 }
 
+# What is in a store of jobs and models besides its notes.
+_OF_A_STORE: Final = frozenset({"jobs", "runs", "logs", "weights"})
+
 # `ImageSets/Main/<name>.txt` of the VOC devkit. Files like `aeroplane_train.txt` list classes, not splits.
 LIST_NAMES: Final = frozenset({"train.txt", "val.txt", "test.txt", "trainval.txt"})
 
@@ -89,6 +92,12 @@ class Walk:
         # Which of two links to one folder is followed must not depend on the order of the file system.
         for link in sorted(links, key=lambda entry: entry.name):
             self._take_link(link, folder, subfolders)
+        if self._is_store(path, subfolders):
+            subfolders = [each for each in subfolders if each.rpartition("/")[2] not in _OF_A_STORE]
+            found = "jobs and models that this program has made, not photos"
+            self.findings.append(
+                Finding(file=path or ".", rank="info", kind="folder_left_out", found=found, done="left out")
+            )
         for names in (folder.images, folder.annotations, folder.lists):
             names.sort()
         self.counts["folders"] += 1
@@ -143,6 +152,15 @@ class Walk:
             ):
                 names.append(name)
 
+    def _is_store(self, path: str, subfolders: list[str]) -> bool:
+        """Whether a folder is a store: pictures of reports are no photos. Asked of very few folders."""
+        if not {_join(path, "jobs"), _join(path, "runs")} <= set(subfolders):
+            return False
+        for name in _names(self.photos, _join(path, "jobs")):
+            if "job.json" in _names(self.photos, f"{_join(path, 'jobs')}/{name}"):
+                return True
+        return False
+
     def _is_wanted(self, path: str, folder_name: str) -> bool:
         found = _UNWANTED_FOLDERS.get(folder_name.casefold())
         if found is not None:
@@ -173,6 +191,14 @@ class Walk:
 
     def _refuse(self, path: str, kind: str, found: str) -> None:
         self.findings.append(Finding(file=path, rank="quarantined", kind=kind, found=found, done="refused"))
+
+
+def _names(photos: Photos, folder: str) -> list[str]:
+    try:
+        with photos.entries(folder) as entries:
+            return [entry.name for entry in entries]
+    except OSError:
+        return []
 
 
 def _join(folder: str, name: str) -> str:

@@ -305,7 +305,8 @@ def _command_here(command: str, storage: Storage, *, is_local: bool) -> str:
     words = [
         store + word.removeprefix("STORE") if word.split("/")[0] == "STORE" else word for word in shlex.split(command)
     ]
-    return hint(*words[1:], *(["--local"] if is_local and words[1] == "submit" else []))
+    local = ["--local"] if is_local and words[1] == "submit" and "--local" not in words else []
+    return hint(*words[1:], *local)
 
 
 def failure_text(status: JobStatus, storage: Storage) -> str:
