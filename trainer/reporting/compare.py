@@ -13,9 +13,10 @@ from shared.errors import ExportError
 from shared.jobs.identity import find_job, read_note, read_request
 from shared.jobs.paths import RunPaths
 from shared.jobs.specs import DataOptions, RunSpec, TrainingOptions
+from shared.seen import SeenSplit
 from shared.storage import Storage
 from shared.text import counted
-from trainer.evaluation.detections_file import SeenSplit, read_detections
+from trainer.evaluation.detections_file import read_detections
 from trainer.reporting.paired import Paired, paired
 
 _COLUMNS: Final = 80
