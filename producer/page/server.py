@@ -50,12 +50,12 @@ def serve_page(settings: ProducerSettings, options: PageOptions) -> None:
     token = None if ipaddress.ip_address(host).is_loopback else secrets.token_urlsafe(_TOKEN_BYTES)
     change_token = secrets.token_urlsafe(_TOKEN_BYTES) if options.allow_changes else None
     app = make_app(settings, names=options.names, token=token, change_token=change_token)
-    shown = _shown_host(host, options.names)
     with ExitStack() as stack:
         listener = stack.enter_context(listen(host, port))
+        shown = _shown_host(host, options.names)
         files = stack.enter_context(_tls_files(options, shown))
         place = f"{'https' if files else 'http'}://{shown}:{listener.getsockname()[1]}"
-        is_outside = token is not None and shown != "localhost"  # a container's port may be this machine's only
+        is_outside = token is not None and shown != "localhost"  # a container's port is published on this machine
         app.state.outside = place if is_outside else None
         _say(f"{place}/{f'?token={token}' if token else ''}", change_token, is_outside=is_outside)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)

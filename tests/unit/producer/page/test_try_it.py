@@ -1,4 +1,4 @@
-"""What the browser gets to run a run's model: the model, what to know of it, LiteRT.js; and what is said without them."""
+"""What the browser gets to run a run's model: the model, what to know of it, LiteRT.js; what is said without them."""
 
 import hashlib
 import http.client
