@@ -6,9 +6,10 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from producer.audit.photo_sizes import photo_size, photos_folder
+from producer.audit.photo_sizes import photos_folder
 from producer.jobs.status import load_job
-from producer.page.facts.photos import shown_photo
+from producer.page.facts.confusion import read_confusion
+from producer.page.facts.photos import shown_photo, shown_size
 from producer.page.facts.run_files import read_run
 from producer.page.facts.seen import Box, SeenPhoto, SeenRun, counts_at, read_seen
 from producer.page.render import render
@@ -40,13 +41,18 @@ class Tile:
 
 
 def seen(request: Request) -> Response:
-    """`/runs/{run}/photos`: the photos of the split that figures are told of."""
+    """`/runs/{run}/photos?least=&there=&seen=&page=`: photos of the split that figures are of."""
     run, storage = request.path_params["run"], request.app.state.storage
     job, seen_run = _of_run(storage, run)
-    least = _least(request, storage, run)
-    worst = seen_run.worst(least)
+    least = least_of(request, storage, run)
+    worst, query = seen_run.worst(least), request.query_params
+    confusion = read_confusion(storage, run)
+    cell = confusion.cell(query.get("there", ""), query.get("seen", ""))
+    if cell is not None:
+        behind = confusion.files(cell, least)
+        worst = [each for each in worst if each.file_name in behind]
     pages = max(1, -(-len(worst) // _PHOTOS_A_PAGE))
-    page = min(max(_whole(request.query_params.get("page", "1")), 1), pages)
+    page = min(max(_whole(query.get("page", "1")), 1), pages)
     chosen = worst[(page - 1) * _PHOTOS_A_PAGE : page * _PHOTOS_A_PAGE]
     return render(
         request,
@@ -55,9 +61,11 @@ def seen(request: Request) -> Response:
         job=job.job,
         split=seen_run.split.split,
         least=least,
+        cell=cell,
+        cell_words="" if cell is None else confusion.words(cell),
         least_shown=LEAST_SHOWN,
         rows=counts_at(seen_run.scores(), least),
-        tiles=_tiles(job, seen_run, chosen, request.app.state.settings.data_root),
+        tiles=tiles_of(job, seen_run, chosen, request.app.state.settings.data_root),
         total=len(worst),
         page=page,
         pages=pages,
@@ -89,7 +97,7 @@ def _of_run(storage: Storage, run: str) -> tuple[Job, SeenRun]:
     return load_job(storage, asked.job), read_seen(storage, run)
 
 
-def _least(request: Request, storage: Storage, run: str) -> float:
+def least_of(request: Request, storage: Storage, run: str) -> float:
     """The threshold that is asked for, or the model's own."""
     try:
         asked = float(request.query_params["least"])
@@ -104,7 +112,8 @@ def _whole(text: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else 1
 
 
-def _tiles(job: Job, seen_run: SeenRun, photos: list[SeenPhoto], data_root: str) -> list[Tile]:
+def tiles_of(job: Job, seen_run: SeenRun, photos: list[SeenPhoto], data_root: str) -> list[Tile]:
+    """Photos of a run as they are drawn."""
     try:
         folder = photos_folder(job, data_root)
     except PlanError:
@@ -114,7 +123,7 @@ def _tiles(job: Job, seen_run: SeenRun, photos: list[SeenPhoto], data_root: str)
 
 def _tile(job: Job, seen_run: SeenRun, each: SeenPhoto, folder: DataFolder | None) -> Tile:
     side = seen_run.split.image_size
-    known = photo_size(folder, each.file_name, job.spec.max_pixels) if folder is not None else None
+    known = shown_size(folder, each.file_name, job.spec.max_pixels) if folder is not None else None
     size = known or (side, side)
     placed = place(*size, side, seen_run.split.resize)
     labels = seen_run.split.labels

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from shared.audit.seen import SeenImage, SeenSplit
 from shared.errors import ExportError
 from shared.jobs.frozen import canonical_json
 from shared.jobs.versioned import read_stored
-from shared.seen import SeenImage, SeenSplit
 from trainer.detections import Detections, DetectionsById, to_coco
 
 # Of a pixel, and of a score: below what any figure shows.

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from shared.audit.seen import SeenSplit
 from shared.command import hint
 from shared.errors import ExportError
 from shared.jobs.identity import find_job, read_note, read_request
 from shared.jobs.paths import RunPaths
 from shared.jobs.specs import DataOptions, RunSpec, TrainingOptions
-from shared.seen import SeenSplit
 from shared.storage import Storage
 from shared.text import counted
 from trainer.evaluation.detections_file import read_detections

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.seen import SeenSplit
+from shared.audit.seen import SeenSplit
 from trainer.evaluation.bootstrap import Interval, interval, resampled
 from trainer.evaluation.coco_map import judge
 from trainer.evaluation.detections_file import Chosen, choose

@@ -1,7 +1,7 @@
 // The threshold's slider: counts and boxes follow it at once. Without this the form asks the server.
 
 const form = document.getElementById("threshold");
-const slider = form.querySelector("input");
+const slider = form.querySelector("input[type=range]");
 const scores = await (await fetch(form.dataset.scores)).json();
 
 function show() {

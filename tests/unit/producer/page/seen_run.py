@@ -6,10 +6,10 @@ from typing import Any
 import cv2
 import numpy as np
 
+from shared.audit.seen import SeenImage, SeenSplit
 from shared.jobs.job import Job, SplitPlan
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import JobSpec, RunSpec
-from shared.seen import SeenImage, SeenSplit
 from shared.storage import Storage
 
 RUN, IDENTITY = "run", "cd" * 16

@@ -35,7 +35,7 @@ def model(**changes: object) -> bytes:
         "form": "int8",
         "best_score": 0.37,
     }
-    description = ModelDescription(**(facts | changes))  # type: ignore[arg-type] - of the types above
+    description = ModelDescription(**(facts | changes))  # type: ignore[arg-type]
     return HEAD + description_archive(len(HEAD), description)
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared.audit.seen import SeenSplit
 from shared.errors import ExportError, FormatError
-from shared.seen import SeenSplit
 from trainer.detections import Detections
 from trainer.evaluation.detections_file import choose, detections_file, read_detections
 from trainer.evaluation.measure import measure

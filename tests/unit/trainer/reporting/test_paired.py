@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared.audit.seen import SeenSplit
 from shared.errors import FormatError
 from shared.jobs.paths import RunPaths
 from shared.jobs.specs import RunSpec
-from shared.seen import SeenSplit
 from shared.storage import Storage
 from tests.unit.trainer.reporting.looked import SIDE, Objects, Seen, coco, detections
 from tests.unit.trainer.reporting.test_compare import finished

@@ -1,6 +1,8 @@
 """`detections_<split>.json` of a run: what its int8 model saw of a split's photos, beside what is annotated there."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
 
 from shared.jobs.frozen import SCHEMA_VERSION, Frozen
 from shared.placement import Resize
@@ -24,7 +26,7 @@ class SeenSplit(Frozen):
     form: str
     split: str
     labels: tuple[str, ...]
-    image_size: int
+    image_size: Annotated[int, Field(gt=0, le=1 << 16)]
     resize: Resize
     images: tuple[SeenImage, ...]
     annotations: tuple[dict[str, Any], ...]
