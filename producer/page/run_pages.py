@@ -10,7 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from producer.jobs.status import load_job
 from producer.page.facts.confusion import precision_recall, read_confusion
 from producer.page.facts.differences import Difference, difference, most_different
-from producer.page.facts.run_files import FORMS, RunFiles, charts_of, read_run
+from producer.page.facts.run_files import FORMS, RunFiles, charts_of, is_inside, read_run
 from producer.page.facts.seen import SeenPhoto, SeenRun, counts_at, read_seen
 from producer.page.render import render
 from producer.page.seen_pages import Tile, least_of, tiles_of
@@ -71,7 +71,7 @@ def file(request: Request) -> Response:
     name = request.path_params["name"]
     released = {each for each, _, _ in read_run(storage, asked).released}
     key = f"{RunPaths(asked.run).root}/{name}"
-    size = storage.size_or_none(key) if name in released | set(_ALSO) else None
+    size = storage.size_or_none(key) if name in released | set(_ALSO) and is_inside(storage, key) else None
     if size is None:
         raise PlanError(f"run {asked.run} hands out no file {name!r}")
     shown = _SHOWN_IN_BROWSER.get(name[name.rfind(".") :])

@@ -55,8 +55,9 @@ def serve_page(settings: ProducerSettings, options: PageOptions) -> None:
         shown = _shown_host(host, options.names)
         files = stack.enter_context(_tls_files(options, shown))
         place = f"{'https' if files else 'http'}://{shown}:{listener.getsockname()[1]}"
-        app.state.outside = place if token else None
-        _say(f"{place}/{f'?token={token}' if token else ''}", change_token, is_outside=token is not None)
+        is_outside = token is not None and shown != "localhost"  # a container's port is published on this machine
+        app.state.outside = place if is_outside else None
+        _say(f"{place}/{f'?token={token}' if token else ''}", change_token, is_outside=is_outside)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
         certificate, key = files or (None, None)
         config = uvicorn.Config(

@@ -9,6 +9,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from producer.page.facts.run_files import is_inside
 from producer.page.parts import MAKE_PARTS
 from producer.page.reach import qr_svg
 from producer.page.render import render
@@ -36,7 +37,7 @@ def read_model(storage: Storage, run: str) -> ModelFile:
         ExportError: Its file is larger than a model may be.
     """
     key = RunPaths(run).int8
-    size = storage.size_or_none(key) if is_name(run) else None
+    size = storage.size_or_none(key) if is_name(run) and is_inside(storage, key) else None
     if size is None:
         raise PlanError(f"run {run!r} has no int8 model (yet)")
     name = storage.url(key)

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,6 +17,8 @@ from shared.storage import Storage
 # As trained first, as shipped last.
 FORMS: Final = ("float32", "float16", "dynamic", "int8")
 _MOST_BYTES: Final = 64 << 20
+_MOST_FIGURE: Final = 1e15
+_FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +36,13 @@ class RunFiles:
 
     @property
     def released(self) -> list[tuple[str, int, str]]:
-        """Name, bytes and SHA-256 of each released file."""
+        """Name, bytes and SHA-256 of each released file that has a name of ours."""
         files = self.summary.get("files")
         rows = files.items() if isinstance(files, dict) else ()
         return [
-            (str(name), int(row.get("bytes") or 0), str(row.get("sha256")))
+            (name, row["bytes"], str(row.get("sha256")))
             for name, row in rows
-            if isinstance(row, dict)
+            if _FILE_NAME.fullmatch(name) and isinstance(row, dict) and _is_figure(row.get("bytes"))
         ]
 
     def lines(self, name: str) -> list[str]:
@@ -59,10 +62,44 @@ def read_run(storage: Storage, asked: RunSpec) -> RunFiles:
     forms = metrics.items() if isinstance(metrics, dict) else ()
     return RunFiles(
         summary=read_note(storage, paths.run, asked.incarnation) or {},
-        forms={name: row for name, row in forms if isinstance(row, dict)},
+        forms={name: _figures(row) for name, row in forms if isinstance(row, dict)},
         epochs=_epochs(_text(storage, f"{paths.root}/results.csv")),
-        checks=[each for each in checks if isinstance(each, dict)] if isinstance(checks, list) else (),
+        checks=[each for each in checks if _is_check(each)] if isinstance(checks, list) else (),
     )
+
+
+def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What is shown of a form's figures, or of a class's; whatever is none is left out."""
+    kept: dict[str, Any] = {}
+    for name, value in row.items():
+        if name == "per_class" and isinstance(value, dict):
+            kept[name] = {label: _figures(each) for label, each in value.items() if isinstance(each, dict)}
+        elif name.endswith("_interval"):
+            if isinstance(value, list) and len(value) == 2 and all(map(_is_figure, value)):
+                kept[name] = value
+        elif _is_figure(value) or (name == "split" and isinstance(value, str)):
+            kept[name] = value
+    return kept
+
+
+def _is_figure(value: object) -> bool:
+    """Whether it is a number that can be shown: neither NaN nor beyond any that a run has."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_FIGURE
+
+
+def _is_check(value: object) -> bool:
+    texts = ("name", "found", "advice")
+    return isinstance(value, dict) and "is_ok" in value and all(isinstance(value.get(name), str) for name in texts)
+
+
+def is_inside(storage: Storage, key: str) -> bool:
+    """Whether no link leads from a key out of the store."""
+    if not storage.is_local:
+        return True
+    try:
+        return storage.local_path(key).resolve().is_relative_to(storage.local_path("").resolve())
+    except (OSError, RuntimeError):  # a circle of links
+        return False
 
 
 def charts_of(runs: Mapping[str, RunFiles]) -> list[Chart]:

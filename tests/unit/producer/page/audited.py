@@ -1,5 +1,6 @@
 """A store with a finished audit, as the page meets it: hostile names, a turned photo, one that is gone."""
 
+import hashlib
 from pathlib import Path
 
 import cv2
@@ -7,7 +8,7 @@ import numpy as np
 
 from shared.audit.findings import AuditFinding, AuditFindings
 from shared.jobs.identity import make_note
-from shared.jobs.job import Job, SplitPlan
+from shared.jobs.job import Job, PathPair, ShardTask, SplitPlan
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import JobSpec, RunSpec
 from shared.storage import Storage
@@ -18,6 +19,12 @@ SCRIPT = "<script>document.title = 'hostile'</script>"
 GONE = "photos/gone.jpg"
 # Orientation 6: to be turned clockwise (Exif 2.32, tag 274).
 TURNED = b"Exif\x00\x00MM\x00\x2a\x00\x00\x00\x08\x00\x01\x01\x12\x00\x03\x00\x00\x00\x01\x00\x06\x00\x00" + b"\0" * 4
+
+
+XML = (
+    "<annotation><size><width>240</width><height>320</height><depth>3</depth></size><object><name>dog</name><bndbox>"
+    "<xmin>100</xmin><ymin>60</ymin><xmax>160</xmax><ymax>120</ymax></bndbox></object></annotation>"
+)
 
 
 def turned(content: bytes) -> bytes:
@@ -34,7 +41,7 @@ def finding(number: int) -> AuditFinding:
         file=GONE if number == COUNT - 1 else f"photos/<b>{number % 2}.jpg",
         object=1,
         score=0.9 - number / 100,
-        class_name=SCRIPT,
+        class_name="dog" if is_moved else SCRIPT,
         box=(100.0, 60.0, 160.0, 120.0),
         proposed_class="cat" if is_moved else "",
         proposed_box=(110.0, 60.0, 170.0, 120.0) if is_moved else None,
@@ -54,8 +61,16 @@ def make_audited(folder: Path) -> Path:
     lying = cv2.rotate(upright, cv2.ROTATE_90_COUNTERCLOCKWISE)
     (photos / "<b>0.jpg").write_bytes(turned(cv2.imencode(".jpg", lying)[1].tobytes()))
     (photos / "<b>1.jpg").write_bytes(cv2.imencode(".jpg", upright)[1].tobytes())
+    (photos / "<b>1.xml").write_text(XML)
     store = Storage(str(folder / "store"))
     store.make_root()
+    pairs = tuple(
+        PathPair(image=f"photos/<b>{at}.jpg", annotation=xml, source_id=at + 1, fingerprint="0" * 16)
+        for at, xml in enumerate((None, "photos/<b>1.xml"))
+    )
+    plan = ShardTask(job=JOB, incarnation=IDENTITY, split="train", index=0, count=1, pairs=pairs).to_json()
+    digest = hashlib.sha256(plan.encode()).hexdigest()
+    store.write_lines(JobPaths(JOB).plan(IDENTITY), [plan])
     job = Job(
         job=JOB,
         incarnation=IDENTITY,
@@ -64,7 +79,7 @@ def make_audited(folder: Path) -> Path:
         spec=JobSpec(),
         run=None,
         labels=("cat",),
-        splits={"train": SplitPlan(pairs=2, digests=("0" * 64,))},
+        splits={"train": SplitPlan(pairs=2, digests=(digest,))},
         request_digest="0" * 64,
     )
     store.write(JobPaths(JOB).job, job.to_json().encode())

@@ -2,6 +2,8 @@
 
 import http.client
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,7 +17,7 @@ from producer.page.labels import Trail, crop_of
 from shared.jobs.paths import RunPaths
 from shared.storage import Storage
 from tests.browser.served import TOKEN, served
-from tests.unit.producer.page.audited import COUNT, GONE, IDS, RUN, SCRIPT, finding, make_audited
+from tests.unit.producer.page.audited import COUNT, GONE, IDS, JOB, RUN, SCRIPT, finding, make_audited
 
 LABELS = f"/runs/{RUN}/labels"
 
@@ -209,3 +211,27 @@ def test_a_trail_is_read_as_it_is_written_and_anything_else_is_none() -> None:
     assert Trail.read(str(trail)).numbers == tuple(range(30, 80))
     for text in ("", "1.", "1.-2", "9" * 12, "1.\u0663"):
         assert Trail.read(text).numbers == (), text
+
+
+def accepted_by_command(store: Path) -> "subprocess.CompletedProcess[str]":
+    words = ["audit", JOB, "--accept", "decisions", "--out", str(store.parent / "copy"), "--store", str(store)]
+    command = [sys.executable, "-m", "producer", *words]
+    return subprocess.run(
+        command, cwd=Path(__file__).parents[4], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_the_command_takes_what_was_called_right_on_the_page(site: str, store: Path) -> None:
+    person = Person(site).allow()
+    page = person.answer(person.read(), "wrong")
+    before = accepted_by_command(store)
+    assert before.returncode == 1
+    assert f"no finding of {RUN} was called right on the page" in before.stderr
+    person.answer(page, "right")
+    after = accepted_by_command(store)
+    assert after.returncode == 0, after.stderr
+    assert len(after.stdout.splitlines()) == 1, after.stdout
+    assert "photos/<b>1.jpg" in after.stdout
+    xml = (store.parent / "copy" / "photos" / "<b>1.xml").read_text()
+    assert "<name>cat</name>" in xml
+    assert "<xmin>110" in xml

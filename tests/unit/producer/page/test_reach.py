@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from producer.page.parts import Parts
 from producer.page.reach import own_certificate, qr_svg, qr_terminal
 from shared.errors import PipelineError
 from shared.jobs.paths import RunPaths
@@ -73,7 +74,8 @@ def test_on_the_network_it_wants_the_token_over_https_and_shows_it_as_a_qr_code(
         base, code = address.partition("?")[0], get(local, "/runs/mine/try.svg", untested(), cookie)
         assert code[:2] == (200, qr_svg(f"{base}runs/mine/try?{token}"))
         assert get(local, "/runs/mine/try.svg", untested())[0] == 401
-        assert b"QR code of this page" in get(local, "/runs/mine/try", untested(), cookie)[1]
+        shown = get(local, "/runs/mine/try", untested(), cookie)[1]
+        assert (b"QR code of this page" in shown) == Parts().has_litert()  # without it there is nothing to try
 
 
 def test_a_certificate_of_ones_own_is_the_one_that_is_shown(store: Path) -> None:

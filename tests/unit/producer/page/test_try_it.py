@@ -23,19 +23,18 @@ RUN = "mine"
 HEAD = b"\x1c\0\0\0TFL3" + bytes(200)
 
 
-def model(**changes: object) -> bytes:
-    facts = {
-        "name": RUN,
-        "version": "1",
-        "licence": "Apache-2.0",
-        "labels": ("Ähre", "<script>"),
-        "image_size": 320,
-        "resize": "letterbox",
-        "data_digest": "ab",
-        "form": "int8",
-        "best_score": 0.37,
-    }
-    description = ModelDescription(**(facts | changes))  # type: ignore[arg-type]
+def model(best_score: float | None = 0.37) -> bytes:
+    description = ModelDescription(
+        name=RUN,
+        version="1",
+        licence="Apache-2.0",
+        labels=("Ähre", "<script>"),
+        image_size=320,
+        resize="letterbox",
+        data_digest="ab",
+        form="int8",
+        best_score=best_score,
+    )
     return HEAD + description_archive(len(HEAD), description)
 
 
