@@ -11,8 +11,10 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import obstore
 from obstore.store import S3Store
@@ -148,7 +150,8 @@ class Gateway(BaseHTTPRequestHandler):
             if name.lower() not in ("connection", "transfer-encoding", "date", "server"):
                 self.send_header(name, value)
         self.end_headers()
-        self.wfile.write(content)
+        if self.command != "HEAD":
+            self.wfile.write(content)
 
     do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _pass_on  # noqa: N815  # the names that the library looks for
 
@@ -186,6 +189,71 @@ class Cutting(Gateway):
         self.cut[self.path] += 1
         super()._answer(status, {**headers, "Content-Length": str(len(content))}, content[:given])
         self.close_connection = True
+
+
+@dataclass
+class Trouble:
+    """What a `Troubled` gateway does at present: `kind` to what `touches` it, `""` for nothing; `times` counts it.
+
+    slow_down, denied and no_bucket answer in the server's place; held keeps an answer back until the trouble is over,
+    and drops it; lost passes a request on and drops its answer; flipped changes a byte of what is handed out. The last
+    two do so once for each address.
+    """
+
+    kind: str = ""
+    methods: frozenset[str] = frozenset({"GET", "HEAD", "PUT", "POST", "DELETE"})
+    part: str = ""
+    times: Counter[str] = field(default_factory=Counter)
+
+    def touches(self, method: str, path: str) -> bool:
+        """Whether a request is one of those that it is about."""
+        is_once = self.kind in ("lost", "flipped") and self.times[path] > 0
+        return bool(self.kind) and method in self.methods and self.part in path and not is_once
+
+
+class Troubled(Gateway):
+    """Has `trouble` with some of the requests."""
+
+    trouble: Trouble
+
+    _ERRORS: ClassVar = {
+        "slow_down": (503, "SlowDown"),
+        "denied": (403, "AccessDenied"),
+        "no_bucket": (404, "NoSuchBucket"),
+    }
+
+    def _ask(self, body: bytes) -> None:
+        trouble = self.trouble
+        if not trouble.touches(self.command, self.path):
+            super()._ask(body)
+            return
+        kind = trouble.kind
+        trouble.times[self.path] += 1
+        if kind in self._ERRORS:
+            status, code = self._ERRORS[kind]
+            text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code} of a test</Message></Error>"
+            self._answer(status, {"Content-Type": "application/xml"}, text.encode())
+            return
+        if kind == "held":
+            wait_until(lambda: trouble.kind != kind, 300, "the trouble is over")
+        elif kind == "lost":
+            self._dropped = True
+            super()._ask(body)
+        else:
+            self._flipped = True
+            super()._ask(body)
+            return
+        self.close_connection = True
+
+    def _answer(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
+        if getattr(self, "_dropped", False):
+            self._dropped = False
+            return
+        if getattr(self, "_flipped", False) and content:
+            self._flipped = False
+            middle = len(content) // 2
+            content = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+        super()._answer(status, headers, content)
 
 
 @contextmanager

@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from trainer.inference.sources import Frame
     from trainer.inference.voc_files import VocWriter
     from trainer.inference.window import Window
+    from trainer.network.backbone import Size
     from trainer.network.detector import Backbone
     from trainer.settings import TrainerSettings
     from trainer.sizes import Cost
 
 # Modules without which no command works. Where they are all there is (the extra `predict`), the others are not shown.
 NEEDS: Final = ("ai_edge_litert", "cv2", "numpy")
+_SIZES: Final[tuple["Size", ...]] = ("nano", "small", "medium")
+_FORMS: Final = ("float32", "float16", "dynamic", "int8")
+_MOST_THREADS: Final = 256
 _NEEDS_MORE: Final = find_spec("tensorflow") is None
 
 app = typer.Typer(
@@ -205,6 +209,7 @@ def evaluate_command(  # long: a line for each option
     voc_coords: Annotated[Literal["corner", "voc1"] | None, typer.Option(help="The same.")] = None,
     difficult: Annotated[Literal["keep", "ignore", "drop"] | None, typer.Option(help="The same.")] = None,
     background: Annotated[Literal["none", "orphans"] | None, typer.Option(help="The same.")] = None,
+    threads: Annotated[str, typer.Option(help="Milliseconds by so many CPU threads, such as 1,2,4.")] = "1",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Measure a run's exported models on a split of its job, or any model on a folder of photos, through LiteRT.
@@ -220,21 +225,35 @@ def evaluate_command(  # long: a line for each option
         for each in (value if isinstance(value, list) else [value] if value else [])
         for word in (f"--{name}", each)
     ]
+    timed = _threads(threads)
     if folder is not None:
         if form or store:
             raise OptionError("a MODEL on a FOLDER needs no --store and no --form: the file is one form")
-        _evaluate_photos(run, folder, split, typed, html, as_json=as_json)
+        _evaluate_photos(run, folder, split, typed, html, timed, as_json=as_json)
         return
     if run.endswith(".tflite") or typed or html:
         raise OptionError("expected a run of the store, or a MODEL and a FOLDER of photos to measure it on")
-    _check_known("--form", form, ("float32", "float16", "dynamic", "int8"))
+    _check_known("--form", form, [f"{each}{raw}" for raw in ("", "_raw") for each in _FORMS])
     storage = _storage_with(run, store)
     settings = _start_tensorflow()
     from trainer.rerun import evaluate_run
 
     measured_by: dict[str, Any] = {"threads": settings.threads or 1, "copies": settings.shard_folder()}
+    measured_by["timed_threads"] = timed
     metrics = evaluate_run(run, storage=storage, split=split or "test", forms=form, **measured_by)
     typer.echo(json.dumps(metrics) if as_json else _table(metrics))
+
+
+def _threads(typed: str) -> tuple[int, ...]:
+    """`1,2,4` as numbers.
+
+    Raises:
+        OptionError: It is something else.
+    """
+    counts = tuple(int(word) if word.isdecimal() else 0 for word in typed.split(","))
+    if not all(1 <= count <= _MOST_THREADS for count in counts) or len(set(counts)) < len(counts):
+        raise OptionError(f"--threads {typed}: expected numbers from 1 to {_MOST_THREADS} with commas, such as 1,2,4")
+    return counts
 
 
 def _evaluate_photos(
@@ -243,6 +262,7 @@ def _evaluate_photos(
     split: Literal["train", "val", "test"] | None,
     options: list[str],
     html: Path | None,
+    timed: tuple[int, ...],
     *,
     as_json: bool,
 ) -> None:
@@ -252,6 +272,7 @@ def _evaluate_photos(
     from trainer.evaluate_photos import evaluate_photos
 
     how: dict[str, Any] = {"split": split, "options": options, "threads": settings.threads or 1}
+    how["timed_threads"] = timed
     found = evaluate_photos(content, folder, shown=model, **how)
     if html is not None:
         html.write_text(found.page(), encoding="utf-8")
@@ -289,6 +310,10 @@ def export_command(
     ] = None,
     step: Annotated[int | None, typer.Option(min=0, help="The checkpoint of this step. Default: the best.")] = None,
     max_drop: Annotated[float | None, typer.Option(min=0, help="Points of mAP50 that int8 may lose.")] = None,
+    nms: Annotated[
+        Literal["inside", "outside", "both"] | None,
+        typer.Option(help="Suppression inside the files, outside (model_*_raw.tflite), or both. Default: as asked."),
+    ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
@@ -305,7 +330,7 @@ def export_command(
     from trainer.inference.quiet import quiet_libraries
     from trainer.rerun import export_run
 
-    changes: dict[str, Any] = {"max_drop": max_drop, "quantize": quantize, "step": step}
+    changes: dict[str, Any] = {"max_drop": max_drop, "quantize": quantize, "nms": nms, "step": step}
     room: dict[str, Any] = {"cache_mb": settings.cache_mb, "copies": settings.shard_folder()}
     with quiet_libraries():
         exported = export_run(run, storage=storage, guard=Unguarded(), **changes, **room)
@@ -361,13 +386,19 @@ def sizes_command(
     ] = None,
     image_size: Annotated[int, typer.Option(min=32, help="Side of the pictures in pixels, a multiple of 32.")] = 320,
     classes: Annotated[int, typer.Option(min=1, help="Classes to tell apart.")] = 3,
+    *,
+    model: Annotated[list[str] | None, typer.Option(help="nano, small, medium; may be given more than once.")] = None,
+    detail: Annotated[
+        bool, typer.Option("--detail", help="Time of each kind of operator, memory and loading of the int8 files.")
+    ] = False,
 ) -> None:
     """What each size of the detector costs on this machine: parameters, multiply-adds, bytes, milliseconds (1 thread).
 
-    Example: voc2tflite sizes --backbone conv
+    Example: voc2tflite sizes --backbone conv --detail
     """
     known: list[Backbone] = ["conv", "efficientnet_lite0", "mobilenet_v2", "mobilenet_v3_small"]
     _check_known("--backbone", backbone, known)
+    _check_known("--model", model, _SIZES)
     if image_size % 32:
         raise OptionError(f"--image-size {image_size}: expected a multiple of 32")
     _quiet_tensorflow()
@@ -376,12 +407,34 @@ def sizes_command(
     typer.echo(f"{image_size} px, {classes} classes; {machine()}")
     typer.echo(f"{'backbone':20}{'model':8}{'parameters':>12}{'MMAC':>8}{'int8 kB':>9}{'float ms':>10}{'int8 ms':>9}")
     backbones = [name for name in known if not backbone or name in backbone]
-    rows = iter(costs(backbones, ["nano", "small", "medium"], image_size=image_size, classes=classes))
+    chosen = [size for size in _SIZES if not model or size in model]
+    rows = iter(costs(backbones, chosen, image_size=image_size, classes=classes))
     while (row := _next_quietly(rows)) is not None:
         typer.echo(
             f"{row.backbone:20}{row.model:8}{row.parameters:12,}{row.macs / 1e6:8.0f}{row.int8_bytes / 1e3:9.0f}"
             f"{row.float32_ms:10.1f}{row.int8_ms:9.1f}"
         )
+        if detail:
+            for name, content in {"int8": row.int8, "int8_raw": row.int8_raw}.items():
+                typer.echo(_detail(name, content, image_size))
+
+
+def _detail(name: str, model: bytes, image_size: int) -> str:
+    """Where a file's time and memory go: a line for each kind of operator, the costly ones first."""
+    from trainer.inference.quiet import quiet_libraries
+    from trainer.sizes import detail_of
+
+    with quiet_libraries():
+        found = detail_of(model, image_size)
+    total = sum(ms for _, ms in found.operators.values())
+    lines = [
+        f"  {name}: loading {found.load_ms:.1f} ms, arena {found.arena_bytes / 1e3:,.0f} kB, "
+        f"a picture {found.run_ms:.2f} ms in one piece; operators by themselves {total:.2f} ms:"
+    ]
+    lines += [
+        f"    {kind:30}{count:5}{ms:9.3f} ms{100 * ms / total:7.1f} %" for kind, (count, ms) in found.operators.items()
+    ]
+    return "\n".join(lines)
 
 
 def _counted(names: list[str]) -> str:
@@ -389,12 +442,20 @@ def _counted(names: list[str]) -> str:
 
 
 def _table(metrics: "Mapping[str, Any]") -> str:
-    lines = [f"{'form':9}{'mAP50 % (95 %)':>23}{'mAP % (95 %)':>23}{'bytes':>12}{'ms':>9}"]
+    lines = [f"{'form':12}{'mAP50 % (95 %)':>23}{'mAP % (95 %)':>23}{'bytes':>12}{'ms':>9}"]
     for form, row in metrics.items():
         shown = (f"{_percents(row[name], row[f'{name}_interval']):>23}" for name in ("map50", "map"))
-        lines.append(f"{form:9}{''.join(shown)}{row['bytes']:12,}{row['median_ms']:9.2f}")
+        lines.append(f"{form:12}{''.join(shown)}{row['bytes']:12,}{_ms(row):>9}")
     row = metrics["int8"] if "int8" in metrics else next(iter(metrics.values()))
     return "\n".join([*lines, f"measured on {row['objects']} objects in {row['pictures']} pictures"])
+
+
+def _ms(row: "Mapping[str, Any]") -> str:
+    """Milliseconds on one thread, or by each number that was asked for."""
+    asked = row.get("latency_ms", {"1": row["median_ms"]})
+    if "gate" in row or len(asked) == 1:  # an export's table has those of one thread
+        return f"{row['median_ms']:.2f}"
+    return "  " + ", ".join(f"{count}: {ms:.2f}" for count, ms in asked.items())
 
 
 def _percents(share: float, interval: "Sequence[float]") -> str:

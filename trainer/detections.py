@@ -50,6 +50,26 @@ def to_coco(detections: Detections, image_id: int) -> list[dict[str, float | int
     ]
 
 
+def suppress(boxes: Floats, iou_above: float, most: int) -> NDArray[np.int64]:
+    """Greedy non-maximum suppression.
+
+    Args:
+        boxes: float32 [K, 4], two corners, best first.
+        iou_above: A box that overlaps a kept one by more is dropped.
+        most: Boxes kept at most.
+
+    Returns:
+        Places of the kept boxes, int64, ascending.
+    """
+    kept: list[int] = []
+    rest = np.arange(len(boxes))
+    while rest.size and len(kept) < most:
+        best, rest = rest[0], rest[1:]
+        kept.append(int(best))
+        rest = rest[~(iou_matrix(boxes[best][None], boxes[rest])[0] > iou_above)]
+    return np.asarray(kept, np.int64)
+
+
 def iou_matrix(first: Floats, second: Floats) -> Floats:
     """Intersection over union of every box of `first` [N, 4] with every one of `second` [M, 4], both as two corners."""
     low = np.maximum(first[:, None, :2], second[None, :, :2])

@@ -26,7 +26,7 @@ from shared.storage import Storage
 from shared.text import counted
 from trainer.data.examples import ShardPicture
 from trainer.data.shard_pictures import pictures_of, truth_of
-from trainer.evaluation.latency import median_ms
+from trainer.evaluation.latency import latency_ms, timing
 from trainer.evaluation.measure import detect_all, measure
 from trainer.inference.detector import Detector
 from trainer.reporting.figures import FigureInputs, Figures, make_figures
@@ -34,7 +34,6 @@ from trainer.reporting.report import class_rows, shown_pictures
 from trainer.reporting.templates import environment
 
 _JOB: Final = "evaluated"
-_TIMED_ROUNDS: Final = 10
 # Settings that would hand the work to others, or tell them of it.
 _NOT_OURS: Final = ("VOC_BROKER_URL", "VOC_NOTIFY_URL", "VOC_STORE", "VOC_DATA_ROOT")
 
@@ -95,7 +94,14 @@ class PhotosEvaluation:
 
 
 def evaluate_photos(
-    model: Path | bytes, folder: str, *, shown: str, split: Split | None, options: Sequence[str], threads: int
+    model: Path | bytes,
+    folder: str,
+    *,
+    shown: str,
+    split: Split | None,
+    options: Sequence[str],
+    threads: int,
+    timed_threads: Sequence[int] = (1,),
 ) -> PhotosEvaluation:
     """Measure a model on a folder of photos with VOC XML, an archive or a bucket's.
 
@@ -106,6 +112,7 @@ def evaluate_photos(
         split: Only photos of this one; None: all.
         options: Of `submit`: how the folder is read.
         threads: CPU threads of the interpreter.
+        timed_threads: By how many threads its milliseconds are measured.
 
     Raises:
         ExportError: It is no model of this project, or knows none of the folder's classes.
@@ -127,14 +134,14 @@ def evaluate_photos(
             return (picture for each in splits for picture in stream(each))
 
         figures = _figures(detector, truth, pictures, split or "all")
-        alone, picture = Detector(model, file=shown, is_ours=True), next(iter(pictures())).rgb
+        content = model if isinstance(model, bytes) else model.read_bytes()
+        times = latency_ms({"model": content}, next(iter(pictures())).rgb, threads=timed_threads)["model"]
         row = measure(truth, figures.inputs.detections).figures
-    size = model.stat().st_size if isinstance(model, Path) else len(model)
     return PhotosEvaluation(
         model=shown,
         folder=folder,
         description=detector.description,
-        row={**row, "bytes": size, **median_ms({"median_ms": alone}, picture, _TIMED_ROUNDS)},
+        row={**row, "bytes": len(content), **timing(times)},
         unknown=unknown,
         set_aside=manifest.counters.get("quarantined", 0),
         figures=figures,

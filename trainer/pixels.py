@@ -18,5 +18,10 @@ def normalize(pixels: Tensor) -> Tensor:
 
 
 def as_input(picture: Picture, dtype: type) -> NDArray[Any]:
-    """One picture, uint8 [H, W, 3] RGB, as a model's input [1, H, W, 3] of type `dtype`: raw where that is uint8."""
+    """One picture, uint8 [H, W, 3] RGB, as a model's input [1, H, W, 3] of type `dtype`.
+
+    Raw where that is uint8, less 128 where it is int8, else in [-1, 1].
+    """
+    if dtype == np.int8:
+        return (picture[None] ^ np.uint8(128)).view(np.int8)
     return picture[None] if dtype == np.uint8 else np.asarray(normalize(picture[None].astype(np.float32)))

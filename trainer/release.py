@@ -34,7 +34,7 @@ from trainer.data.examples import ShardPicture
 from trainer.data.shard_pictures import Pictures, Truth
 from trainer.detections import DetectionsById
 from trainer.evaluation.detections_file import detections_file
-from trainer.evaluation.latency import latency_ms
+from trainer.evaluation.latency import decode_ms, latency_ms
 from trainer.evaluation.measure import Measured, detect_all, drop_interval, measure
 from trainer.evaluation.threshold import best_score
 from trainer.inference.detector import Detector
@@ -44,8 +44,17 @@ from trainer.reporting.advice import AdviceFacts, advise
 from trainer.reporting.figures import FigureInputs, Figures, draw_plots, make_figures
 from trainer.reporting.job_facts import exported_epoch, read_history, read_job_facts
 from trainer.reporting.report import RunSummary, render_card, render_report
-from trainer.tflite import gate
-from trainer.tflite.convert import CALIBRATION_IMAGES, TrainedModel, convert_forms, save_keras
+from trainer.tflite import gate, raw_gate
+from trainer.tflite.convert import (
+    CALIBRATION_IMAGES,
+    DECODING,
+    FORMS,
+    RAW,
+    TrainedModel,
+    export_forms,
+    forms_of,
+    save_keras,
+)
 from trainer.tflite.layer_error import LayerError, layer_errors
 from trainer.tflite.metadata import with_best_score
 
@@ -59,6 +68,9 @@ _SCORED_PICTURES: Final = 200
 
 # Of the files that a run hands out, those that hold weights.
 _MODELS: Final = ("model_float", "model_dynamic", "model_int8", "model.keras", "model_qat.keras", "saved_model")
+
+# What is written beside the models and the plots.
+_WRITTEN_LAST: Final = ("labels.txt", "gate.json", "report.html", "model_card.md", "metrics.json")
 
 # The licence of what this project adds; whoever trains decides on the weights.
 _LICENCE: Final = "Apache-2.0"
@@ -146,12 +158,21 @@ class Release:
         if is_refused and read_note(self.storage, paths.run, self.spec.incarnation) is not None:
             root, files = f"{root}/refused", {name: files[name] for name in files if not name.startswith(_MODELS)}
         with self._timed("write"):
+            if root == paths.root:
+                self._remove_stale()
             for name, content in files.items():  # metrics last
                 self.guard.require_wanted()
                 self.storage.write(f"{root}/{name}", content)
         logger.info("run_released", extra={"run": self.spec.run, "int8_map50": metrics["int8"]["map50"]})
         gate.require(self._checks, self.storage.url(f"{root}/report.html"))
         return metrics
+
+    def _remove_stale(self) -> None:
+        """Take away the models of an earlier export that this one does not hand out: their weights may be others."""
+        handed_out = forms_of(self.spec.nms)
+        for form in {*forms_of("both")} - {*handed_out}:
+            self.guard.require_wanted()
+            self.storage.remove(f"{RunPaths(self.spec.run).root}/model_{form}.tflite")
 
     @property
     def warnings(self) -> list[str]:
@@ -178,10 +199,11 @@ class Release:
         with self._timed("latency"):
             picture = next(iter(self.pictures(self._measured_split))).rgb
             latency = latency_ms(models, picture, lambda: self.guard.advance(phase="latency"))
-        metrics = self._metrics(models, measured, latency)
+        metrics = self._metrics(models, measured, latency, picture)
         with self._timed("gate"):
             layers = layer_errors(models["float32"], models["int8"], self._some(self._gate_split, _TRACED_PICTURES))
             self._checks += gate.check_detections(self._evidence(measured.seen[self._gate_split], metrics, layers))
+            self._checks += raw_gate.check_raw_figures({form: row["gate"] for form, row in metrics.items()}, RAW)
         with self._timed("report"):
             figures = self._figures(measured.seen[self._measured_split]["int8"], measured.best_scores["int8"])
             judged = metrics["int8"]["gate"]["objects"] if self._gate_split == "val" else None
@@ -206,6 +228,7 @@ class Release:
             measured_split=self._measured_split,
             gate_split=self._gate_split,
             score_split=self._score_split,
+            files=[*self._files, *_WRITTEN_LAST],
         )
         self._collect(metrics, summary)
         return metrics
@@ -226,17 +249,18 @@ class Release:
         calibration = lambda: self._some("train", CALIBRATION_IMAGES)  # noqa: E731 - converted more than once
         with tempfile.TemporaryDirectory(prefix="voc-release-") as folder:
             save_keras(self._model, Path(folder))
-            forms = convert_forms(
-                self._model,
-                Path(folder, "saved_model"),
-                calibration,
-                lambda form: self.guard.advance(phase="export", form=form),
-            )
             for path in sorted(Path(folder).rglob("*")):
                 if path.is_file():
                     self._files[path.relative_to(folder).as_posix()] = path.read_bytes()
-        self._files |= {f"model_{form}.tflite": content for form, content in forms.items()}
+        advance = lambda form: self.guard.advance(phase="export", form=form)  # noqa: E731
+        forms = export_forms(self._model, calibration, advance, is_raw=self.spec.nms != "inside")
+        self._keep_models(forms)
         return forms
+
+    def _keep_models(self, models: Mapping[str, bytes]) -> None:
+        """Hand out those of the forms that are asked for; the others are what they are held against."""
+        asked = forms_of(self.spec.nms)
+        self._files |= {f"model_{form}.tflite": content for form, content in models.items() if form in asked}
 
     def _measure(self, models: Mapping[str, bytes]) -> _Measured:
         detectors = {form: Detector(model, is_ours=True) for form, model in models.items()}
@@ -263,7 +287,11 @@ class Release:
         return found
 
     def _metrics(
-        self, models: Mapping[str, bytes], measured: _Measured, latency: Mapping[str, dict[str, float]]
+        self,
+        models: Mapping[str, bytes],
+        measured: _Measured,
+        latency: Mapping[str, dict[str, float]],
+        picture: NDArray[np.uint8],
     ) -> dict[str, Any]:
         """By form: figures on the measured split, the same on the gate's split below "gate", bytes and time."""
         figures, judged = measured.figures[self._measured_split], measured.figures[self._gate_split]
@@ -279,6 +307,8 @@ class Release:
             }
             for form, model in models.items()
         }
+        for form, model in _raw(models).items():
+            metrics[form]["decode_ms"] = decode_ms(Detector(model, is_ours=True), picture)
         for form in metrics.keys() - {"float32"}:
             metrics[form]["gate"]["drop_interval"] = list(drop_interval(judged["float32"], judged[form]))
         metrics["int8"]["quantize"] = "ptq" if self.fine_tuned is None else "qat"
@@ -287,7 +317,7 @@ class Release:
     def _with_best_scores(self, models: Mapping[str, bytes], scores: Mapping[str, float]) -> Mapping[str, bytes]:
         """The models that say from which score on they are worth believing, checked once more."""
         scored = {form: with_best_score(model, scores[form]) for form, model in models.items()}
-        self._files |= {f"model_{form}.tflite": content for form, content in scored.items()}
+        self._keep_models(scored)
         self._check_files(scored)
         return scored
 
@@ -295,7 +325,9 @@ class Release:
         """Stop at a file that is not worth running; it would only fail later and less clearly."""
         variables = self.keras_model.variables
         kernels = sum(int(np.prod(variable.shape)) for variable in variables if len(variable.shape) > 1)
-        self._checks = gate.check_files(models, kernels, self._model.description)
+        whole: dict[str, bytes] = {form: models[form] for form in FORMS}
+        self._checks = gate.check_files(whole, kernels, self._model.description)
+        self._checks += raw_gate.check_raw_files(_raw(models), self._model.description, DECODING)
         gate.require(self._checks)
 
     def _evidence(
@@ -306,7 +338,7 @@ class Release:
         return gate.Evidence(
             classes=len(self.manifest.labels),
             reference=list(detect_all(keras_detector(self.keras_model, self._model.priors), pictures).values()),
-            seen={form: [found[image_id] for image_id in ids] for form, found in seen.items()},
+            seen={form: [seen[form][image_id] for image_id in ids] for form in FORMS},
             judged={form: row["gate"] for form, row in metrics.items()},
             max_drop=self.spec.max_drop,
             layers=layers,
@@ -337,6 +369,11 @@ class Release:
         self._files["report.html"] = render_report(summary).encode()
         self._files["model_card.md"] = render_card(summary).encode()
         self._files["metrics.json"] = _json(metrics)
+
+
+def _raw(models: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Those without suppression."""
+    return {form: model for form, model in models.items() if form.endswith(RAW)}
 
 
 def first_split(manifest: Manifest, wanted: Sequence[Split]) -> Split:

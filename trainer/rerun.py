@@ -15,7 +15,7 @@ from shared.jobs.identity import file_digest, read_note
 from shared.jobs.job import SPLITS
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import ReleaseOptions, RunSpec
+from shared.jobs.specs import Nms, ReleaseOptions, RunSpec
 from shared.jobs.versioned import read_stored
 from shared.leasing.guard import Guard
 from shared.model.file import MOST_MODEL_BYTES, quoted
@@ -24,13 +24,13 @@ from trainer.commit import commit, released_files, summary_of, training_facts
 from trainer.data.shard_cache import ShardCache, shard_cache
 from trainer.data.shard_pictures import pictures_of, truth_of
 from trainer.data.training_set import load_training_set
-from trainer.evaluation.latency import median_ms
+from trainer.evaluation.latency import latency_ms, timing
 from trainer.evaluation.measure import detect_all, measure
 from trainer.inference.detector import Detector
 from trainer.network.detector import build_model
 from trainer.release import Release, timed
 from trainer.settings import USUAL_FOLDER, CacheFolder
-from trainer.tflite.convert import FORMS, QAT_WEIGHTS_FILE
+from trainer.tflite.convert import QAT_WEIGHTS_FILE, forms_of
 from trainer.training.checkpoint import TrainingProgress, exportable_weights, newest_progress, saved_steps
 from trainer.training.qat import fine_tune
 from trainer.training.strategy import make_strategy
@@ -41,9 +41,6 @@ WEIGHTS_FILE: Final = "model.keras"
 
 # Decoded pictures are kept in memory up to this size while fine-tuning.
 _CACHE_MB: Final = 2048
-
-# Rounds in which the time of a form is measured.
-_TIMED_ROUNDS: Final = 10
 
 # Stages before the release, in `run.json`.
 _EARLIER_STAGES: Final = ("read", "train", "qat")
@@ -66,6 +63,7 @@ def export_run(  # long: a line for each option
     guard: Guard,
     max_drop: float | None = None,
     quantize: Literal["ptq", "qat"] | None = None,
+    nms: Nms | None = None,
     step: int | None = None,
     cache_mb: int = _CACHE_MB,
     copies: CacheFolder = USUAL_FOLDER,
@@ -84,6 +82,7 @@ def export_run(  # long: a line for each option
         guard: Asked before every phase and before anything is replaced.
         max_drop: Points of mAP50 that int8 may lose; None: as the run asked.
         quantize: How int8 is made; None: as the run asked.
+        nms: Where suppression is; None: as the run asked.
         step: Of the checkpoint to take.
         cache_mb: Decoded pictures are kept in memory up to this size while fine-tuning.
         copies: Where copies of a bucket's shards are kept.
@@ -95,7 +94,7 @@ def export_run(  # long: a line for each option
         StopRequested: Asked to stop; nothing was replaced.
     """
     spec, manifest = _read_run(storage, run)
-    spec = ReleaseOptions(max_drop=max_drop, quantize=quantize).applied_to(spec)
+    spec = ReleaseOptions(max_drop=max_drop, quantize=quantize, nms=nms).applied_to(spec)
     network = _load_weights(storage, spec, manifest, step)
     timings = _earlier_timings(storage, run)
     keeps = quantize is None and step is None
@@ -230,33 +229,36 @@ def evaluate_run(
     split: str,
     forms: Sequence[str] | None,
     threads: int = 1,
+    timed_threads: Sequence[int] = (1,),
     copies: CacheFolder = USUAL_FOLDER,
 ) -> dict[str, Any]:
-    """`map50`, `map`, `per_class`, `bytes` and `median_ms` (of one thread) of the exported models of `run`, by form.
+    """`map50`, `map`, `per_class`, `bytes` and `latency_ms` of the exported models of `run`, by form.
 
-    They are measured on `split`, by `threads` threads; copies of a bucket's shards are kept in `copies`.
+    They are measured on `split`, by `threads` threads; `latency_ms` has the milliseconds by each of `timed_threads`,
+    and `median_ms` those of the first. Copies of a bucket's shards are kept in `copies`.
 
     Raises:
         ExportError: There is no such split, form or file.
     """
-    _, manifest = _read_run(storage, run)
+    spec, manifest = _read_run(storage, run)
     chosen = next((known for known in SPLITS if known == split), None)
-    unknown = sorted(set(forms or ()) - set(FORMS))
+    unknown = sorted(set(forms or ()) - set(forms_of("both")))
     if chosen is None or unknown:
-        raise ExportError(f"there are splits {', '.join(SPLITS)} and forms {', '.join(FORMS)}, not {unknown or split}")
+        raise ExportError(
+            f"there are splits {', '.join(SPLITS)} and forms {', '.join(forms_of('both'))}, not {unknown or split}"
+        )
     pictures = pictures_of(storage, manifest, shard_cache(storage, manifest, copies))
     truth = truth_of(storage, manifest)(chosen)
     metrics, contents = {}, {}
-    for form in forms or FORMS:
+    for form in forms or forms_of(spec.nms):
         key = f"{RunPaths(run).root}/model_{form}.tflite"
         # No more than is taken: a file that grew beyond all bounds is not read whole to be refused.
         content = storage.read_range(key, 0, MOST_MODEL_BYTES + 1)
         detector, contents[form] = _detector_of(manifest, content, storage.url(key), threads), content
         seen = detect_all(detector.detect_batch, pictures(chosen))
         metrics[form] = {**measure(truth, seen).figures, "bytes": len(content)}
-    timed_alone = {form: Detector(content, is_ours=True) for form, content in contents.items()}
-    times = median_ms(timed_alone, next(iter(pictures(chosen))).rgb, _TIMED_ROUNDS)
-    return {form: {**row, "median_ms": times[form]} for form, row in metrics.items()}
+    times = latency_ms(contents, next(iter(pictures(chosen))).rgb, threads=timed_threads)
+    return {form: {**row, **timing(times[form])} for form, row in metrics.items()}
 
 
 def _detector_of(manifest: Manifest, content: bytes, file: str, threads: int) -> Detector:

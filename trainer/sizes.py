@@ -16,7 +16,8 @@ from trainer.evaluation.latency import median_ms
 from trainer.inference.detector import Detector
 from trainer.network.backbone import Size
 from trainer.network.detector import Backbone, build_model
-from trainer.tflite.convert import TrainedModel, export_forms
+from trainer.tflite.convert import RAW, TrainedModel, export_forms
+from trainer.tflite.operator_times import Details, details
 
 # Rounds of the measurement; each invokes both forms several times.
 _ROUNDS: Final = 10
@@ -27,7 +28,10 @@ _CONVOLUTIONS: Final = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one picture costs in one network: `macs` multiply-adds, `*_ms` on one thread of this machine, with NMS."""
+    """What one picture costs in one network: `macs` multiply-adds, `*_ms` on one thread of this machine, with NMS.
+
+    `int8` is the file itself, `int8_raw` the one without suppression.
+    """
 
     backbone: Backbone
     model: Size
@@ -36,6 +40,8 @@ class Cost:
     int8_bytes: int
     float32_ms: float
     int8_ms: float
+    int8: bytes
+    int8_raw: bytes
 
 
 def costs(backbones: Iterable[Backbone], sizes: Iterable[Size], *, image_size: int, classes: int) -> Iterable[Cost]:
@@ -59,8 +65,10 @@ def _cost(backbone: Backbone, size: Size, image_size: int, classes: int) -> Cost
         lambda: iter(pictures),
         lambda _: None,
         ("float32", "int8"),
+        is_raw=True,
     )
-    times = median_ms({form: Detector(content, is_ours=True) for form, content in files.items()}, pictures[0], _ROUNDS)
+    detectors = {form: Detector(files[form], is_ours=True) for form in ("float32", "int8")}
+    times = median_ms(detectors, pictures[0], _ROUNDS)
     return Cost(
         backbone=backbone,
         model=size,
@@ -69,7 +77,14 @@ def _cost(backbone: Backbone, size: Size, image_size: int, classes: int) -> Cost
         int8_bytes=len(files["int8"]),
         float32_ms=times["float32"],
         int8_ms=times["int8"],
+        int8=files["int8"],
+        int8_raw=files[f"int8{RAW}"],
     )
+
+
+def detail_of(model: bytes, image_size: int) -> Details:
+    """Where a file's time and memory go, on a picture of noise."""
+    return details(model, np.random.default_rng(0).integers(0, 256, (image_size, image_size, 3), np.uint8))
 
 
 def multiply_adds(network: keras.Model) -> int:

@@ -19,7 +19,7 @@ from shared.jobs.specs import RunSpec
 from shared.jobs.versioned import read_message
 from shared.leasing.guard import Guard
 from shared.leasing.lease import Holder, Lease
-from shared.leasing.runner import Done, Runner
+from shared.leasing.runner import Done, Runner, store_may_refuse
 from shared.leasing.scopes import RUN_UNIT, Unit, run_scope
 from shared.storage import Storage
 from trainer.progress_note import noted
@@ -36,6 +36,7 @@ class RunWorker:
     train: Callable[[RunSpec, Guard], None]
 
 
+@store_may_refuse(logger)
 def do_task(message: Any, worker: RunWorker) -> None:
     """Do the run that `message` names, unless it is refused, settled or held.
 

@@ -18,7 +18,7 @@ from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import ShardReceipt, check_shard
 from shared.jobs.versioned import read_message
 from shared.leasing.lease import Holder, Lease
-from shared.leasing.runner import Done, Runner
+from shared.leasing.runner import Done, Runner, store_may_refuse
 from shared.leasing.scopes import Unit, job_scope
 from shared.storage import BucketFolder, DataFolder, Storage
 from worker.isolate import Isolated, Limits
@@ -44,6 +44,7 @@ class ShardWorker:
     fault: str
 
 
+@store_may_refuse(logger)
 def do_task(message: Any, worker: ShardWorker) -> None:
     """Write the shard that `message` asks for, unless it is refused, done, held or cancelled.
 

@@ -37,7 +37,7 @@ def read_outcome(storage: Storage, asked: RunSpec) -> Outcome:
     figures, seconds = _part(_part(summary, "metrics"), "int8"), _part(summary, "seconds")
     warnings = summary.get("warnings")
     return Outcome(
-        model=storage.url(RunPaths(asked.run).int8) if asked.has_model else None,
+        model=storage.url(_model_of(asked.run, _part(summary, "files"))) if asked.has_model else None,
         map50=_number(figures.get("map50")),
         map50_interval=_interval(figures.get("map50_interval")),
         map=_number(figures.get("map")),
@@ -46,6 +46,13 @@ def read_outcome(storage: Storage, asked: RunSpec) -> Outcome:
         warnings=tuple(map(str, warnings)) if isinstance(warnings, list) else (),
         seconds=_number(seconds.get("total")),
     )
+
+
+def _model_of(run: str, files: Mapping[str, Any]) -> str:
+    """The int8 file that a run hands out: without suppression where that is the only one."""
+    paths = RunPaths(run)
+    is_outside = paths.raw_int8.rpartition("/")[2] in files and paths.int8.rpartition("/")[2] not in files
+    return paths.raw_int8 if is_outside else paths.int8
 
 
 def written_at(storage: Storage, key: str) -> float | None:

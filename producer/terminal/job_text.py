@@ -273,7 +273,7 @@ def print_result(status: JobStatus, storage: Storage, console: Terminal, *, is_l
         console.print(f"warning: {warning}", style="yellow", soft_wrap=True)
     for title, key in (
         ("metrics", run.metrics),
-        ("model", f"{run.root}/model_int8.tflite"),
+        ("model", run.int8 if storage.exists(run.int8) else run.raw_int8),
         ("detections on test pictures", f"{run.root}/plots/detections.jpg"),
         ("report", f"{run.root}/report.html"),
     ):

@@ -221,7 +221,7 @@ def results_table(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
     figures = [Column(title, justify="right", no_wrap=True) for title in ("mAP50 %", "mAP %", "bytes", "ms")]
     title = f"{str(int8.get('split', 'test')).capitalize()} split{objects}, by LiteRT"
     table = Table(Column("form", no_wrap=True), *figures, title=title, pad_edge=False)  # 80 columns hold the widest
-    for form in FORMS:
+    for form in sorted(metrics, key=lambda form: (form.endswith("_raw"), FORMS.index(form.removesuffix("_raw")))):
         row = metrics[form]
         scores = (map_text(row[name], row.get(f"{name}_interval")).replace(" %", "") for name in ("map50", "map"))
         table.add_row(form, *scores, f"{row['bytes']:,}", f"{row['median_ms']:.2f}")

@@ -80,9 +80,12 @@ def read_job_file(storage: Storage, name: str) -> Job | None:
 
     Raises:
         FormatError: As `find_job`.
+        StorageError: Also where the bucket is gone, which a question for one object does not tell.
     """
     key = JobPaths(name).job
     job = _remembered(Job, storage, key) if is_name(name) else None
+    if job is None and not storage.is_local:
+        storage.has_files("jobs")  # names the bucket that is gone
     if job is not None and job.job != name:
         raise FormatError(f"{storage.url(key)}: the file of job {job.job!r}: a copied folder? {_COPY}")
     return job

@@ -85,6 +85,8 @@ class RunPaths:
         self.progress: Final = f"{self.root}/progress.json"
         self.checkpoints: Final = f"{self.root}/checkpoints"
         self.int8: Final = f"{self.root}/model_int8.tflite"
+        # Without suppression, of a run that hands out no other (`--nms outside`).
+        self.raw_int8: Final = f"{self.root}/model_int8_raw.tflite"
         self.detections: Final = f"{self.root}/detections.npz"
         self.findings: Final = f"{self.root}/findings.json"
         self.audit_table: Final = f"{self.root}/audit.csv"

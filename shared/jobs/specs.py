@@ -91,6 +91,9 @@ _UPSIDE_DOWN: Final = _change("Mirror up and down: where nothing has an up.", "-
 _TURN: Final = _change("Turn by 90 degrees: where nothing has an up.", "--quarter-turns", is_switch=True)
 
 
+# Where non-maximum suppression is: inside the exported files, outside, or files of both kinds.
+Nms = Literal["inside", "outside", "both"]
+
 # More folds cost more trainings, and each learns from hardly more photos.
 MOST_FOLDS: Final = 10
 
@@ -198,6 +201,13 @@ class TrainingOptions(Frozen):
     max_drop: Annotated[
         float, Option("Points of mAP50 that int8 may lose against float.", "Output"), Field(ge=0, le=100)
     ] = 1.0
+    nms: Annotated[
+        Nms,
+        Option(
+            "Suppression inside the files, outside (for GPUs, NPUs and browsers), or files of both kinds.", "Output"
+        ),
+        Field(exclude_if=lambda nms: nms == "inside"),  # digests of older versions are without it
+    ] = "inside"
 
     @model_validator(mode="before")
     @classmethod
@@ -218,6 +228,10 @@ class TrainingOptions(Frozen):
             raise ValueError(f"--weights {self.weights}: --backbone efficientnet_lite0 brings its own, imagenet's")
         if self.quantize == "qat" and self.backbone not in ("auto", "conv"):
             raise ValueError("--quantize qat is for --backbone conv; a published backbone is quantized by ptq")
+        if self.nms != "inside" and self.backbone == "mobilenet_v3_small":
+            raise ValueError(
+                f"--nms {self.nms} is not for --backbone mobilenet_v3_small: no accelerator takes its int8 whole"
+            )
         if self.final and (self.stop_at_map, self.patience) != (None, None):
             raise ValueError(
                 "--final trains on the validation split too: nothing is left for --stop-at-map, --patience"
@@ -275,6 +289,7 @@ class FoldOptions(TrainingOptions):
     patience: int | None = None
     quantize: Literal["ptq", "qat"] = "ptq"
     max_drop: float = 1.0
+    nms: Annotated[Nms, Field(exclude_if=lambda nms: nms == "inside")] = "inside"
 
 
 class RunSpec(TrainingOptions):
@@ -308,6 +323,11 @@ class RunSpec(TrainingOptions):
         """Whether it ends with a model to hand out: neither a fold of an audit nor its analysis does."""
         return not self.fold and not self.audits
 
+    @property
+    def int8_file(self) -> str:
+        """The int8 model that it hands out; of two, the one with suppression inside."""
+        return "model_int8_raw.tflite" if self.nms == "outside" else "model_int8.tflite"
+
     def trains_as(self, other: "RunSpec") -> bool:
         """Whether both ask for the same training, however its weights are exported and judged."""
         exported = set(ReleaseOptions.model_fields)
@@ -323,6 +343,9 @@ class ReleaseOptions(Frozen):
     ] = None
     max_drop: Annotated[
         float | None, Option("Points of mAP50 that int8 may lose from now on.", "Output"), Field(ge=0, le=100)
+    ] = None
+    nms: Annotated[
+        Nms | None, Option("Where suppression is from now on: inside the files, outside, or both kinds.", "Output")
     ] = None
 
     def applied_to(self, asked: RunSpec) -> RunSpec:

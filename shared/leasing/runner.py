@@ -1,11 +1,12 @@
 """One unit of work from its claim to its end: done, given back, failed for now, or failed for good.
 
 It never retries; only the reconciler queues again. It logs these events, with `shard_` or `run_` in front:
-`not_claimed` (outcome), `given_back`, `left` (reason), `failed` (reason).
+`not_claimed` (outcome), `given_back`, `left` (reason), `failed` (reason); and `store_refuses` (reason).
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -24,6 +25,18 @@ class Done:
 
     written: int = 0
     quarantined: int = 0
+
+
+@contextmanager
+def store_may_refuse(logger: logging.Logger) -> Iterator[None]:
+    """Log in one line that the store does not answer, for what is done to a message while nothing is claimed.
+
+    The message is gone by that. The reconciler misses it and sends it again.
+    """
+    try:
+        yield
+    except StorageError as error:
+        logger.error("store_refuses", extra={"reason": str(error)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

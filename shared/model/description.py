@@ -8,7 +8,7 @@ import io
 import json
 import zipfile
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -37,11 +37,51 @@ _TYPES: Final[dict[str, type]] = {
     **dict.fromkeys(("name", "version", "licence", "resize", "data_digest", "form"), str),
     "image_size": int,
     "best_score": float,
+    "decoding": dict,
 }
-_OPTIONAL: Final = frozenset({"form", "best_score"})
+_OPTIONAL: Final = frozenset({"form", "best_score", "decoding"})
+
+_BOX_FORM: Final = "ty tx th tw"
+_SCORE_FORM: Final = "lifted logits"
+# Type and range of the numbers of a decoding: within them no box overflows.
+_DECODING_RANGES: Final[dict[str, tuple[type, float, float]]] = {
+    "strides": (int, 1, 256),
+    **dict.fromkeys(("prior_strides", "center_scale", "size_scale"), (float, 0.1, 100.0)),
+    "score_lift": (float, -20.0, 20.0),
+    **dict.fromkeys(("least_score", "nms_iou"), (float, 0.0001, 0.9999)),
+    "most_detections": (int, 1, 1000),
+}
 
 # From which score on a detection is shown where a file does not say what is best for it: those of 0.2.0.
 _USUAL_SCORE: Final = 0.4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoding:
+    """How the outputs of a file without suppression become detections (`trainer/inference/decode.py`).
+
+    Output `boxes` has four numbers a cell, (ty, tx, th, tw): the box's centre is the cell's, moved by
+    t / `center_scale` priors, its sides are exp(t / `size_scale`) priors; a prior is a square of `prior_strides`
+    strides of the cell's level.
+    Cells run over the levels of `strides` (px), each row by row. Output `scores` has for each class a logit raised by
+    `score_lift`. Boxes below `least_score`, and those that overlap a better one by an IoU above `nms_iou`, whatever
+    their classes, are left out; `most_detections` are kept.
+    """
+
+    strides: tuple[int, ...]
+    prior_strides: float
+    center_scale: float
+    size_scale: float
+    score_lift: float
+    least_score: float
+    nms_iou: float
+    most_detections: int
+    boxes: str = _BOX_FORM
+    scores: str = _SCORE_FORM
+
+    def cells(self, image_size: int) -> int:
+        """Boxes of a picture of `image_size` px."""
+        return sum((image_size // stride) ** 2 for stride in self.strides)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +89,7 @@ class ModelDescription:
     """What an exported file says of itself; every client reads it, `predict` obeys it.
 
     `best_score` is the threshold with the best F1 on the validation pictures, in [0, 1]; None where nobody measured it.
+    `decoding` is None where suppression is inside the file.
     """
 
     name: str
@@ -60,6 +101,7 @@ class ModelDescription:
     data_digest: str
     form: str = ""
     best_score: float | None = None
+    decoding: Decoding | None = None
 
     @property
     def threshold(self) -> float:
@@ -71,11 +113,12 @@ class ModelDescription:
         fitted = (
             "stretched to the square" if self.resize == "stretch" else f"scaled to fit, centred on gray {PADDING_GRAY}"
         )
+        outside = "" if self.decoding is None else f" Boxes are to be decoded as {DESCRIPTION_FILE} says."
         best = "" if self.best_score is None else f" Best threshold: scores of at least {self.best_score:.2f}."
         return (
             f"Object detector of {len(self.labels)} classes, trained by voc2tflite. Input: an RGB picture of "
             f"{self.image_size}x{self.image_size} px, {fitted}. Data digest {self.data_digest}. Form: {self.form}."
-            f"{best}"
+            f"{best}{outside}"
         )
 
 
@@ -134,7 +177,23 @@ def _fields(content: bytes, file: ModelFile) -> dict[str, Any]:
         raise file.refusal(f"resize {quoted(resize)}", " or ".join(get_args(Resize)))
     if not 0 <= stated.get("best_score", 0) <= 1:
         raise file.refusal(f"best_score {stated['best_score']}", "a score in [0, 1]")
-    return stated
+    return stated | {"decoding": _decoding(stated["decoding"], file)} if "decoding" in stated else stated
+
+
+def _decoding(stated: dict[str, Any], file: ModelFile) -> Decoding:
+    """How to decode, each number of its type and in a range in which decoding is safe."""
+    wanted = {field.name for field in fields(Decoding)}
+    if stated.keys() != wanted:
+        raise file.refusal(f"decoding has {quoted(sorted(stated))}", f"{', '.join(sorted(wanted))}")
+    for name, (kind, low, high) in _DECODING_RANGES.items():
+        value = stated[name]
+        values = (value if isinstance(value, list) else []) if name == "strides" else [value]
+        if {type(each) for each in values} != {kind} or not all(low <= each <= high for each in values):
+            raise file.refusal(f"decoding's {name} is {quoted(value)}", f"{kind.__name__} from {low} to {high}")
+    for name, form in {"boxes": _BOX_FORM, "scores": _SCORE_FORM}.items():
+        if stated[name] != form:
+            raise file.refusal(f"decoding's {name} are {quoted(stated[name])}", f"{form}: another version wrote it")
+    return Decoding(**{**stated, "strides": tuple(stated["strides"])})
 
 
 def description_archive(offset: int, description: ModelDescription) -> bytes:

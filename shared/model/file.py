@@ -33,6 +33,8 @@ _ZIP_ERRORS: Final = (
 )
 
 _IDENTIFIER: Final = b"TFL3"
+# Begin of a member, of the directory, of the end.
+_ZIP_MARKS: Final = (b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06")
 
 # Characters of a text from the file that a refusal quotes.
 _MOST_QUOTED: Final = 120
@@ -110,6 +112,8 @@ class ModelFile:
                 return {name: _unpacked(archive, name, most) for name, most in limits.items()}
         except _ZIP_ERRORS as error:
             found = f"no voc2tflite description in it that can be read ({quoted(str(error))})"
+            if not any(mark in self.content for mark in _ZIP_MARKS):
+                found = "no voc2tflite description in it: another program made it, or it is cut short"
             expected = f"a .tflite with {' and '.join(sorted(limits))} zipped to its end"
             raise self.refusal(found, expected) from error
 

@@ -311,4 +311,6 @@ def _reason(error: Exception) -> str:
     told = re.search("<Code>(?P<code>.*?)</Code>.*?<Message>(?P<message>.*?)</Message>", text, re.DOTALL)
     if told is not None:
         return f"{told['code']}: {told['message']}"
-    return " ".join(text.rpartition(" - ")[2].split())[:200]
+    found = " ".join(text.rpartition(" - ")[2].split())[:200].rstrip(": ")
+    # The answer to a HEAD has no words.
+    return f"{found}: these credentials do not allow it" if re.search(r"\b40[13]\b", found) else found

@@ -2,8 +2,8 @@
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +15,31 @@ _INVOKES: Final = 5
 
 # Threads -> turns of each form; the figure that counts is that of one thread.
 _TURNS: Final = {1: 10, 2: 4, 4: 4}
+_USUAL_TURNS: Final = 4
 
 
 def latency_ms(
-    models: Mapping[str, bytes], picture: NDArray[np.uint8], advance: Callable[[], None] = lambda: None
+    models: Mapping[str, bytes],
+    picture: NDArray[np.uint8],
+    advance: Callable[[], None] = lambda: None,
+    threads: Iterable[int] = tuple(_TURNS),
 ) -> dict[str, dict[str, float]]:
-    """Median milliseconds of one inference by form, then by number of threads ("1", "2", "4"); as `median_ms`."""
+    """Median milliseconds of one inference by form, then by number of threads (as text); as `median_ms`."""
     by_threads = {
-        str(threads): median_ms(
-            {form: Detector(model, threads, is_ours=True) for form, model in models.items()}, picture, turns, advance
+        str(count): median_ms(
+            {form: Detector(model, count, is_ours=True) for form, model in models.items()},
+            picture,
+            _TURNS.get(count, _USUAL_TURNS),
+            advance,
         )
-        for threads, turns in _TURNS.items()
+        for count in threads
     }
-    return {form: {threads: times[form] for threads, times in by_threads.items()} for form in models}
+    return {form: {count: times[form] for count, times in by_threads.items()} for form in models}
+
+
+def timing(by_threads: Mapping[str, float]) -> dict[str, Any]:
+    """The figures of a form's row: `latency_ms` by number of threads, and `median_ms`, that of the first."""
+    return {"median_ms": next(iter(by_threads.values())), "latency_ms": dict(by_threads)}
 
 
 def median_ms(
@@ -61,6 +73,16 @@ def median_ms(
             times[form] += _invoke_ms(detectors[form])
         advance()
     return {form: round(statistics.median(measured), 3) for form, measured in times.items()}
+
+
+def decode_ms(detector: Detector, picture: NDArray[np.uint8], rounds: int = 10) -> float:
+    """Median milliseconds of decoding in numpy what a model without suppression gave for one picture."""
+    raw, times = detector.network.run(picture), []
+    for _ in range(rounds * _INVOKES):
+        start = time.perf_counter()
+        detector.decode(raw)
+        times.append((time.perf_counter() - start) * 1000)
+    return round(statistics.median(times), 3)
 
 
 def _invoke_ms(detector: Detector) -> list[float]:

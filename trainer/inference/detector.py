@@ -4,6 +4,7 @@ Needs numpy, OpenCV and LiteRT only, so that it runs where the rest is not insta
 fitted into the square come from the model file itself.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -13,11 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import ExportError
-from shared.model.description import ModelDescription, read_description
+from shared.model.description import DESCRIPTION_FILE, ModelDescription, read_description
 from shared.model.file import ModelFile
 from shared.placement import PADDING_GRAY, Resize, place
 from trainer.detections import Detections
-from trainer.inference.lite_model import LiteModel, check_outputs
+from trainer.inference.decode import decode
+from trainer.inference.lite_model import LiteModel, check_outputs, check_raw_outputs
 from trainer.inference.trial_load import try_model
 from trainer.pixels import Picture
 
@@ -69,6 +71,7 @@ class Detector:
         if not is_ours:
             try_model(self._file, size)
         self.network: Final = LiteModel(self._file, image_size=size, threads=threads)
+        self._check_form()
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -99,6 +102,8 @@ class Detector:
             ExportError: LiteRT cannot run it, or its outputs cannot be detections of its labels.
         """
         raw = self.network.run(picture_rgb)
+        if self.description.decoding is not None:
+            return self.decode(raw)
         if not self._is_ours:
             check_outputs(raw, len(self.labels), self._file)
         count = int(raw["count"].reshape(-1)[0])
@@ -108,6 +113,33 @@ class Detector:
             class_ids=raw["classes"].reshape(-1)[:count].astype(np.int64) + 1,
             scores=raw["scores"].reshape(-1)[:count].astype(np.float32),
         )
+
+    def decode(self, raw: Mapping[str, NDArray[np.float32]]) -> Detections:
+        """The outputs of a model without suppression as detections, boxes in pixels of the stored picture.
+
+        Raises:
+            ExportError: It has suppression inside, or its outputs are not finite.
+        """
+        how = self.description.decoding
+        if how is None:
+            raise self.refusal("suppression is inside it", "a model without")
+        if not self._is_ours:
+            check_raw_outputs(raw, self._file)
+        return decode(raw["boxes"][0], raw["scores"][0], how, self.description.image_size)
+
+    def _check_form(self) -> None:
+        """Refuse a network that is of another form than the file's description says."""
+        how, network = self.description.decoding, self.network
+        if how is None and network.is_raw:
+            found = f"its suppression is outside, and {DESCRIPTION_FILE} does not say how its outputs are decoded"
+            raise self.refusal(found, "a decoding in it")
+        if how is not None and not network.is_raw:
+            raise self.refusal(f"{DESCRIPTION_FILE} has a decoding, but suppression is inside it", "one or the other")
+        if how is not None:
+            wanted = (how.cells(self.description.image_size), len(self.labels))
+            if network.raw_shape != wanted:
+                (cells, classes), (boxes, labels) = network.raw_shape, wanted
+                raise self.refusal(f"its outputs are {cells} boxes of {classes} classes", f"{boxes} of {labels}")
 
     def detect_batch(self, pictures_rgb: NDArray[np.uint8]) -> list[Detections]:
         """As `detect_stored`, for pictures [B, H, W, 3] one after another."""

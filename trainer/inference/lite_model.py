@@ -1,4 +1,4 @@
-"""The bytes of a `.tflite` -> LiteRT's interpreter, its memory planned: one picture in, four tensors of detections out.
+"""The bytes of a `.tflite` -> LiteRT's interpreter, its memory planned: one picture in, what it detects out.
 
 Needs numpy and LiteRT only. The file may come from anywhere: what LiteRT says of its tensors is held against the
 description before their memory is asked for, and what it detects before anyone relies on it.
@@ -18,9 +18,12 @@ from trainer.inference.quiet import quiet_libraries
 from trainer.pixels import as_input
 
 OUTPUTS: Final = ("boxes", "classes", "scores", "count")
+# Of a file without suppression (`trainer/inference/decode.py`).
+RAW_OUTPUTS: Final = ("boxes", "scores")
 
 _INPUT: Final = "image"
 _INPUT_TYPES: Final = ("uint8", "float32")
+_RAW_TYPES: Final = ("int8", "float32")
 
 # Ten times what our models give; `predict` keeps all detections of a picture in memory.
 _MOST_DETECTIONS: Final = 1000
@@ -42,6 +45,10 @@ def memory_budget(content: bytes, image_size: int) -> int:
     return _BYTES_BESIDES + _BYTES_A_WEIGHT_BYTE * len(content) + _BYTES_A_PIXEL * image_size**2
 
 
+# Index of the tensor, its shape, and scale and zero point where it is int8.
+_Output = tuple[int, tuple[int, ...], tuple[float, int]]
+
+
 class LiteModel:
     """A model that LiteRT has taken, its memory planned."""
 
@@ -60,15 +67,16 @@ class LiteModel:
         budget = memory_budget(file.content, image_size)
         with _litert(file, "load"), quiet_libraries():
             self._interpreter: Final = Interpreter(model_content=file.content, num_threads=threads)
+            self.is_raw: Final = self._names_outputs() == RAW_OUTPUTS
             self._image: Final = self._one_input(image_size)
             self._check_memory(budget)
             self._interpreter.allocate_tensors()
             # Again: shapes follow from the input's only now.
             self._check_memory(budget)
-            self._outputs: Final = self._four_outputs()
+            self._outputs: Final = self._raw_outputs() if self.is_raw else self._four_outputs()
 
     def run(self, picture_rgb: NDArray[np.uint8]) -> dict[str, NDArray[np.float32]]:
-        """The four outputs by name, as the model gives them, for one picture as `feed` takes it.
+        """The outputs by name, for one picture as `feed` takes it.
 
         Raises:
             ExportError: LiteRT cannot, or gives other outputs than it planned.
@@ -76,6 +84,11 @@ class LiteModel:
         self.feed(picture_rgb)
         self.invoke()
         return self.outputs()
+
+    @property
+    def raw_shape(self) -> tuple[int, int]:
+        """Boxes of a picture and classes, of a model without suppression."""
+        return self._outputs["scores"][1][1], self._outputs["scores"][1][2]
 
     def feed(self, picture_rgb: NDArray[np.uint8]) -> None:
         """Put one picture of the model's size, uint8 [H, W, 3], RGB, into the input tensor."""
@@ -91,17 +104,22 @@ class LiteModel:
             self._interpreter.invoke()
 
     def outputs(self) -> dict[str, NDArray[np.float32]]:
-        """The four outputs of the last run by name: float32 [1, N, 4], [1, N], [1, N] and [1].
+        """The outputs of the last run by name, dequantized where they are int8.
+
+        Four where suppression is inside: float32 [1, N, 4], [1, N], [1, N] and [1]; else boxes and scores, float32
+        [1, A, 4] and [1, A, C].
 
         Raises:
             ExportError: One is not there, or has another shape than it had when the memory was planned.
         """
         tensors = {}
-        for name, (index, shape) in self._outputs.items():
+        for name, (index, shape, (scale, zero)) in self._outputs.items():
             with _litert(self._file, "run"):
-                tensors[name] = self._interpreter.get_tensor(index)
-            if tensors[name].shape != shape:
-                raise self._file.refusal(f"its output {name} became {list(tensors[name].shape)}", f"{list(shape)}")
+                found = self._interpreter.get_tensor(index)
+            if found.shape != shape:
+                raise self._file.refusal(f"its output {name} became {list(found.shape)}", f"{list(shape)}")
+            is_int8 = found.dtype == np.int8
+            tensors[name] = (found.astype(np.float32) - zero) * np.float32(scale) if is_int8 else found
         return tensors
 
     def _one_input(self, image_size: int) -> dict[str, Any]:
@@ -110,20 +128,40 @@ class LiteModel:
             raise self._file.refusal(f"{len(details)} inputs", "one picture")
         image: dict[str, Any] = details[0]
         kind, expected = np.dtype(image["dtype"]).name, [1, image_size, image_size, 3]
+        types = _RAW_TYPES if self.is_raw else _INPUT_TYPES
         # The second has -1 for a side that may be another with each picture.
         for shape in ([int(side) for side in image[key]] for key in ("shape", "shape_signature")):
-            if kind not in _INPUT_TYPES or shape != expected:
+            if kind not in types or shape != expected:
                 found = f"its input is {kind} {quoted(shape)}"
-                raise self._file.refusal(found, f"{' or '.join(_INPUT_TYPES)} {expected}")
+                raise self._file.refusal(found, f"{' or '.join(types)} {expected}")
         return image
 
-    def _four_outputs(self) -> dict[str, tuple[int, tuple[int, ...]]]:
-        """Tensor index and shape by name: the order of outputs changes between releases of the converter."""
+    def _names_outputs(self) -> tuple[str, ...]:
+        """`OUTPUTS` or `RAW_OUTPUTS`: which of them the one signature has."""
         signatures = list(self._interpreter.get_signature_list().values())
         named = [(sorted(signature["inputs"]), sorted(signature["outputs"])) for signature in signatures]
-        if named != [([_INPUT], sorted(OUTPUTS))]:
-            expected = f"one signature of {_INPUT} to {', '.join(OUTPUTS)}"
-            raise self._file.refusal(f"its signatures are {quoted(named)}", expected)
+        for known in (OUTPUTS, RAW_OUTPUTS):
+            if named == [([_INPUT], sorted(known))]:
+                return known
+        expected = f"one signature of {_INPUT} to {', '.join(OUTPUTS)}, or to {' and '.join(RAW_OUTPUTS)}"
+        raise self._file.refusal(f"its signatures are {quoted(named)}", expected)
+
+    def _raw_outputs(self) -> dict[str, _Output]:
+        """Tensor index, shape and quantization of the heads' outputs by name."""
+        details = self._interpreter.get_signature_runner().get_output_details()
+        _, cells, _ = (*map(int, details["boxes"]["shape"]), 0, 0, 0)[:3]
+        classes = int(details["scores"]["shape"][-1]) if len(details["scores"]["shape"]) else 0
+        wanted = {"boxes": (1, max(cells, 1), 4), "scores": (1, max(cells, 1), max(classes, 1))}
+        for name, shape in wanted.items():
+            kind, found = np.dtype(details[name]["dtype"]).name, tuple(map(int, details[name]["shape"]))
+            is_scaled = kind == "float32" or 0 < details[name]["quantization"][0] < np.inf
+            if kind not in _RAW_TYPES or found != shape or not is_scaled:
+                said = f"its output {name} is {kind} {quoted(list(found))}{'' if is_scaled else ' without a scale'}"
+                raise self._file.refusal(said, f"{' or '.join(_RAW_TYPES)} {list(shape)}")
+        return {name: (int(details[name]["index"]), at, details[name]["quantization"]) for name, at in wanted.items()}
+
+    def _four_outputs(self) -> dict[str, _Output]:
+        """Tensor index and shape by name: the order of outputs changes between releases of the converter."""
         details = self._interpreter.get_signature_runner().get_output_details()
         found = {name: [int(side) for side in details[name]["shape"]] for name in OUTPUTS}
         # As many places as scores; the others must have as many.
@@ -133,7 +171,7 @@ class LiteModel:
             kind = np.dtype(details[name]["dtype"]).name
             if (kind, found[name]) != ("float32", shape):
                 raise self._file.refusal(f"its output {name} is {kind} {quoted(found[name])}", f"float32 {shape}")
-        return {name: (int(details[name]["index"]), tuple(shape)) for name, shape in wanted.items()}
+        return {name: (int(details[name]["index"]), tuple(shape), (0.0, 0)) for name, shape in wanted.items()}
 
     def _check_memory(self, budget: int) -> None:
         # In floats: the exact product of a million sides takes minutes. Sides below zero must not make up for others.
@@ -144,6 +182,17 @@ class LiteModel:
         if not total <= budget:
             found = f"LiteRT would take {total / 2**20:,.0f} MiB of memory for its tensors"
             raise self._file.refusal(found, f"at most {budget / 2**20:,.0f} MiB for pictures of its size")
+
+
+def check_raw_outputs(raw: Mapping[str, NDArray[np.float32]], file: ModelFile) -> None:
+    """Refuse outputs of a file without suppression that are not finite.
+
+    Raises:
+        ExportError: One holds a number that is not finite.
+    """
+    for name in RAW_OUTPUTS:
+        if not np.isfinite(raw[name]).all():
+            raise file.refusal(f"its output {name} holds a number that is not finite", "encoded boxes and logits")
 
 
 def check_outputs(raw: Mapping[str, NDArray[np.float32]], labels: int, file: ModelFile) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from trainer.detections import Detect, Detections, Floats, iou_matrix
+from trainer.detections import Detect, Detections, Floats, suppress
 from trainer.network.detector import CENTER_SCALE, MOST_LOG_SIZE, SIZE_SCALE
 from trainer.pixels import normalize
 
@@ -58,7 +58,7 @@ def decode(encoded: Floats, logits: Floats, priors: Floats, side: int) -> Detect
     best = scores.max(axis=1)
     rows = np.flatnonzero(best >= LEAST_SCORE)
     rows = rows[np.argsort(-best[rows], kind="stable")][:_NMS_CELLS]
-    rows = rows[suppress(boxes[rows], NMS_IOU)][:MOST_DETECTIONS]
+    rows = rows[suppress(boxes[rows], NMS_IOU, MOST_DETECTIONS)]
     # Clipped after NMS, as the exported op's clients do: clipped before it, 2 % of crowded detections were others.
     corners = np.clip(boxes[rows][:, [1, 0, 3, 2]], 0, 1) * np.float32(side)
     return Detections(
@@ -66,21 +66,3 @@ def decode(encoded: Floats, logits: Floats, priors: Floats, side: int) -> Detect
         class_ids=scores[rows].argmax(axis=1) + 1,
         scores=best[rows].astype(np.float32),
     )
-
-
-def suppress(boxes: Floats, iou_above: float) -> NDArray[np.int64]:
-    """Greedy non-maximum suppression.
-
-    Args:
-        boxes: float32 [K, 4], two corners, best first.
-        iou_above: A box that overlaps a kept one by more is dropped.
-
-    Returns:
-        Places of the kept boxes, int64, ascending.
-    """
-    overlaps = iou_matrix(boxes, boxes) > iou_above
-    alive = np.ones(len(boxes), bool)
-    for place in range(len(boxes)):
-        if alive[place]:
-            alive[place + 1 :] &= ~overlaps[place, place + 1 :]
-    return np.flatnonzero(alive)

@@ -89,7 +89,7 @@ def advise(facts: AdviceFacts) -> list[str]:
     said = list(islice((line for rule in _RULES for line in rule(facts)), MOST_LINES))
     return said or [
         "Nothing stands out. Try the model on photos that it has not seen:\n"
-        f"{PROGRAM} predict STORE/runs/{facts.spec.run}/model_int8.tflite PHOTOS --out seen"
+        f"{PROGRAM} predict STORE/runs/{facts.spec.run}/{facts.spec.int8_file} PHOTOS --out seen"
     ]
 
 

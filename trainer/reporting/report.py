@@ -19,6 +19,7 @@ from shared.jobs.specs import JobSpec, RunSpec, TrainingOptions
 from trainer.reporting.charts import class_panels, size_bars, training_panels
 from trainer.reporting.figures import Figures
 from trainer.reporting.gallery import page_marks
+from trainer.reporting.handed_out import files_of_run
 from trainer.reporting.job_facts import JobFacts
 from trainer.reporting.plots import tile
 from trainer.reporting.templates import environment
@@ -42,7 +43,7 @@ class RunSummary:
     """All that the report and the card say.
 
     `metrics` as in `metrics.json`; `figures` of int8 on the measured split; `advice` and `warnings` for a person;
-    `exported` is of `exported_epoch`; `timings` seconds a stage.
+    `exported` is of `exported_epoch`; `timings` seconds a stage; `files` what is handed out, below the run's folder.
     """
 
     spec: RunSpec
@@ -59,6 +60,7 @@ class RunSummary:
     measured_split: str
     gate_split: str
     score_split: str
+    files: Sequence[str]
 
 
 def render_report(summary: RunSummary) -> str:
@@ -81,6 +83,7 @@ def _context(summary: RunSummary) -> dict[str, Any]:
         "version": __version__,
         "thread_counts": list(summary.metrics["int8"]["latency_ms"]),
         "check_rows": check_rows(summary.checks, list(summary.metrics)),
+        "handed_out": files_of_run(summary.files),
         "passed": all(check.is_ok for check in summary.checks),
         "layers": summary.layers[:_LAYERS_SHOWN],
         "score": figures.inputs.score,
@@ -173,7 +176,7 @@ def reproduce_commands(spec: RunSpec, job: Job | None) -> list[str]:
         *([] if job is None else [submit_command(spec, job)]),
         f"{PROGRAM} export {spec.run} --store STORE",
         f"{PROGRAM} evaluate {spec.run} --store STORE",
-        f"{PROGRAM} predict STORE/runs/{spec.run}/model_int8.tflite PICTURES --out seen",
+        f"{PROGRAM} predict STORE/runs/{spec.run}/{spec.int8_file} PICTURES --out seen",
     ]
 
 

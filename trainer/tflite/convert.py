@@ -18,19 +18,36 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from shared.model.description import ModelDescription
-from trainer.network.detector import CENTER_SCALE, SIZE_SCALE, STRIDES, make_priors
+from shared.jobs.specs import Nms
+from shared.model.description import Decoding, ModelDescription
+from trainer.network.detector import CENTER_SCALE, PRIOR_STRIDES, SIZE_SCALE, STRIDES, make_priors
 from trainer.network.postprocess import LEAST_SCORE, MOST_DETECTIONS, NMS_IOU
 from trainer.pixels import normalize
 from trainer.tensors import Tensor
 from trainer.tflite.bias_correction import correct_biases
 from trainer.tflite.metadata import with_metadata
 from trainer.tflite.output_graph import LIFTED, LOGIT_LIFT, POSTPROCESS_OP
+from trainer.tflite.serving import save_serving
 
 logger = logging.getLogger(__name__)
 
 Form = Literal["float32", "float16", "dynamic", "int8"]
 FORMS: Final[tuple[Form, ...]] = ("float32", "float16", "dynamic", "int8")
+
+# What the name of a form without suppression ends in.
+RAW: Final = "_raw"
+
+# How the outputs of a file without suppression are decoded: what `TFLite_Detection_PostProcess` does inside.
+DECODING: Final = Decoding(
+    strides=STRIDES,
+    prior_strides=PRIOR_STRIDES,
+    center_scale=CENTER_SCALE,
+    size_scale=SIZE_SCALE,
+    score_lift=LOGIT_LIFT,
+    least_score=LEAST_SCORE,
+    nms_iou=NMS_IOU,
+    most_detections=MOST_DETECTIONS,
+)
 
 # More pictures change no range of BCCD's network by more than a step; each adds about 30 ms to a calibration.
 CALIBRATION_IMAGES: Final = 128
@@ -70,11 +87,13 @@ def export_forms(
     calibration: CalibrationPictures,
     progress: Callable[[Form], None],
     forms: Sequence[Form] = FORMS,
+    *,
+    is_raw: bool = False,
 ) -> dict[str, bytes]:
     """As `convert_forms`, from the model alone."""
     with tempfile.TemporaryDirectory(prefix="voc-export-") as folder:
         save_frozen(model, Path(folder))
-        return convert_forms(model, Path(folder), calibration, progress, forms)
+        return convert_forms(model, Path(folder), calibration, progress, forms, is_raw=is_raw)
 
 
 def save_keras(model: TrainedModel, folder: Path) -> None:
@@ -82,7 +101,8 @@ def save_keras(model: TrainedModel, folder: Path) -> None:
     model.keras_model.save(folder / "model.keras")
     if model.fine_tuned is not None:
         model.fine_tuned.save(folder / QAT_WEIGHTS_FILE)
-    save_frozen(model, folder / "saved_model")
+    with tf.device("/CPU:0"):
+        save_serving(_detect_function(model), model.description, folder / "saved_model")
 
 
 def convert_forms(
@@ -91,6 +111,8 @@ def convert_forms(
     calibration: CalibrationPictures,
     progress: Callable[[Form], None],
     forms: Sequence[Form] = FORMS,
+    *,
+    is_raw: bool = False,
 ) -> dict[str, bytes]:
     """Convert a model into `forms`, metadata included.
 
@@ -101,14 +123,16 @@ def convert_forms(
             as many as `CORRECTION_IMAGES` to correct the biases of the int8 and dynamic forms (not after QAT).
         progress: Called with the form before it is made.
         forms: What to make.
+        is_raw: Make each form without suppression too, of the same conversion.
 
     Returns:
-        The `.tflite` files' bytes by form, in the order of `forms`.
+        The `.tflite` files' bytes by form, in the order of `forms`; after them those without suppression.
 
     Raises:
         ExportError: The converter made something clients do not load.
     """
     files: dict[str, bytes] = {}
+    raw_files: dict[str, bytes] = {}
     exact: bytes | None = None
     for form in forms:
         progress(form)
@@ -123,14 +147,28 @@ def convert_forms(
             content = correct_biases(content, exact, representative(islice(calibration(), CORRECTION_IMAGES)))
         files[form] = with_metadata(content, replace(model.description, form=form))
         logger.info("form_exported", extra={"form": form, "size_bytes": len(files[form])})
-    return files
+        if is_raw:
+            raw_files[f"{form}{RAW}"] = _without_suppression(content, form, model.description)
+    return files | raw_files
+
+
+def _without_suppression(content: bytes, form: Form, description: ModelDescription) -> bytes:
+    """A converted file without suppression, metadata included."""
+    return with_metadata(content, replace(description, form=f"{form}{RAW}", decoding=DECODING))
+
+
+def forms_of(nms: Nms) -> tuple[str, ...]:
+    """The forms that are handed out."""
+    raw = tuple(f"{form}{RAW}" for form in FORMS)
+    return {"inside": FORMS, "outside": raw, "both": FORMS + raw}[nms]
 
 
 def save_frozen(model: TrainedModel, folder: Path) -> None:
-    """Save a model with constant weights and detections as outputs as a SavedModel: the converter's input, and ours.
+    """Save a model with constant weights and detections as outputs as a SavedModel: the converter's input.
 
-    Signature `serving_default`: `image` float32 [1, H, W, 3], RGB in [-1, 1] -> `boxes` float32 [1, D, 4],
-    (ymin, xmin, ymax, xmax) in [0, 1]; `classes` from 0 and `scores`, float32 [1, D]; `count` float32 [1].
+    One with a second signature converts into a graph of another order. Signature `serving_default`: `image` float32
+    [1, H, W, 3], RGB in [-1, 1] -> `boxes` float32 [1, D, 4], (ymin, xmin, ymax, xmax) in [0, 1]; `classes` from 0 and
+    `scores`, float32 [1, D]; `count` float32 [1].
     """
     size = model.description.image_size
     with tf.device("/CPU:0"):

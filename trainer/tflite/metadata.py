@@ -24,6 +24,7 @@ from shared.model.description import (
 )
 from trainer.tflite.flatbuffer import add_buffer, serialize
 from trainer.tflite.output_graph import finish_outputs
+from trainer.tflite.raw_graph import cut_suppression
 
 # The names MediaPipe Tasks looks for (object_detector_graph.cc), in the order of the custom op's outputs.
 OUTPUT_NAMES: Final = ("location", "category", "score", "number of detections")
@@ -37,13 +38,18 @@ _METADATA: Final = b"TFLITE_METADATA"
 
 
 def with_metadata(model: bytes, description: ModelDescription) -> bytes:
-    """The `.tflite` with its outputs in the op's order, the metadata flatbuffer in it and the files at its end.
+    """A converted `.tflite` with its outputs finished, the metadata flatbuffer in it and the files at its end.
+
+    Outputs are those of the post-processing op in its order; where the description has a decoding, those of the heads.
 
     Raises:
         ExportError: The model has not exactly one post-processing op in one subgraph.
     """
     tree = schema.ModelT.InitFromPackedBuf(model, 0)
-    finish_outputs(tree)
+    if description.decoding is None:
+        finish_outputs(tree)
+    else:
+        cut_suppression(tree)
     entry = schema.MetadataT()
     entry.name, entry.buffer = _METADATA, add_buffer(tree, metadata_flatbuffer(description))
     tree.metadata = [*(tree.metadata or []), entry]
@@ -74,12 +80,13 @@ _Table = dict[int, Any]
 
 
 def metadata_flatbuffer(description: ModelDescription) -> bytes:
-    """`ModelMetadata` of the schema for a detector with four outputs."""
+    """`ModelMetadata` of the schema for a detector with four outputs, or with the two of its heads."""
+    outputs = _output_tensors(description.best_score) if description.decoding is None else _raw_output_tensors()
     root: _Table = {
         0: description.name,
         1: description.sentence(),
         2: description.version,
-        3: [{0: "detector", 2: [_input_tensor(description)], 3: _output_tensors(description.best_score)}],
+        3: [{0: "detector", 2: [_input_tensor(description)], 3: outputs}],
         4: "voc2tflite",
         5: description.licence,
         6: [_file(DESCRIPTION_FILE, "What predict needs to know.", _DESCRIPTIONS)],
@@ -126,6 +133,17 @@ def _output_tensors(best_score: float | None) -> list[_Table]:
             6: [_file(CALIBRATION_FILE, "Identity.", _TENSOR_AXIS_SCORE_CALIBRATION)],
         },
         {0: count, 1: "How many of the boxes count.", 3: {0: feature, 1: {}}},
+    ]
+
+
+def _raw_output_tensors() -> list[_Table]:
+    """In the order of `RAW_OUTPUTS`: no client decodes them by itself, so words must do."""
+    feature = {0: _Scalar("Int8", 1), 1: {}}
+    how = f"Decoded as {DESCRIPTION_FILE} says."
+    labels = [_file(LABELS_FILE, "Class names.", _TENSOR_VALUE_LABELS)]
+    return [
+        {0: "boxes", 1: f"(ty, tx, th, tw) for each cell. {how}", 3: feature},
+        {0: "scores", 1: f"A lifted logit for each cell and class. {how}", 3: feature, 6: labels},
     ]
 
 

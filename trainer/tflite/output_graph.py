@@ -44,13 +44,22 @@ def postprocess_outputs(tree: schema.ModelT) -> list[int]:
     Raises:
         ExportError: The model has not exactly one such op in one subgraph.
     """
+    return [int(index) for index in _postprocess(tree).outputs]
+
+
+def postprocess_inputs(tree: schema.ModelT) -> list[int]:
+    """Tensor indices of the op's encoded boxes and of its logits with the background; errors as above."""
+    return [int(index) for index in _postprocess(tree).inputs[:2]]
+
+
+def _postprocess(tree: schema.ModelT) -> schema.OperatorT:
     if len(tree.subgraphs) != 1:
         raise ExportError(f"the converter made {len(tree.subgraphs)} subgraphs; clients load one")
     codes = [code.customCode for code in tree.operatorCodes]
     ops = [op for op in tree.subgraphs[0].operators if codes[op.opcodeIndex] == POSTPROCESS_OP]
     if len(ops) != 1 or len(ops[0].outputs) != len(OUTPUT_ORDER):
         raise ExportError(f"the model holds {len(ops)} {POSTPROCESS_OP.decode()} ops, expected one with four outputs")
-    return [int(index) for index in ops[0].outputs]
+    return ops[0]
 
 
 def finish_outputs(tree: schema.ModelT) -> None:
@@ -61,7 +70,7 @@ def finish_outputs(tree: schema.ModelT) -> None:
     made = postprocess_outputs(tree)
     graph = tree.subgraphs[0]
     boxes, classes, lifted, _ = made
-    logits, scores = (_tensor(tree, name, _shape_of(tree, lifted)) for name in ("logits", "scores"))
+    logits, scores = (new_tensor(tree, name, _shape_of(tree, lifted)) for name in ("logits", "scores"))
     _operate(tree, Op.SUB, [lifted, _constant(tree, "lift", np.asarray(LOGIT_LIFT, np.float32))], logits)
     _operate(tree, Op.LOGISTIC, [logits], scores)
     boxes, classes, scores = _zero_past_count(tree, [boxes, classes, scores, made[3]])
@@ -99,9 +108,9 @@ def _zero_past_count(tree: schema.ModelT, made: Sequence[int]) -> list[int]:
     for index, shape in zip(made[:3], ((1, -1, 1), (1, -1), (1, -1)), strict=True):
         name = f"{OUTPUT_ORDER[len(cleared)]}_there"
         place = _constant(tree, f"{name}_places", places.reshape(shape))
-        is_there = _tensor(tree, name, _shape_of(tree, place), schema.TensorType.BOOL)
+        is_there = new_tensor(tree, name, _shape_of(tree, place), schema.TensorType.BOOL)
         _operate(tree, Op.LESS, [place, count], is_there)
-        kept = _tensor(tree, f"{name}_kept", _shape_of(tree, index))
+        kept = new_tensor(tree, f"{name}_kept", _shape_of(tree, index))
         _operate(tree, Op.SELECT_V2, [is_there, index, zero], kept)
         cleared.append(kept)
     return cleared
@@ -112,18 +121,19 @@ def _clip(tree: schema.ModelT, boxes: int) -> int:
     shape, bounded = _shape_of(tree, boxes), boxes
     for kind, name, bound in ((Op.MAXIMUM, "boxes_from_0", 0.0), (Op.MINIMUM, "boxes_to_1", 1.0)):
         limit = _constant(tree, f"{name}_limit", np.asarray(bound, np.float32))
-        source, bounded = bounded, _tensor(tree, name, shape)
+        source, bounded = bounded, new_tensor(tree, name, shape)
         _operate(tree, kind, [source, limit], bounded)
     return bounded
 
 
 def _constant(tree: schema.ModelT, name: str, values: NDArray[np.float32]) -> int:
-    index = _tensor(tree, name, list(values.shape))
+    index = new_tensor(tree, name, list(values.shape))
     tree.subgraphs[0].tensors[index].buffer = add_buffer(tree, values.tobytes())
     return index
 
 
-def _tensor(tree: schema.ModelT, name: str, shape: Sequence[int], kind: int = schema.TensorType.FLOAT32) -> int:
+def new_tensor(tree: schema.ModelT, name: str, shape: Sequence[int], kind: int = schema.TensorType.FLOAT32) -> int:
+    """Add a tensor without content to the subgraph; its index."""
     tensor = schema.TensorT()
     # Buffer 0 is the empty one: the interpreter gives the tensor its memory.
     tensor.name, tensor.shape, tensor.type, tensor.buffer = name.encode(), np.asarray(shape, np.int32), kind, 0
@@ -134,14 +144,15 @@ def _tensor(tree: schema.ModelT, name: str, shape: Sequence[int], kind: int = sc
 
 def _operate(tree: schema.ModelT, kind: int, inputs: Sequence[int], output: int) -> None:
     operator = schema.OperatorT()
-    operator.opcodeIndex = _code(tree, kind)
+    operator.opcodeIndex = operator_code(tree, kind)
     operator.inputs, operator.outputs = np.asarray(inputs, np.int32), np.asarray([output], np.int32)
     operator.builtinOptionsType, make_options = _OPTIONS[kind]
     operator.builtinOptions = make_options()
     tree.subgraphs[0].operators.append(operator)
 
 
-def _code(tree: schema.ModelT, kind: int) -> int:
+def operator_code(tree: schema.ModelT, kind: int) -> int:
+    """The place of a builtin operator among the model's operator codes, where it is added if need be."""
     kinds = operator_kinds(tree)
     if kind in kinds:
         return kinds.index(kind)

@@ -285,6 +285,6 @@ class Training:
 
 def _identity(spec: RunSpec, dataset: TrainingSet, batch: int) -> str:
     """Digest of the request and of the data; a checkpoint with another one is of no use."""
-    asked = spec.model_dump(mode="json", exclude={"max_drop", "quantize", "kind"})
+    asked = spec.model_dump(mode="json", exclude={"max_drop", "quantize", "nms", "kind"})
     facts = {**asked, "labels": dataset.labels, "fingerprint": dataset.fingerprint, "global_batch": batch}
     return hashlib.sha256(canonical_json(facts).encode()).hexdigest()

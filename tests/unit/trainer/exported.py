@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from shared.model.description import ModelDescription
 from trainer.data.examples import ShardPicture
 from trainer.network.detector import Backbone, build_model
-from trainer.tflite.convert import TrainedModel, export_forms
+from trainer.tflite.convert import FORMS, RAW, TrainedModel, export_forms
 
 SIZE = 64
 LABELS = ("Ähre", "box", "cross")
@@ -18,8 +18,11 @@ LABELS = ("Ähre", "box", "cross")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
+    """`forms` with suppression inside, `raw` the same without, both by form."""
+
     model: TrainedModel
     forms: dict[str, bytes]
+    raw: dict[str, bytes]
     pictures: tuple[ShardPicture, ...]
 
 
@@ -63,8 +66,13 @@ def make_exported(backbone: Backbone = "conv") -> Exported:
         data_digest="ab" * 32,
     )
     model = TrainedModel(keras_model=lively_network(backbone), description=description)
-    forms = export_forms(model, lambda: (picture.rgb for picture in pictures), lambda _: None)
-    return Exported(model=model, forms=forms, pictures=pictures)
+    made = export_forms(model, lambda: (picture.rgb for picture in pictures), lambda _: None, is_raw=True)
+    return Exported(
+        model=model,
+        forms={form: made[form] for form in FORMS},
+        raw={form: made[f"{form}{RAW}"] for form in FORMS},
+        pictures=pictures,
+    )
 
 
 def as_batch(rgb: NDArray[np.uint8]) -> NDArray[np.float32]:

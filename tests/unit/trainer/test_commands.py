@@ -123,3 +123,27 @@ def test_the_settings_of_threads_and_memory_reach_the_commands(trainer: Run) -> 
     words = ("evaluate", "r", "--store", "store", "--split", "train", "--form", "int8")
     assert told(trainer(*words, program=program, VOC_THREADS="3"))["threads"]["litert"] == [3, 1], "one is timed"
     assert told(trainer(*words, program=program))["threads"]["litert"] == [1, 1]
+
+
+def test_evaluate_times_each_number_of_threads(trainer: Run) -> None:
+    words = ("evaluate", "r", "--store", "store", "--split", "train", "--form", "int8", "--threads", "1,3")
+    trainer("export", "r", "--store", "store", "--max-drop", "100")
+    row = json.loads(trainer(*words, "--json").stdout)["int8"]
+    assert list(row["latency_ms"]) == ["1", "3"]
+    assert row["median_ms"] == row["latency_ms"]["1"] > 0
+    table = trainer(*words).stdout
+    assert re.search(r"int8 .* 1: \d+\.\d\d, 3: \d+\.\d\d\n", table)
+
+
+def test_sizes_tells_where_the_time_goes(trainer: Run) -> None:
+    words = ("sizes", "--backbone", "conv", "--model", "nano", "--image-size", "64")
+    plain, told_more = trainer(*words).stdout, trainer(*words, "--detail").stdout
+    assert len(plain.splitlines()) == 3
+    parts = told_more.split("  int8_raw: ")
+    assert len(parts) == 2
+    for part, has_suppression in zip(parts, (True, False), strict=True):
+        shares = [float(share) for share in re.findall(r" ms +([\d.]+) %", part)]
+        assert abs(sum(shares) - 100) < 1
+        assert re.search(r"loading \d+\.\d ms, arena \d+ kB, a picture \d+\.\d\d ms", told_more)
+        assert ("TFLite_Detection_PostProcess" in part) == has_suppression
+        assert "CONV_2D" in part

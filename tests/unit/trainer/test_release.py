@@ -19,7 +19,7 @@ import pytest
 from shared.errors import ExportError
 from shared.jobs.job import Split
 from shared.jobs.manifest import Manifest, ManifestShard
-from shared.jobs.specs import RunSpec
+from shared.jobs.specs import Nms, RunSpec
 from shared.leasing.guard import Unguarded
 from shared.model.description import read_description
 from shared.storage import Storage
@@ -27,7 +27,7 @@ from tests.unit.trainer.exported import LABELS, SIZE, Exported
 from trainer.detections import Floats, iou_matrix
 from trainer.inference.detector import Detector
 from trainer.release import Release, first_split
-from trainer.tflite.convert import FORMS
+from trainer.tflite.convert import FORMS, RAW, forms_of
 
 # Keras 3.15's save() turns TensorFlow variables into numpy arrays in a way that numpy 2 warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
@@ -244,6 +244,66 @@ def test_a_refused_export_leaves_the_models_of_a_finished_run(exported: Exported
     assert {path.name for path in folder.iterdir()} == {"run.json", "model_int8.tflite", "results.csv", "refused"}
     assert "REFUSED" in (folder / "refused/model_card.md").read_text()
     assert [path for path in (folder / "refused").rglob("*") if path.suffix in (".tflite", ".keras", ".pb")] == []
+
+
+def released_as(nms: Nms, exported: Exported, store: Path) -> tuple[Path, dict[str, Any]]:
+    """A release whose gate passes, with suppression where it is asked for; its folder and figures."""
+    release = release_of(exported, store, Recorder(), is_missed_by_int8=False)
+    release.spec = release.spec.model_copy(update={"nms": nms})
+    return store / "runs" / "tiny-run", release.run()
+
+
+@pytest.fixture(scope="module")
+def both(exported: Exported, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    return released_as("both", exported, tmp_path_factory.mktemp("both"))
+
+
+def test_files_of_both_kinds_are_measured_in_one_report(both: tuple[Path, dict[str, Any]]) -> None:
+    folder, metrics = both
+    assert tuple(metrics) == forms_of("both")
+    page, card = ((folder / name).read_text() for name in ("report.html", "model_card.md"))
+    for form, row in metrics.items():
+        assert row["bytes"] == (folder / f"model_{form}.tflite").stat().st_size
+        assert f"<td>{form}" in page
+        assert f"| {form} " in card
+        assert read_description(folder / f"model_{form}.tflite").best_score == row["best_score"]
+        assert ("decode_ms" in row) == form.endswith(RAW)
+        if form.endswith(RAW):
+            whole = metrics[form.removesuffix(RAW)]
+            assert abs(row["map50"] - whole["map50"]) <= 0.003
+            assert abs(row["map"] - whole["map"]) <= 0.003
+            assert f"{row['median_ms']:.2f} + {row['decode_ms']:.2f} |" in card
+    asked = {check["name"] for check in json.loads((folder / "gate.json").read_text())}
+    assert "int8_raw: XNNPACK takes it in one piece" in asked
+    assert "int8_raw: as accurate as with suppression inside" in asked
+    assert "XNNPACK takes it in one piece" in page
+
+
+def test_the_card_says_of_every_file_what_it_is(both: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = both
+    card = (folder / "model_card.md").read_text()
+    listed = re.findall(r"^- `([^`]+)`: (.+)\.$", card.split("## Files\n")[1].split("\n## ")[0], re.M)
+    there = {path.name + ("/" if path.is_dir() else "") for path in folder.iterdir()} - {"results.csv"}
+    assert {name for name, _ in listed} == there
+    assert all(len(what) > 10 for _, what in listed)
+
+
+def test_outside_hands_out_no_other_and_takes_away_those_of_an_earlier_export(
+    exported: Exported, both: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    folder, metrics = released_as("both", exported, tmp_path)
+    assert len(list(folder.glob("model_*.tflite"))) == 8
+    folder, metrics = released_as("outside", exported, tmp_path)
+    assert {path.name for path in folder.glob("model_*.tflite")} == {f"model_{form}_raw.tflite" for form in FORMS}
+    assert tuple(metrics) == forms_of("both"), "what they are held against was measured too"
+    card = (folder / "model_card.md").read_text()
+    assert "model_int8_raw.tflite PICTURES" in card
+    assert "`model_int8.tflite`: " not in card
+    assert "are not handed out" in card
+    before = (both[0] / "model_int8.tflite").read_bytes()
+    folder, _ = released_as("inside", exported, tmp_path)
+    assert {path.name for path in folder.glob("model_*.tflite")} == {f"model_{form}.tflite" for form in FORMS}
+    assert (folder / "model_int8.tflite").read_bytes() == before, "the same bytes, whatever is made beside them"
 
 
 def test_split_to_measure_on_falls_back() -> None:

@@ -76,6 +76,9 @@ OPTIONS = [
     (["synthesize", "{file}"], "'{file}' is a file"),
     (["sizes", "--image-size", "33"], "--image-size 33: "),
     (["sizes", "--image-size", "-32"], "--image-size"),
+    (["sizes", "--model", "huge"], "--model huge: expected one of nano, small, medium"),
+    (["evaluate", "r", "--threads", "1,0"], "--threads 1,0: expected numbers from 1 to 256 with commas"),
+    (["evaluate", "r", "--threads", "many"], "--threads many: expected numbers"),
     (["sizes", "--backbone", "resnet"], "--backbone resnet: expected one of conv"),
 ]
 FILE_STORE = "{file}: expected a folder for the store, found a file"

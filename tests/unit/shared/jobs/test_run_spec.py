@@ -4,13 +4,40 @@ import pytest
 from pydantic import ValidationError
 
 from shared.jobs.options import options_of
-from shared.jobs.specs import FoldOptions, RunSpec, TrainingOptions
+from shared.jobs.specs import FoldOptions, ReleaseOptions, RunSpec, TrainingOptions
 
 
 def test_requests_of_ordinary_runs_do_not_mention_folds() -> None:
     asked = RunSpec(run="r", job="j")
     assert not {"fold", "folds", "audits"} & asked.model_dump().keys()
     assert asked.has_model
+
+
+def test_requests_with_suppression_inside_are_as_before_there_was_a_choice() -> None:
+    asked = RunSpec(run="r", job="j", nms="inside")
+    assert "nms" not in asked.model_dump()
+    assert asked.digest() == RunSpec(run="r", job="j").digest()
+    both = RunSpec(run="r", job="j", nms="both")
+    assert RunSpec.model_validate_json(both.to_json()) == both
+    assert both.digest() != asked.digest()
+    assert both.trains_as(asked), "only what is exported is another"
+
+
+def test_suppression_can_be_moved_later() -> None:
+    asked = RunSpec(run="r", job="j", nms="both")
+    assert ReleaseOptions(nms="outside").applied_to(asked).nms == "outside"
+    assert ReleaseOptions().applied_to(asked).nms == "both"
+    change = ReleaseOptions.between(asked, RunSpec(run="r", job="j"))
+    assert change.typed == ["--nms", "inside"]
+    assert [asked.int8_file, RunSpec(run="r", job="j", nms="outside").int8_file] == [
+        "model_int8.tflite",
+        "model_int8_raw.tflite",
+    ]
+
+
+def test_a_backbone_that_no_accelerator_takes_whole_is_refused_before_it_is_trained() -> None:
+    with pytest.raises(ValidationError, match="--nms outside is not for --backbone mobilenet_v3_small"):
+        RunSpec(run="r", job="j", backbone="mobilenet_v3_small", nms="outside")
 
 
 def test_folds_and_audits_have_no_model_and_are_read_back() -> None:
@@ -30,4 +57,4 @@ def test_a_fold_that_is_none_of_them_is_refused(facts: dict[str, int]) -> None:
 
 def test_an_audit_is_not_asked_for_what_its_trainings_cannot_do() -> None:
     left_out = {asked.name for asked in options_of(TrainingOptions)} - {asked.name for asked in options_of(FoldOptions)}
-    assert left_out == {"final", "stop_at_map", "patience", "quantize", "max_drop", "from_"}
+    assert left_out == {"final", "stop_at_map", "patience", "quantize", "max_drop", "nms", "from_"}

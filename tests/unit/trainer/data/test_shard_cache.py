@@ -1,5 +1,6 @@
 """Copies of a bucket's shards, fetched from a real server: whole, shared, bounded, and never trusted blindly."""
 
+import hashlib
 import os
 import shutil
 import threading
@@ -16,7 +17,7 @@ from shared.errors import ShardError, StorageError
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths
 from shared.storage import Storage
-from tests.object_server import ObjectServer
+from tests.object_server import ObjectServer, Trouble, Troubled, gateway_before
 from tests.unit.trainer.data.test_examples import SIDE, write_job
 from tests.unit.trainer.pictures import UNCHANGED, drawn_examples
 from trainer.data.batches import batches_from_shards
@@ -169,3 +170,18 @@ def test_a_folder_that_takes_no_copy_is_named(job: tuple[Storage, Manifest], tmp
     (tmp_path / "cache").write_bytes(b"")
     with pytest.raises(StorageError, match="cache"):
         cache(shard_urls(storage, manifest, ["train"])[0])
+
+
+def test_a_byte_that_changes_on_the_way_is_found_and_the_shard_asked_for_again(
+    object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, manifest = uploaded(object_server, tmp_path)
+    trouble = Trouble(kind="flipped", methods=frozenset({"GET"}), part=".tfrecord")
+    with gateway_before(object_server, Troubled, trouble=trouble) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        by_gateway = Storage(storage.root)
+        cache = cache_of(by_gateway, manifest, tmp_path / "cache")
+        for key in shard_urls(by_gateway, manifest, ["train"]):
+            copy = Path(cache(key))
+            assert hashlib.sha256(copy.read_bytes()).hexdigest() == copy.stem
+    assert sum(trouble.times.values()) == SHARDS

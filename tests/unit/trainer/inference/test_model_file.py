@@ -9,19 +9,21 @@ import subprocess
 import sys
 import time
 import zipfile
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 
 from shared.errors import ExportError
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import RunSpec
-from shared.model.description import description_archive, read_description
+from shared.model.description import DESCRIPTION_FILE, LABELS_FILE, description_archive, read_description
 from shared.model.file import MOST_ARCHIVE_BYTES, MOST_MODEL_BYTES, ModelFile
 from shared.storage import Storage
 from tests.unit.trainer.exported import LABELS, SIZE, Exported
@@ -35,6 +37,7 @@ from tests.unit.trainer.hostile import (
     mutated,
     rewritten,
     without_archive,
+    zipped,
 )
 from trainer.inference.detector import Detector
 from trainer.inference.lite_model import check_outputs
@@ -142,6 +145,81 @@ def test_every_form_is_tried_and_taken(exported: Exported) -> None:
 def test_model_that_takes_too_long_is_refused(exported: Exported) -> None:
     with pytest.raises(ExportError, match=r"hostile\.tflite: .*0\.01 s; expected "):
         try_model(ModelFile(name=FILE, content=exported.forms["int8"]), SIZE, most_s=0.01)
+
+
+def raw_refusal(exported: Exported, content: bytes | None = None, **changes: Any) -> str:
+    """The text with which the file without suppression is refused when its decoding is stated otherwise."""
+    fields = asdict(read_description(exported.raw["int8"]))
+    fields = {name: value for name, value in fields.items() if name != "labels" and value is not None}
+    decoding = fields["decoding"] | changes
+    fields["decoding"] = {name: value for name, value in decoding.items() if value is not None}
+    archive = zipped({LABELS_FILE: "".join(f"{name}\n" for name in LABELS).encode(), DESCRIPTION_FILE: as_json(fields)})
+    return refusal((content or without_archive(exported.raw["int8"])) + archive)
+
+
+def as_json(fields: Mapping[str, Any]) -> bytes:
+    return json.dumps(fields).encode()
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"strides": None}, "decoding has ['boxes'"),
+        ({"colour": 1}, "'colour'"),
+        ({"strides": []}, "decoding's strides is []"),
+        ({"strides": [8, 0]}, "decoding's strides is [8, 0]; expected int from 1 to 256"),
+        ({"strides": 8}, "decoding's strides is 8"),
+        ({"strides": [8, 16]}, "its outputs are 84 boxes of 3 classes; expected 80 of 3"),
+        ({"center_scale": 0.0}, "decoding's center_scale is 0.0"),
+        ({"size_scale": 5}, "decoding's size_scale is 5; expected float"),
+        ({"score_lift": float("nan")}, "decoding's score_lift is nan"),
+        ({"nms_iou": 1.0}, "decoding's nms_iou is 1.0"),
+        ({"most_detections": 10**9}, "decoding's most_detections is 1000000000; expected int from 1 to 1000"),
+        ({"boxes": "xywh\x1b[2J"}, r"decoding's boxes are 'xywh\x1b[2J'; expected ty tx th tw"),
+        ({"scores": "probabilities"}, "decoding's scores are 'probabilities'"),
+    ],
+)
+def test_a_decoding_that_cannot_be_is_refused(changes: dict[str, Any], named: str, exported: Exported) -> None:
+    assert named in raw_refusal(exported, **changes)
+
+
+def test_a_file_of_one_form_with_the_description_of_the_other_is_refused(exported: Exported) -> None:
+    assert "has a decoding, but suppression is inside it" in raw_refusal(
+        exported, without_archive(exported.forms["int8"])
+    )
+    plain = without_archive(exported.raw["int8"]) + labelled()
+    assert "its suppression is outside, and voc2tflite.json does not say how" in refusal(plain)
+
+
+def test_a_file_of_another_program_is_told_from_a_damaged_one_of_ours(exported: Exported) -> None:
+    for content in (exported.forms["int8"], exported.raw["int8"]):
+        assert "another program made it, or it is cut short" in refusal(without_archive(content))
+        assert "that can be read ('File is not a zip file')" in refusal(content[:-40])
+        assert "another program made it, or it is cut short" in refusal(content[: len(content) // 2])
+
+
+def without_output_scale(tree: Any) -> None:
+    tree.subgraphs[0].tensors[tree.subgraphs[0].outputs[0]].quantization.scale = np.asarray([0.0], np.float32)
+
+
+def output_of_words(tree: Any) -> None:
+    tree.subgraphs[0].tensors[tree.subgraphs[0].outputs[1]].type = schema.TensorType.INT32
+
+
+@pytest.mark.parametrize("change", [without_output_scale, output_of_words, forget_scale])
+def test_a_file_without_suppression_whose_outputs_are_others_is_refused(
+    change: Callable[[Any], None], exported: Exported
+) -> None:
+    assert re.search("output|LiteRT", refusal(rewritten(exported.raw["int8"], change)))
+
+
+def test_heads_that_are_not_finite_are_refused(exported: Exported) -> None:
+    detector = Detector(exported.raw["float32"], file=FILE)
+    raw = detector.network.run(exported.pictures[0].rgb)
+    for name in raw:
+        broken = raw | {name: np.full_like(raw[name], np.inf)}
+        with pytest.raises(ExportError, match=rf"{FILE}: its output {name} holds a number that is not finite"):
+            detector.decode(broken)
 
 
 def test_detection_of_a_class_without_label_is_refused(exported: Exported) -> None:

@@ -1,13 +1,14 @@
 import numpy as np
 
+from trainer.detections import suppress
 from trainer.network.detector import make_priors
-from trainer.network.postprocess import decode, suppress
+from trainer.network.postprocess import decode
 
 
 def test_suppression_keeps_the_best_of_overlapping_boxes() -> None:
     boxes = np.array([[0, 0, 1, 1], [0, 0, 0.9, 1], [0, 0, 0.4, 1]], np.float32)
-    assert suppress(boxes, 0.5).tolist() == [0, 2]
-    assert suppress(np.zeros((0, 4), np.float32), 0.5).tolist() == []
+    assert suppress(boxes, 0.5, 100).tolist() == [0, 2]
+    assert suppress(np.zeros((0, 4), np.float32), 0.5, 100).tolist() == []
 
 
 def test_decoding_gives_each_cell_its_best_class_best_first() -> None:

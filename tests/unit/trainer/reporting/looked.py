@@ -150,5 +150,6 @@ def summary_of(figures: Figures, **changes: Any) -> RunSummary:
         "measured_split": figures.inputs.split,
         "gate_split": "val",
         "score_split": "val",
+        "files": ("model_int8.tflite", "saved_model/saved_model.pb", "report.html"),
     }
     return RunSummary(**fields | changes)

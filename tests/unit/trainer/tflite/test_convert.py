@@ -13,7 +13,7 @@ from tests.unit.trainer.exported import SIZE, Exported, as_batch
 from trainer.evaluation.measure import detect_all
 from trainer.inference.detector import Detector
 from trainer.network.postprocess import keras_detector
-from trainer.tflite.convert import CALIBRATION_IMAGES, FORMS, representative, save_frozen
+from trainer.tflite.convert import CALIBRATION_IMAGES, FORMS, export_forms, representative, save_frozen
 
 
 def test_every_form_is_made_and_lossy_ones_are_smaller(exported: Exported) -> None:
@@ -40,6 +40,11 @@ def test_float32_repeats_keras(exported: Exported) -> None:
         assert seen.scores == pytest.approx(expected.scores, abs=1e-4)
         np.testing.assert_array_equal(seen.class_ids, expected.class_ids)
         np.testing.assert_allclose(seen.boxes, expected.boxes, atol=0.02)
+
+
+def test_a_file_is_the_same_whatever_is_made_beside_it(exported: Exported) -> None:
+    alone = export_forms(exported.model, lambda: (each.rgb for each in exported.pictures), lambda _: None, ("int8",))
+    assert alone == {"int8": exported.forms["int8"]}
 
 
 def test_saved_model_gives_the_same_four_outputs(exported: Exported, tmp_path: Path) -> None:

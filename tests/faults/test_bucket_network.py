@@ -1,0 +1,161 @@
+"""A store in a bucket whose network or server misbehaves for a while: nothing lost, nothing twice, reasons named.
+
+Between every process and the real server stands a gateway that makes the trouble. The bytes of each job are held
+against those of the same job in a folder.
+"""
+
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from shared.storage import Storage
+from tests.cluster import Broker, Cluster, assert_chain, assert_common_outcome, wait_for_progress, wait_until
+from tests.object_server import ObjectServer, Trouble, Troubled, gateway_before
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+
+OPTIONS = ("--job", "job", "--shard-images", "2", "--no-train")
+# Longer than a client asks again by itself: then it is the product that waits.
+LASTS_S = 12.0
+
+
+@pytest.fixture(scope="module")
+def digests(tmp_path_factory: pytest.TempPathFactory, small_voc: Path) -> dict[str, str]:
+    """SHA-256 of each shard of the job in a folder."""
+    folder = tmp_path_factory.mktemp("folder")
+    broker = Broker(folder)
+    cluster = Cluster(broker=broker, store=folder / "store", data_root=small_voc.parent)
+    broker.start()
+    try:
+        cluster.serve()
+        cluster.worker()
+        cluster.producer("submit", str(small_voc), *OPTIONS)
+        cluster.wait_for("job")
+        return digests_of(cluster)
+    finally:
+        cluster.stop()
+        broker.stop()
+
+
+def digests_of(cluster: Cluster) -> dict[str, str]:
+    manifest = assert_common_outcome(cluster, "job")
+    return {shard.file: shard.sha256 for shards in manifest.splits.values() for shard in shards}
+
+
+@dataclass
+class Scene:
+    """A cluster whose way to its bucket leads through a gateway, and the trouble that it makes."""
+
+    cluster: Cluster
+    trouble: Trouble
+
+    def begin(self, small_voc: Path) -> None:
+        """A service and a worker are at work on the job, and have done a part of it."""
+        self.cluster.serve()
+        self.cluster.worker()
+        self.cluster.producer("submit", str(small_voc), *OPTIONS)
+        wait_for_progress(self.cluster, 1)
+
+    @contextmanager
+    def troubled(self, kind: str, part: str = "", *methods: str) -> Iterator[None]:
+        """The gateway makes trouble for the length of the block."""
+        self.trouble.part = part
+        self.trouble.methods = frozenset(methods) or Trouble.methods
+        self.trouble.kind = kind
+        try:
+            yield
+        finally:
+            self.trouble.kind = ""
+
+    def met(self) -> int:
+        """How often somebody met the trouble."""
+        return sum(self.trouble.times.values())
+
+    def logs(self) -> str:
+        """All that service and worker have said."""
+        return self.cluster.text("serve") + self.cluster.text("worker")
+
+
+@pytest.fixture
+def scene(broker: Broker, tmp_path: Path, small_voc: Path, object_server: ObjectServer) -> Iterator[Scene]:
+    trouble = Trouble()
+    with gateway_before(object_server, Troubled, trouble=trouble) as url:
+        cluster = Cluster(
+            broker=broker, store=tmp_path / "store", data_root=small_voc.parent, url=object_server.url(uuid.uuid4().hex)
+        )
+        cluster.settings |= {"VOC_LEASE_S": "3", "VOC_LOST_AFTER_S": "4", "AWS_ENDPOINT_URL": url}
+        yield Scene(cluster, trouble)
+        trouble.kind = ""
+        cluster.stop()
+
+
+def is_over(scene: Scene) -> Callable[[], bool]:
+    return lambda: scene.cluster.state("job") in ("DONE", "FAILED")
+
+
+def to_the_end(scene: Scene) -> None:
+    """Wait for the job's end; what was given up while the trouble lasted is done again, as a person would have it."""
+    wait_until(is_over(scene), 180, "the job has an end")
+    if scene.cluster.state("job") == "FAILED" or scene.cluster.status("job").failures:
+        scene.cluster.producer("retry", "job")
+        wait_until(lambda: scene.cluster.status("job").done == scene.cluster.status("job").shards, 180, "all is done")
+        scene.cluster.wait_for("job")
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [
+        ("slow_down", "SlowDown|503"),
+        ("held", ""),
+        ("denied", "permission|credentials|denied"),
+        ("no_bucket", "NoSuchBucket|bucket"),
+    ],
+)
+def test_a_server_that_does_not_serve_for_a_while_costs_time_only(
+    scene: Scene, small_voc: Path, digests: dict[str, str], kind: str, named: str
+) -> None:
+    scene.begin(small_voc)
+    with scene.troubled(kind):
+        wait_until(scene.met, 60, "somebody meets the trouble")
+        time.sleep(LASTS_S)
+    to_the_end(scene)
+    assert digests_of(scene.cluster) == digests
+    assert_chain(scene.cluster, "job")
+    assert "Traceback" not in scene.logs()
+    assert re.search(named, scene.logs()), scene.logs()[-3000:]
+
+
+def test_a_write_whose_answer_is_lost_is_neither_lost_nor_done_twice(
+    scene: Scene, small_voc: Path, digests: dict[str, str]
+) -> None:
+    with scene.troubled("lost", "/jobs/job/", "PUT"):
+        scene.begin(small_voc)
+        to_the_end(scene)
+    assert scene.met() > 2 * len(digests), "each shard's files, receipts and the job's own met it"
+    assert digests_of(scene.cluster) == digests
+    assert_chain(scene.cluster, "job")
+    status = scene.cluster.status("job")
+    assert (status.failed, status.quarantined) == (0, 0)
+    assert "Traceback" not in scene.logs()
+
+
+def test_of_two_who_create_one_file_one_wins_whatever_becomes_of_the_answers(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in scene.cluster.settings.items():
+        monkeypatch.setenv(name, value)
+    mine, theirs = Storage(scene.cluster.url), Storage(scene.cluster.url)
+    with scene.troubled("lost", "/ours", "PUT"):
+        assert mine.create("ours.json", b"mine")
+        assert not theirs.create("ours.json", b"theirs")
+    assert mine.create("taken.json", b"first")
+    with scene.troubled("lost", "/taken", "PUT"):
+        assert not theirs.create("taken.json", b"second")
+    assert (mine.read("ours.json"), mine.read("taken.json")) == (b"mine", b"first")
+    assert scene.met() == 2

@@ -1,0 +1,130 @@
+"""A `.tflite` -> where its time and memory go: milliseconds of each kind of operator, arena, loading.
+
+LiteRT's profiler has no call in Python. So each operator becomes a model of its own, fed with what it is given in the
+whole model, and is timed by itself: what XNNPACK gains by running them in one piece is missing from the sum.
+"""
+
+import copy
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from numpy.typing import NDArray
+
+from trainer.pixels import as_input
+from trainer.tflite.flatbuffer import serialize
+from trainer.tflite.interpreter import InspectedModel
+from trainer.tflite.raw_graph import drop_unused
+
+# Of each operator: five are run in a row, so that the first's cold caches do not count.
+_ROUNDS: Final = 5
+_IN_A_ROW: Final = 5
+_LOADS: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """Where a model's time and memory go, on one thread.
+
+    `operators`: kind -> (how many, milliseconds of all of them). `arena_bytes` hold all activations of a run without
+    XNNPACK; `load_ms` is from the bytes to an interpreter with its memory planned, `run_ms` one picture.
+    """
+
+    operators: Mapping[str, tuple[int, float]]
+    arena_bytes: int
+    load_ms: float
+    run_ms: float
+
+
+def details(model: bytes, picture: NDArray[np.uint8]) -> Details:
+    """Measure a model on one picture, uint8 [H, W, 3], RGB, of its size."""
+    whole = InspectedModel(model)
+    whole.run(as_input(picture, whole.input["dtype"]))
+    tree = schema.ModelT.InitFromPackedBuf(model, 0)
+    found: dict[str, list[float]] = defaultdict(list)
+    for place, operator in enumerate(tree.subgraphs[0].operators):
+        inputs = _given(tree, operator)
+        alone = _timed(_alone(tree, place, inputs), [whole.stored(index) for index in inputs])
+        found[whole.operators[place]["op_name"]].append(alone)
+    loads = [_load_ms(model) for _ in range(_LOADS)]
+    return Details(
+        operators={
+            kind: (len(times), sum(times)) for kind, times in sorted(found.items(), key=lambda row: -sum(row[1]))
+        },
+        arena_bytes=arena_bytes(model),
+        load_ms=statistics.median(loads),
+        run_ms=_timed(model, [as_input(picture, whole.input["dtype"])]),
+    )
+
+
+def arena_bytes(model: bytes) -> int:
+    """Bytes of memory that all activations together lie in, as LiteRT plans it without a delegate."""
+    interpreter = Interpreter(
+        model_content=model, experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
+    )
+    interpreter.allocate_tensors()
+    tree = schema.ModelT.InitFromPackedBuf(model, 0)
+    spans = []
+    for index, tensor in enumerate(tree.subgraphs[0].tensors):
+        if not _is_constant(tree, tensor):
+            view = interpreter.tensor(index)()
+            begin = view.__array_interface__["data"][0]
+            spans.append((begin, begin + view.nbytes))
+    covered, reached = 0, 0
+    for begin, end in sorted(spans):
+        covered += max(0, end - max(begin, reached))
+        reached = max(reached, end)
+    return covered
+
+
+def _is_constant(tree: schema.ModelT, tensor: schema.TensorT) -> bool:
+    content = tree.buffers[tensor.buffer].data
+    return content is not None and len(content) > 0
+
+
+def _given(tree: schema.ModelT, operator: schema.OperatorT) -> list[int]:
+    """The inputs of an operator that other operators, or the picture, give it."""
+    tensors = tree.subgraphs[0].tensors
+    given = dict.fromkeys(int(index) for index in operator.inputs if index >= 0)
+    return [index for index in given if not _is_constant(tree, tensors[index])]
+
+
+def _alone(tree: schema.ModelT, place: int, inputs: list[int]) -> bytes:
+    """The operator as a model of its own."""
+    lone = copy.copy(tree)
+    graph = copy.copy(tree.subgraphs[0])
+    operator = copy.copy(graph.operators[place])
+    graph.operators = [operator]
+    graph.tensors = [copy.copy(tensor) for tensor in graph.tensors]
+    graph.inputs, graph.outputs = np.asarray(inputs, np.int32), np.asarray(operator.outputs, np.int32)
+    lone.subgraphs, lone.signatureDefs = [graph], []
+    drop_unused(lone)
+    return serialize(lone)
+
+
+def _timed(model: bytes, values: list[NDArray[Any]]) -> float:
+    """Median milliseconds of a model on some inputs."""
+    interpreter = Interpreter(model_content=model, num_threads=1)
+    interpreter.allocate_tensors()
+    for detail, value in zip(interpreter.get_input_details(), values, strict=True):
+        interpreter.set_tensor(detail["index"], value)
+    interpreter.invoke()
+    times = []
+    for _ in range(_ROUNDS):
+        start = time.perf_counter()
+        for _ in range(_IN_A_ROW):
+            interpreter.invoke()
+        times.append((time.perf_counter() - start) * 1000 / _IN_A_ROW)
+    return statistics.median(times)
+
+
+def _load_ms(model: bytes) -> float:
+    start = time.perf_counter()
+    Interpreter(model_content=model, num_threads=1).allocate_tensors()
+    return (time.perf_counter() - start) * 1000
