@@ -73,6 +73,7 @@ def _routes() -> list[BaseRoute]:
         Route("/allow", deeds.allow, methods=["POST"]),
         Route("/submit", deeds.submit, methods=["POST"]),
         Route("/jobs/{job}/cancel", deeds.cancel, methods=["POST"]),
+        Route("/jobs/{job}/audit", deeds.audit, methods=["POST"]),
         Route("/jobs/{job}/retry", deeds.retry, methods=["POST"]),
         Route("/jobs/{job}/remove", deeds.ask_to_remove),
         Route("/jobs/{job}/remove", deeds.remove_job, methods=["POST"]),

@@ -1,4 +1,4 @@
-"""What a person may change from the page: cancel, retry, remove, submit; the same functions as the command line's.
+"""What a person may change from the page: cancel, retry, remove, submit, audit; done as the command line does it.
 
 All of it is off unless `--allow-changes`; then a browser shows the printed token once, and keeps it as a cookie.
 """
@@ -7,7 +7,7 @@ import hmac
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path, PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console
 from starlette.datastructures import FormData
@@ -19,12 +19,15 @@ from producer.jobs.removal import remove, require_removable
 from producer.page.render import CHANGES_COOKIE, is_allowed, problem, render
 from shared.command import hint
 from shared.errors import OptionError, PipelineError
-from shared.jobs.specs import JobSpec, TrainingOptions
+from shared.jobs.specs import FoldOptions, JobSpec, TrainingOptions
 from shared.leasing.ledger import Ledger
 from shared.storage import data_folder
 
 _MOST_FIELDS: Final = 20
 _MOST_SAID: Final = 32
+_FOLDS: Final = 3  # as `audit` has it
+# Whoever serves the store does the work; the page waits for nothing.
+_HAND_OVER: Final[dict[str, Any]] = {"local": False, "wait": False, "workers": 1}
 
 
 def refusal(request: Request) -> Response | None:
@@ -106,10 +109,30 @@ def _submit(request: Request, folder: str, name: str | None) -> str:
     place = root / folder
     if isinstance(root, Path) and not Path(root, folder).resolve().is_relative_to(root.resolve()):
         raise OptionError(f"{folder}: a link leads out of {root}")
-    said = StringIO()
-    how = StartOptions(settings=settings, local=False, wait=False, workers=1, console=Console(file=said))
-    status = start_job(Submit(dataset=place, spec=JobSpec(), run=TrainingOptions(), name=name), how)
+    asked = Submit(dataset=place, spec=JobSpec(), run=TrainingOptions(), name=name)
+    status = start_job(asked, StartOptions(settings=settings, console=Console(file=StringIO()), **_HAND_OVER))
     return f"{status.job} is submitted: {status.images} photos"
+
+
+async def audit(request: Request) -> Response:
+    """POST `/jobs/{job}/audit`: look for wrong labels, as `audit JOB` does, or with a finished run as `--quick`."""
+    from starlette.concurrency import run_in_threadpool
+
+    model_of, job = str((await _form(request)).get("quick", "")) or None, request.path_params["job"]
+    return await run_in_threadpool(_done, request, f"/jobs/{job}", lambda: _audit(request, job, model_of))
+
+
+def _audit(request: Request, job: str, model_of: str | None) -> str:
+    from producer.audit.ask import AuditRequest, audit_name, start_audit
+    from producer.run.intent import StartOptions
+
+    settings = request.app.state.settings
+    if settings.broker_url is None:
+        raise OptionError(f"no broker is set here, so nobody would work on it: {hint('audit', job, '--local')}")
+    folds = 0 if model_of else _FOLDS
+    asked = AuditRequest(name=job, folds=folds, training=FoldOptions(), model_of=model_of)
+    start_audit(asked, StartOptions(settings=settings, console=Console(file=StringIO()), **_HAND_OVER))
+    return f"{audit_name(job, folds)} is asked for"
 
 
 def _done(request: Request, place: str, deed: Callable[[], str]) -> Response:

@@ -175,6 +175,35 @@ def test_deeds_do_what_the_command_line_does(at_work: Cluster, page: ServedPage,
     assert len(list((photos / "JPEGImages").iterdir())) == 25
 
 
+def test_an_audit_is_asked_for_as_by_the_command_line(at_work: Cluster, page: ServedPage, photos: Path) -> None:
+    submitted(at_work, photos)
+    wait_until(shows(page, "/", "state DONE"), 120, "the job is done")
+    cookie = allowed(page)
+    assert 'action="/jobs/job/audit"' in page.ask("/jobs/job", Cookie=cookie).text
+    assert did(page, "/jobs/job/audit", cookie) == "job.audit-3 is asked for"
+    runs = {path.name for path in (at_work.store / "runs").iterdir()}
+    assert runs == {"job.audit-3", *(f"job.fold-{number}-of-3" for number in (1, 2, 3))}
+    again = at_work.producer("audit", "job", "--no-wait", "--json")
+    assert again.returncode == 0  # the very same audit: asked otherwise it would be refused
+    refused = page.ask("/jobs/job/audit", form={"quick": "no-such-run"}, Cookie=cookie)
+    assert (refused.status, "no run" in refused.text) == (409, True)
+    assert page.ask("/jobs/absent/audit", form={}, Cookie=cookie).status == 409
+
+
+def test_without_a_broker_the_page_says_who_would_have_to_work(
+    at_work: Cluster, page: ServedPage, photos: Path
+) -> None:
+    submitted(at_work, photos)
+    wait_until(shows(page, "/", "state DONE"), 120, "the job is done")
+    settings = ProducerSettings(store=str(at_work.store), data_root=str(at_work.data_root))
+    with served(settings, change_token=TOKEN) as alone:
+        cookie = allowed(alone)
+        for path, form in (("/submit", {"folder": "voc"}), ("/jobs/job/audit", {})):
+            answer = alone.ask(path, form=form, Cookie=cookie)
+            assert (answer.status, "nobody would work on it" in answer.text) == (409, True), path
+    assert not (at_work.store / "runs").exists() or not list((at_work.store / "runs").iterdir())
+
+
 @pytest.mark.parametrize("folder", ["", "/etc", "../data", "voc/../..", "absent", "link"])
 def test_a_folder_that_is_not_below_the_data_root_is_not_submitted(
     at_work: Cluster, page: ServedPage, folder: str, tmp_path: Path
@@ -190,7 +219,7 @@ def test_nothing_is_changed_without_the_token_or_where_the_page_only_looks(
     at_work: Cluster, page: ServedPage, photos: Path
 ) -> None:
     submitted(at_work, photos)
-    deeds = ("/jobs/job/cancel", "/jobs/job/retry", "/jobs/job/remove", "/submit")
+    deeds = ("/jobs/job/cancel", "/jobs/job/retry", "/jobs/job/remove", "/jobs/job/audit", "/submit")
     assert page.ask("/allow", form={"token": "wrong"}).status == 403
     answers = [
         page.ask(path, form={"folder": "voc"}, Cookie=f"voc2tflite_changes={token}")
@@ -235,6 +264,7 @@ def fuzzed(seed: int, count: int) -> Iterator[tuple[str, dict[str, str] | None]]
         "a" * 1000,
         "remove",
         "cancel",
+        "audit",
         "allow",
     ]
     pieces += ["submit", "model.json", "files", "page.css", "%5c..%5c", "etc", "passwd", "", ".", "litert", "%0d%0aX:1"]

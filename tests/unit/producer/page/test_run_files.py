@@ -17,6 +17,7 @@ from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import JobSpec, RunSpec
 from shared.storage import Storage
 from tests.page import ServedPage, served
+from tests.unit.producer.page.seen_run import RUN, make_seen
 
 IDENTITY = "ef" * 16
 HOSTILE = "<script>alert(1)</script>\n" + "x" * 1000
@@ -171,7 +172,7 @@ def test_runs_beside_one_another_show_what_was_set_differently_and_their_curves_
     assert [row[0] for row in table(text, "Figures")] == ["one", "two"]
     assert table(text, "Settings") == [["epochs", "40", "20"]]
     by_class = {row[0]: row[1:] for row in table(text, "By class")}
-    assert [cell[:4] for cell in by_class["cat"]] == ["75.0", "55.0"]
+    assert [cell[:4] for cell in by_class["AP50 of cat"]] == ["75.0", "55.0"]
     (chart,) = re.findall(r"<figcaption>mAP on val.*?</figure>", text, re.DOTALL)
     assert len(re.findall("<polyline", chart)) == 2
     assert re.findall(r'<li class="legend-\d">(.*?)</li>', chart) == ["one map", "two map"]
@@ -243,3 +244,20 @@ def test_no_value_of_a_file_is_an_error_of_ours(store: Storage, page: ServedPage
         store.write(key, json.dumps(odd).encode())
         for path in ("/runs/one", "/compare?run=one&run=two"):
             assert page.ask(path).status == 200, (path, odd)
+
+
+def test_no_box_of_a_file_is_an_error_of_ours(tmp_path: Path) -> None:
+    store = Storage(str(make_seen(tmp_path)))
+    key = f"{RunPaths(RUN).root}/detections_test.json"
+    content = json.loads(store.read(key))
+    content = {**content, "annotations": content["annotations"][:1], "detections": content["detections"][:1]}
+    content = {**content, "images": content["images"][:1]}
+    statuses = set()
+    with served(ProducerSettings(store=str(store.root), data_root=str(tmp_path / "data"))) as page:
+        for odd in spoiled(content):
+            store.write(key, json.dumps(odd).encode())
+            assert page.ask(f"/runs/{RUN}").status == 200, odd
+            answers = [page.ask(f"/runs/{RUN}/{name}") for name in ("photos", "scores.json", "photos/1")]
+            assert {answer.status for answer in answers} <= {200, 404, 422}, odd
+            statuses |= {answer.status for answer in answers}
+    assert statuses >= {200, 422}
