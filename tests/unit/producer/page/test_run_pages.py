@@ -88,7 +88,7 @@ def test_class_names_are_text(page: ServedPage) -> None:
 def test_two_runs_are_held_against_one_another(page: ServedPage) -> None:
     text = page.ask("/compare?run=first&run=second").text
     assert '<th scope="row">seed</th>' in text
-    assert re.search(r"mAP50</th>.*\+30\.0 \(\+18\.8 to \+41\.2\), sure", text)
+    assert re.search(r">second</a></th><td>90\.0 % .*?\+30\.0 \(\+18\.8 to \+41\.2\), sure", text)
     assert "+20.0" in text
     beside = text[text.index("differ most") :]
     assert re.findall(r"<figcaption>(.*?)</figcaption>", beside) == [FILES[0], FILES[0]]
