@@ -1,5 +1,6 @@
 """The command that serves the page."""
 
+from pathlib import Path
 from typing import Annotated, Final
 
 import typer
@@ -11,7 +12,7 @@ from shared.errors import PipelineError
 app = typer.Typer()
 
 # What the page is made with; an installation for the command line alone is without it.
-_LIBRARIES: Final = frozenset({"jinja2", "multipart", "starlette", "uvicorn"})
+_LIBRARIES: Final = frozenset({"jinja2", "multipart", "segno", "starlette", "uvicorn"})
 
 
 @app.command()
@@ -24,6 +25,11 @@ def page(
         list[str] | None, typer.Option(help="A host name by which it is reached; may be given several times.")
     ] = None,
     *,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Over HTTPS, which phones want for a camera, by a certificate made for it.")
+    ] = False,
+    tls_certificate: Annotated[Path | None, typer.Option(help="A certificate of your own for HTTPS (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
     allow_changes: Annotated[
         bool, typer.Option("--allow-changes", help="Cancel, retry, remove, submit and audit from the page.")
     ] = False,
@@ -31,6 +37,8 @@ def page(
     """Show jobs, findings, runs and models in a browser. Only looks at the store; stop it at any time.
 
     Example: [bold]voc2tflite page --store out[/bold]
+
+    For a phone: [bold]voc2tflite page --store out --bind 0.0.0.0 --tls[/bold]
     """
     try:
         from producer.page.server import PageOptions, serve_page
@@ -38,4 +46,7 @@ def page(
         if error.name not in _LIBRARIES:
             raise
         raise PipelineError(f"{error}; the page needs more than is installed: pip install '.[page]'") from error
-    serve_page(read_settings(store), PageOptions(bind=bind, names=name or (), allow_changes=allow_changes))
+    options = PageOptions(
+        bind=bind, names=name or (), allow_changes=allow_changes, tls=tls, certificate=tls_certificate, key=tls_key
+    )
+    serve_page(read_settings(store), options)

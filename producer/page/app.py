@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from producer.page import deeds, job_pages, label_pages, parts, run_pages, try_it
+from producer.page import deeds, job_pages, label_pages, parts, run_pages, seen_pages, try_it
 from producer.page.board import Board
 from producer.page.facts.findings import FindingsTables
 from producer.page.guard import Guard
@@ -59,6 +59,8 @@ def make_app(
     state.settings, state.change_token = settings, change_token
     state.storage, state.told = Storage(settings.store), deeds.Told()
     state.board, state.findings = Board(state.storage, settings), FindingsTables(state.storage)
+    # Where other machines reach the page, and what they have to know; the server tells.
+    state.outside, state.token = None, token
     state.audits, state.parts = Audits(state.storage), parts.Parts(node_modules)
     return app
 
@@ -82,7 +84,11 @@ def _routes() -> list[BaseRoute]:
         Route("/runs/{run}/labels", label_pages.labels),
         Route("/runs/{run}/labels", label_pages.decide, methods=["POST"]),
         Route("/runs/{run}/labels/photos/{finding}", label_pages.photo),
+        Route("/runs/{run}/photos", seen_pages.seen),
+        Route("/runs/{run}/photos/{image:int}", seen_pages.photo),
+        Route("/runs/{run}/scores.json", seen_pages.scores),
         Route("/runs/{run}/try", try_it.try_page),
+        Route("/runs/{run}/try.svg", try_it.try_code),
         Route("/runs/{run}/model.json", try_it.model_json),
         Route("/runs/{run}/model_int8.tflite", try_it.model_bytes),
         Route("/parts/{name:path}", parts.part),

@@ -8,9 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from producer.jobs.status import load_job
+from producer.page.facts.confusion import precision_recall, read_confusion
+from producer.page.facts.differences import Difference, difference, most_different
 from producer.page.facts.run_files import FORMS, RunFiles, charts_of, read_run
+from producer.page.facts.seen import SeenPhoto, SeenRun, counts_at, read_seen
 from producer.page.render import render
-from shared.errors import OptionError, PlanError
+from producer.page.seen_pages import Tile, least_of, tiles_of
+from shared.errors import FormatError, OptionError, PlanError
 from shared.jobs.identity import read_request
 from shared.jobs.options import words
 from shared.jobs.paths import RunPaths
@@ -18,6 +22,8 @@ from shared.jobs.specs import RunSpec, TrainingOptions
 from shared.storage import Storage
 
 MOST_COMPARED: Final = 5
+_MOST_WORST: Final = 6
+_MAPS: Final = ("map50", "map")
 _CHUNK_BYTES: Final = 1 << 20
 # What a run hands out, besides what `run.json` lists.
 _ALSO: Final = ("model_card.md", "report.html", "audit.csv", "audit.html")
@@ -37,6 +43,7 @@ def run(request: Request) -> Response:
     facts: dict[str, Any] = {"asked": asked, "files": files, "view": view, "also": also, "now": time.time()}
     facts |= {"forms": [name for name in FORMS if name in files.forms], "charts": charts_of({asked.run: files})}
     facts |= {"options": words(asked, TrainingOptions), "per_class": _per_class(files)}
+    facts |= _what_it_sees(request, asked)
     return render(request, "run.html.j2", **facts)
 
 
@@ -51,7 +58,9 @@ def compare(request: Request) -> Response:
         "files": files,
         "charts": charts_of(files),
         "differ": _differing(asked),
-        "classes": _all_classes(files),
+        "figures": [(name, _beside([each.forms.get("int8", {}) for each in files.values()], name)) for name in _MAPS],
+        "classes": [(name, _beside(rows, "ap50")) for name, rows in _all_classes(files)],
+        "photos": _same_photos(request, asked),
     }
     return render(request, "compare.html.j2", asked=asked, **facts)
 
@@ -75,6 +84,56 @@ def file(request: Request) -> Response:
 
 def _chunks(storage: Storage, key: str, size: int) -> Any:
     return (storage.read_range(key, start, _CHUNK_BYTES) for start in range(0, size, _CHUNK_BYTES))
+
+
+def _what_it_sees(request: Request, asked: RunSpec) -> dict[str, Any]:
+    """What the run's page shows of its detections; why there is nothing, where their file cannot be read."""
+    state = request.app.state
+    try:
+        seen = read_seen(state.storage, asked.run)
+    except PlanError:
+        return {"seen": None, "seen_error": ""}
+    except FormatError as error:
+        return {"seen": None, "seen_error": str(error)}
+    least, confusion = least_of(request, state.storage, asked.run), read_confusion(state.storage, asked.run)
+    rows, names = confusion.counts(least), [*confusion.labels, "nothing"]
+    worst = [photo for photo in seen.worst(least)[:_MOST_WORST] if photo.mistakes(least)]
+    scores = seen.scores()
+    return {
+        "seen": seen.split,
+        "seen_error": "",
+        "least": least,
+        "totals": [sum(row[place] for row in counts_at(scores, least)) for place in (1, 2, 3)],
+        "names": names,
+        "confusion": confusion,
+        "cells": list(zip(names, rows, strict=True)),
+        "curve": precision_recall(scores),
+        "worst": tiles_of(load_job(state.storage, asked.job), seen, worst, state.settings.data_root),
+    }
+
+
+def _beside(rows: list[Mapping[str, Any]], name: str) -> list[tuple[Mapping[str, Any], Difference | None]]:
+    """A figure of each run, and how it differs from the first one's."""
+    return [(row, difference(rows[0], row, name) if at else None) for at, row in enumerate(rows)]
+
+
+def _same_photos(request: Request, asked: Mapping[str, RunSpec]) -> list[list[tuple[str, Tile, float]]]:
+    """The photos in which the runs differ most: for each run its name, what it saw, its threshold."""
+    state = request.app.state
+    try:
+        runs: list[tuple[SeenRun, float]] = [
+            (read_seen(state.storage, name), least_of(request, state.storage, name)) for name in asked
+        ]
+    except (PlanError, FormatError):
+        return []  # the page of the run itself says what is wrong with its file
+    jobs = [load_job(state.storage, each.job) for each in asked.values()]
+
+    def drawn(photos: list[SeenPhoto]) -> list[tuple[str, Tile, float]]:
+        rows = zip(asked, jobs, runs, photos, strict=True)
+        root = state.settings.data_root
+        return [(name, tiles_of(job, run, [photo], root)[0], least) for name, job, (run, least), photo in rows]
+
+    return [drawn(photos) for photos in most_different(runs, _MOST_WORST)]
 
 
 def _asked(request: Request, name: str) -> RunSpec:

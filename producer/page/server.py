@@ -5,14 +5,18 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Sequence
-from contextlib import suppress
+import ssl
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import uvicorn
 
 from producer.page.app import make_app
+from producer.page.reach import own_certificate, qr_terminal
 from producer.settings import ProducerSettings
 from shared.errors import OptionError, PipelineError
 
@@ -22,11 +26,17 @@ _TOKEN_BYTES: Final = 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageOptions:
-    """How the page is served: `bind` as `address:port`, `names` besides addresses and localhost."""
+    """How the page is served: `bind` as `address:port`, `names` besides addresses and localhost.
+
+    `tls`: over HTTPS, by a certificate made for it; with `certificate` and `key` (files in PEM) by that one.
+    """
 
     bind: str
     names: Sequence[str] = ()
     allow_changes: bool = False
+    tls: bool = False
+    certificate: Path | None = None
+    key: Path | None = None
 
 
 def serve_page(settings: ProducerSettings, options: PageOptions) -> None:
@@ -40,17 +50,57 @@ def serve_page(settings: ProducerSettings, options: PageOptions) -> None:
     token = None if ipaddress.ip_address(host).is_loopback else secrets.token_urlsafe(_TOKEN_BYTES)
     change_token = secrets.token_urlsafe(_TOKEN_BYTES) if options.allow_changes else None
     app = make_app(settings, names=options.names, token=token, change_token=change_token)
-    with listen(host, port) as listener:
-        opened = f"http://{_shown_host(host)}:{listener.getsockname()[1]}/{f'?token={token}' if token else ''}"
-        print(f"open {opened}  (Ctrl-C stops it; jobs go on)", flush=True)  # noqa: T201 - it is what the command says
-        if change_token:
-            print(f"changes want this token, once a browser: {change_token}", flush=True)  # noqa: T201
+    with ExitStack() as stack:
+        listener = stack.enter_context(listen(host, port))
+        shown = _shown_host(host, options.names)
+        files = stack.enter_context(_tls_files(options, shown))
+        place = f"{'https' if files else 'http'}://{shown}:{listener.getsockname()[1]}"
+        app.state.outside = place if token else None
+        _say(f"{place}/{f'?token={token}' if token else ''}", change_token, is_outside=token is not None)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+        certificate, key = files or (None, None)
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=2
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=2,
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
         )
         with suppress(KeyboardInterrupt):  # uvicorn has ended by it; there is nothing to go on with
             uvicorn.Server(config).run(sockets=[listener])
+
+
+def _say(opened: str, change_token: str | None, *, is_outside: bool) -> None:
+    """Tell where the page is, to a terminal also as a QR code for a phone."""
+    print(f"open {opened}  (Ctrl-C stops it; jobs go on)", flush=True)  # noqa: T201 - it is what the command says
+    if is_outside and sys.stdout.isatty():
+        print(qr_terminal(opened), flush=True)  # noqa: T201
+    if change_token:
+        print(f"changes want this token, once a browser: {change_token}", flush=True)  # noqa: T201
+
+
+@contextmanager
+def _tls_files(options: PageOptions, host: str) -> Iterator[tuple[Path, Path] | None]:
+    """Certificate and key for HTTPS; None without it.
+
+    Raises:
+        OptionError: One of the two files is not named, or they are no certificate and its key.
+        PipelineError: None can be made.
+    """
+    if options.certificate is None and options.key is None:
+        with own_certificate([host.strip("[]"), *options.names]) if options.tls else nullcontext() as made:
+            yield made
+        return
+    if options.certificate is None or options.key is None:
+        raise OptionError("--tls-certificate and --tls-key go together: a certificate (PEM) and its key")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.certificate, options.key)
+    except OSError as error:
+        found = error.strerror or str(error)
+        raise OptionError(f"--tls-certificate {options.certificate}, --tls-key {options.key}: {found}") from error
+    yield options.certificate, options.key
 
 
 def address_of(bind: str) -> tuple[str, int]:
@@ -86,11 +136,11 @@ def listen(host: str, port: int) -> socket.socket:
         raise PipelineError(f"--bind {host}:{port}: {what}; --bind {host}:0 takes a free port") from error
 
 
-def _shown_host(host: str) -> str:
-    """The address to open: where all addresses are listened on, this machine's own name for itself."""
+def _shown_host(host: str, names: Sequence[str]) -> str:
+    """The address to open: where all addresses are listened on, a name given for it, or this machine's own address."""
     address = ipaddress.ip_address(host)
     if address.is_unspecified:
-        return _own_address()
+        return names[0] if names else _own_address()
     return f"[{host}]" if address.version == 6 else host
 
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from producer.page.parts import MAKE_PARTS
+from producer.page.reach import qr_svg
 from producer.page.render import render
 from shared.colours import PALETTE, as_css
 from shared.command import hint
@@ -72,8 +73,16 @@ def try_page(request: Request) -> Response:
         raise PlanError(f"run {run!r} has no int8 model (yet)")
     command = hint("predict", state.storage.url(key), "PHOTO")
     missing = "" if state.parts.has_litert() else MAKE_PARTS
-    facts = {"run": run, "missing": missing, "command": command}
+    facts = {"run": run, "missing": missing, "command": command, "outside": state.outside}
     return render(request, "try.html.j2", sources=_SOURCES, headers=_ISOLATED, **facts)
+
+
+def try_code(request: Request) -> Response:
+    """`/runs/{run}/try.svg`: a QR code of the page for a phone. Whoever asks knows the token that is in it."""
+    state, run = request.app.state, request.path_params["run"]
+    if state.outside is None or not is_name(run):
+        raise PlanError("the page is not reached from other machines: `--bind 0.0.0.0 --tls` changes that")
+    return Response(qr_svg(f"{state.outside}/runs/{run}/try?token={state.token}"), media_type="image/svg+xml")
 
 
 def model_json(request: Request) -> Response:

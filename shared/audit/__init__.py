@@ -1,1 +1,1 @@
-"""What trainer and producer say to each other of an audit of labels."""
+"""What trainer and producer say to each other of photos: what a model saw in them, which labels an audit doubts."""

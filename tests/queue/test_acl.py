@@ -8,6 +8,7 @@ from typing import Any
 import psutil
 import pytest
 import redis
+from pydantic import SecretStr
 from redis.exceptions import NoPermissionError
 
 from producer.doctor.setup import CheckResult, check_setup
@@ -19,6 +20,7 @@ from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
 from shared.leasing.scopes import RUN_QUEUE, RUN_UNIT, SHARD_QUEUE, Unit
 from tests.cluster import Cluster, GuardedBroker, assert_common_outcome, wait_until
+from tests.page import served
 
 
 @pytest.fixture
@@ -149,3 +151,20 @@ def test_passwords_are_kept_and_private(tmp_path: Path) -> None:
     assert make_users(tmp_path / "secrets").read_text() == first
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "secrets").iterdir()} == {0o600}
     assert "#" not in first
+
+
+def test_the_page_looks_as_monitoring_and_needs_no_more(
+    guarded: GuardedBroker, guarded_cluster: Cluster, small_voc: Path
+) -> None:
+    cluster = guarded_cluster
+    cluster.serve()
+    cluster.worker(VOC_FAULT="poison:loop:shapes")  # works for ever on its first picture
+    cluster.producer("submit", str(small_voc), "--job", "job", "--shard-images", "4", "--no-train")
+    settings = ProducerSettings(
+        broker_url=SecretStr(guarded.url_of("monitoring")), store=str(cluster.store), data_root=str(cluster.data_root)
+    )
+    with served(settings) as page:
+        wait_until(lambda: "1 worker process at work" in page.ask("/").text, 60, "the list shows who holds a shard")
+        wait_until(lambda: "<dt>at work</dt>" in page.ask("/jobs/job").text, 60, "the job shows what is held")
+        assert 'class="error"' not in page.ask("/jobs/job").text
+    assert guarded.denied() == []

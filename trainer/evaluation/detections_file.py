@@ -5,48 +5,19 @@ With it runs are compared photo by photo, whatever has become of the models, the
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
+from shared.audit.seen import SeenImage, SeenSplit
 from shared.errors import ExportError
-from shared.jobs.frozen import SCHEMA_VERSION, Frozen, canonical_json
+from shared.jobs.frozen import canonical_json
 from shared.jobs.versioned import read_stored
-from shared.placement import Resize
 from trainer.detections import Detections, DetectionsById, to_coco
 
 # Of a pixel, and of a score: below what any figure shows.
 _BOX_DIGITS: Final = 2
 _SCORE_DIGITS: Final = 5
-
-
-class SeenImage(Frozen):
-    """A photo: its id among the annotations and detections, and its file below the job's folder."""
-
-    id: int
-    file_name: str
-
-
-class SeenSplit(Frozen):
-    """One model's detections of a split's photos beside their annotations, both in COCO form.
-
-    Boxes are [x, y, width, height] in pixels of the stored pictures, squares of `image_size` px.
-    """
-
-    schema_version: Literal[1] = SCHEMA_VERSION
-    run: str
-    form: str
-    split: str
-    labels: tuple[str, ...]
-    image_size: int
-    resize: Resize
-    images: tuple[SeenImage, ...]
-    annotations: tuple[dict[str, Any], ...]
-    detections: tuple[dict[str, Any], ...]
-
-    def photos(self) -> dict[str, int]:
-        """The image id of each photo by its file, in the order of the files' names."""
-        return dict(sorted((image.file_name, image.id) for image in self.images))
 
 
 def detections_file(truth: Mapping[str, Any], seen: DetectionsById, **facts: Any) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from shared.audit.seen import SeenSplit
 from shared.command import hint
 from shared.errors import ExportError
 from shared.jobs.identity import find_job, read_note, read_request
@@ -15,7 +16,7 @@ from shared.jobs.paths import RunPaths
 from shared.jobs.specs import DataOptions, RunSpec, TrainingOptions
 from shared.storage import Storage
 from shared.text import counted
-from trainer.evaluation.detections_file import SeenSplit, read_detections
+from trainer.evaluation.detections_file import read_detections
 from trainer.reporting.paired import Paired, paired
 
 _COLUMNS: Final = 80

@@ -7,9 +7,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.audit.seen import SeenSplit
 from trainer.evaluation.bootstrap import Interval, interval, resampled
 from trainer.evaluation.coco_map import judge
-from trainer.evaluation.detections_file import Chosen, SeenSplit, choose
+from trainer.evaluation.detections_file import Chosen, choose
 
 _POINTS: Final = (-100.0, 100.0)
 # Annotations of the same photo are the same where they differ by less than this share of the picture: pictures of two

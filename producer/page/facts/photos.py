@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from producer.audit.photo_sizes import read_photo
+from producer.audit.photo_sizes import photo_size, read_photo
 from shared.errors import ImageError, PlanError
 from shared.image_formats import ImageFormat
 from shared.picture.header import read_header
@@ -37,6 +37,16 @@ def shown_photo(folder: DataFolder, name: str, max_pixels: int) -> tuple[bytes, 
     if kind not in _TYPES:
         raise ImageError(f"{name}: browsers do not show {kind.upper()}")
     return content, _TYPES[kind]
+
+
+def shown_size(folder: DataFolder, name: str, max_pixels: int) -> tuple[int, int] | None:
+    """Width and height of a photo as browsers show it, upright; None where it cannot be shown."""
+    try:
+        if not isinstance(folder, BucketFolder):
+            _require_inside(folder, name)
+        return photo_size(folder, name, max_pixels)
+    except (PlanError, ValueError):
+        return None
 
 
 def _require_inside(folder: Path, name: str) -> None:

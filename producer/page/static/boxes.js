@@ -1,8 +1,8 @@
 // What a model has seen, drawn over a picture: boxes, names and scores.
 
-// Lines of 2 px on a picture of 480 px, and as large a share of a photo of 4,000 px.
-const LINE_SIDE_PX = 240;
-const LETTER_LINES = 7;
+// On the screen, however large the photo.
+const LINE_PX = 2;
+const LETTER_PX = 14;
 
 const isLight = (colour) => {
   const [red, green, blue] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
@@ -17,9 +17,9 @@ const isLight = (colour) => {
  * @param {string[]} colours As `#rrggbb`, taken in turn by class ids from 1.
  */
 export function drawSeen(context, seen, colours) {
-  const line = Math.max(2, Math.min(context.canvas.width, context.canvas.height) / LINE_SIDE_PX);
-  const letter = Math.max(12, line * LETTER_LINES);
-  context.lineWidth = line;
+  const scale = context.canvas.width / (context.canvas.clientWidth || context.canvas.width);
+  const letter = LETTER_PX * scale;
+  context.lineWidth = LINE_PX * scale;
   context.font = `${letter}px system-ui, sans-serif`;
   context.textBaseline = "top";
   // The surest last: its name is the one to be read.

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared.audit.seen import SeenSplit
 from shared.errors import ExportError, FormatError
 from trainer.detections import Detections
-from trainer.evaluation.detections_file import SeenSplit, choose, detections_file, read_detections
+from trainer.evaluation.detections_file import choose, detections_file, read_detections
 from trainer.evaluation.measure import measure
 
 FACTS: dict[str, Any] = {"run": "r", "form": "int8", "split": "test", "labels": ("cat", "dog"), "image_size": 96}

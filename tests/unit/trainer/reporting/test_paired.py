@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from shared.audit.seen import SeenSplit
 from shared.errors import FormatError
 from shared.jobs.paths import RunPaths
 from shared.jobs.specs import RunSpec
 from shared.storage import Storage
 from tests.unit.trainer.reporting.looked import SIDE, Objects, Seen, coco, detections
 from tests.unit.trainer.reporting.test_compare import finished
-from trainer.evaluation.detections_file import SeenSplit, detections_file, read_detections
+from trainer.evaluation.detections_file import detections_file, read_detections
 from trainer.evaluation.measure import measure
 from trainer.reporting.compare import against_first, compare_runs, paired_tables
 from trainer.reporting.compare_page import compare_page

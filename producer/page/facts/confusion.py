@@ -1,0 +1,142 @@
+"""What a run's model took for what -> counts by true and seen class, with the photos behind each; precision and recall.
+
+A detection may meet an object of another class here, as in the report's confusion (`trainer/evaluation/curves.py`), in
+plain Python: the producer's image has no numpy. Which object it meets is decided by the surer ones alone, so that one
+pass serves every threshold.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from producer.page.facts.curves import Chart, chart
+from producer.page.facts.seen import OVERLAP, Box, box_of, by_image, file_of, overlap, place_of, read_file
+from shared.audit.seen import SeenSplit
+from shared.storage import Stamp, Storage
+
+_MOST_CURVES: Final = 5
+
+Cell = tuple[int, int]  # the true class and the seen one, as places among the labels; their number: nothing
+
+
+class _Marked(NamedTuple):
+    """An object, or a detection with its score."""
+
+    place: int
+    box: Box
+    score: float = 1.0
+    is_difficult: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """A photo's detections as (score, cell), the surest first, and each object as (score that meets it, place)."""
+
+    file_name: str
+    detections: tuple[tuple[float, Cell], ...]
+    objects: tuple[tuple[float, int], ...]
+
+    def cells(self, least: float, nothing: int) -> list[Cell]:
+        """The cells that the photo counts in at a threshold."""
+        seen = [cell for score, cell in self.detections if score >= least]
+        return seen + [(place, nothing) for score, place in self.objects if score < least]
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """What was taken for what in each photo of a split."""
+
+    labels: tuple[str, ...]
+    photos: tuple[_Met, ...]
+
+    def counts(self, least: float) -> list[list[int]]:
+        """How many, by true class (rows) and seen class (columns), the last of each being nothing."""
+        nothing = len(self.labels)
+        found = Counter(cell for photo in self.photos for cell in photo.cells(least, nothing))
+        return [[found[there, seen] for seen in range(nothing + 1)] for there in range(nothing + 1)]
+
+    def files(self, cell: Cell, least: float) -> frozenset[str]:
+        """The photos behind a cell."""
+        return frozenset(photo.file_name for photo in self.photos if cell in photo.cells(least, len(self.labels)))
+
+    def words(self, cell: Cell) -> str:
+        """What a cell is, for a person."""
+        there, seen = (self.labels[place] if place < len(self.labels) else "" for place in cell)
+        if not there:
+            return f"{seen} seen where none is"
+        if not seen:
+            return f"{there} missed"
+        return f"{there} found" if there == seen else f"{there} taken for {seen}"
+
+    def cell(self, there: str, seen: str) -> Cell | None:
+        """The cell that an address names; None where it names none."""
+        if not all(text.isascii() and text.isdecimal() and len(text) < 6 for text in (there, seen)):
+            return None
+        cell, nothing = (int(there), int(seen)), len(self.labels)
+        return cell if max(cell) <= nothing and cell != (nothing, nothing) else None
+
+
+def read_confusion(storage: Storage, run: str) -> Confusion:
+    """What the int8 model of a run took for what.
+
+    Raises:
+        PlanError: The run has no detections.
+        FormatError: They are damaged.
+    """
+    return _read(storage, *file_of(storage, run))
+
+
+@lru_cache(maxsize=5)
+def _read(storage: Storage, key: str, stamp: Stamp) -> Confusion:
+    return confusion_of(read_file(storage, key, stamp).split)
+
+
+def confusion_of(split: SeenSplit) -> Confusion:
+    """What was taken for what in a split whose boxes are checked."""
+    seen, there = by_image(split.detections), by_image(split.annotations)
+    classes = len(split.labels)
+    rows = ((image.file_name, seen[image.id], there[image.id]) for image in split.images)
+    return Confusion(labels=split.labels, photos=tuple(_met(*row, classes) for row in rows))
+
+
+def _met(name: str, seen: Sequence[Mapping[str, Any]], there: Sequence[Mapping[str, Any]], classes: int) -> _Met:
+    objects = [_Marked(place_of(row, classes), box_of(row), 1.0, bool(row.get("ignore"))) for row in there]
+    found = [_Marked(place_of(row, classes), box_of(row), float(row["score"])) for row in seen]
+    free, met_by = set(range(len(objects))), dict[int, float]()
+    detections = []
+    for one in sorted(found, key=lambda each: -each.score):
+        at = _nearest(one, objects, free)
+        if at is not None:
+            free.discard(at)
+            met_by[at] = one.score
+        if at is None or not objects[at].is_difficult:
+            detections.append((one.score, (classes if at is None else objects[at].place, one.place)))
+    missed_above = ((met_by.get(at, -1.0), one.place) for at, one in enumerate(objects) if not one.is_difficult)
+    return _Met(name, tuple(detections), tuple(missed_above))
+
+
+def _nearest(one: _Marked, objects: Sequence[_Marked], free: set[int]) -> int | None:
+    """The free object that a detection meets: those of its class first, so that two on one object do not swap."""
+    near = ((overlap(one.box, objects[at].box), at) for at in free)
+    worth = [((objects[at].place == one.place) + share, -at) for share, at in near if share >= OVERLAP]
+    return -max(worth)[1] if worth else None
+
+
+def precision_recall(scores: Sequence[Mapping[str, Any]]) -> Chart | None:
+    """Precision over recall in percent by falling score, of the classes with the most objects.
+
+    `scores` are those of `SeenRun.scores`.
+    """
+    chosen = sorted(scores, key=lambda row: -row["objects"])[:_MOST_CURVES]
+    return chart("precision over recall, %", "recall, %", [(row["name"], _points(row)) for row in chosen], top=100.0)
+
+
+def _points(row: Mapping[str, Any]) -> list[tuple[float, float]]:
+    hits = [(-score, is_right) for name, is_right in (("right", True), ("wrong", False)) for score in row[name]]
+    right, points = 0, []
+    for count, (_, is_right) in enumerate(sorted(hits), start=1):
+        right += is_right
+        points.append((100 * right / max(row["objects"], 1), 100 * right / count))
+    return points

@@ -1,0 +1,61 @@
+"""Runs beside the first of them -> by how much each is better, and the photos in which they differ most."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from producer.page.facts.seen import SeenPhoto, SeenRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """By how many points a figure is higher than the first run's, and between which it may lie (95 %)."""
+
+    points: float
+    low: float
+    high: float
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether chance does not explain it."""
+        return not self.low <= 0 <= self.high
+
+
+def difference(first: Mapping[str, Any], other: Mapping[str, Any], name: str) -> Difference | None:
+    """The difference of a figure of two runs; None where one lacks it or its interval.
+
+    Its interval is made of the two (MOVER; Zou and Donner, doi.org/10.1002/sim.3095), as if the runs were measured on
+    different photos. On the same ones it is wider than need be: what it calls sure is.
+    """
+    before, now = _span(first, name), _span(other, name)
+    if before is None or now is None:
+        return None
+    (low, value, high), (other_low, other_value, other_high) = before, now
+    points = other_value - value
+    below, above = math.hypot(other_value - other_low, high - value), math.hypot(other_high - other_value, value - low)
+    return Difference(points=100 * points, low=100 * (points - below), high=100 * (points + above))
+
+
+def _span(row: Mapping[str, Any], name: str) -> tuple[float, float, float] | None:
+    value, interval = row.get(name), row.get(f"{name}_interval")
+    if not isinstance(value, int | float) or not isinstance(interval, list) or len(interval) != 2:
+        return None
+    if not all(isinstance(bound, int | float) for bound in interval):
+        return None
+    return interval[0], value, interval[1]
+
+
+def most_different(runs: Sequence[tuple[SeenRun, float]], most: int) -> list[list[SeenPhoto]]:
+    """The photos that all runs were measured on, those first in which their mistakes differ most: one for each run.
+
+    `runs` are what each saw and its threshold; photos in which all make as many mistakes are left out.
+    """
+    by_file = [{photo.file_name: photo for photo in run.photos} for run, _ in runs]
+    rated = []
+    for file in sorted(set.intersection(*map(set, by_file))):
+        photos = [photos[file] for photos in by_file]
+        mistakes = [photo.mistakes(least) for photo, (_, least) in zip(photos, runs, strict=True)]
+        if max(mistakes) > min(mistakes):
+            rated.append((min(mistakes) - max(mistakes), file, photos))
+    return [photos for _, _, photos in sorted(rated, key=lambda row: row[:2])[:most]]

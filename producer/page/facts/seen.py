@@ -1,0 +1,212 @@
+"""`detections_<split>.json` of a run -> for every threshold at once: what is found, missed and made up, by photo.
+
+A detection is right or wrong whatever the threshold: the surest take the objects first, so a higher one only takes the
+least sure ones away. An object is found as long as the detection that took it is shown.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from shared.audit.seen import SeenSplit
+from shared.errors import FormatError, PlanError
+from shared.jobs.paths import RunPaths
+from shared.jobs.versioned import read_stored
+from shared.storage import Stamp, Storage
+
+# The overlap from which on a detection has found an object, as in mAP50.
+OVERLAP: Final = 0.5
+# In memory it takes ten times that; 4,000 photos of 100 detections each are smaller.
+MOST_BYTES: Final = 40 << 20
+# The split that figures are told of: the first that the run has.
+_SPLITS: Final = ("test", "val", "train")
+
+Box = tuple[float, float, float, float]  # xmin, ymin, xmax, ymax in pixels of the stored picture
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One detection: the class's place among the labels, and whether it has found an object."""
+
+    place: int
+    score: float
+    box: Box
+    is_right: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Object:
+    """One annotated object, and the score of the detection that has found it; 0 where none has, at any threshold."""
+
+    place: int
+    box: Box
+    found_by: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenPhoto:
+    """A photo's detections, surest first, and its objects but for the difficult ones."""
+
+    image_id: int
+    file_name: str
+    shown: tuple[Shown, ...]
+    objects: tuple[Object, ...]
+
+    def mistakes(self, least: float) -> int:
+        """How many objects are missed, and how many detections are wrong, at a threshold."""
+        wrong = sum(one.score >= least and not one.is_right for one in self.shown)
+        return wrong + sum(one.found_by < least or not one.found_by for one in self.objects)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenRun:
+    """What a run's model saw of a split."""
+
+    split: SeenSplit
+    photos: tuple[SeenPhoto, ...]
+
+    def worst(self, least: float) -> list[SeenPhoto]:
+        """The photos, those with the most mistakes first."""
+        return sorted(self.photos, key=lambda photo: (-photo.mistakes(least), photo.file_name))
+
+    def scores(self) -> list[dict[str, Any]]:
+        """Of each class its `name`, `objects`, and the scores of `right` and `wrong` detections."""
+        rows: list[dict[str, Any]]
+        rows = [{"name": name, "objects": 0, "right": [], "wrong": []} for name in self.split.labels]
+        for photo in self.photos:
+            for there in photo.objects:
+                rows[there.place]["objects"] += 1
+            for one in photo.shown:
+                rows[one.place]["right" if one.is_right else "wrong"].append(one.score)
+        return rows
+
+
+def counts_at(scores: Iterable[Mapping[str, Any]], least: float) -> list[tuple[str, int, int, int]]:
+    """Of each class its name, and how many objects are found, missed, made up at a threshold."""
+    rows = []
+    for row in scores:
+        found = sum(score >= least for score in row["right"])
+        rows.append((row["name"], found, row["objects"] - found, sum(score >= least for score in row["wrong"])))
+    return rows
+
+
+def read_seen(storage: Storage, run: str) -> SeenRun:
+    """What the int8 model of a run saw.
+
+    Raises:
+        PlanError: The run has no such file; those before 0.3.0 have none.
+        FormatError: It is damaged.
+    """
+    return read_file(storage, *file_of(storage, run))
+
+
+def file_of(storage: Storage, run: str) -> tuple[str, Stamp]:
+    """Key and stamp of the file with what a run's model saw.
+
+    Raises:
+        PlanError: The run has none; those before 0.3.0 have none.
+    """
+    for split in _SPLITS:
+        key = f"{RunPaths(run).root}/detections_{split}.json"
+        stamp = storage.stamp_or_none(key)
+        if stamp is not None:
+            return key, stamp
+    raise PlanError(f"run {run!r} has no detections (yet); `export` makes those of a run before 0.3.0")
+
+
+@lru_cache(maxsize=5)
+def read_file(storage: Storage, key: str, stamp: Stamp) -> SeenRun:
+    """What such a file says, read once as long as it stays as it is.
+
+    Raises:
+        FormatError: It is damaged, or larger than is read.
+    """
+    if stamp.size_bytes > MOST_BYTES:
+        raise FormatError(f"{storage.url(key)}: {stamp.size_bytes} bytes, at most {MOST_BYTES} are read")
+    split = read_stored(SeenSplit, storage.read(key), storage.url(key))
+    try:
+        seen, there = by_image(split.detections), by_image(split.annotations)
+        photos = tuple(
+            _photo(image.id, image.file_name, seen[image.id], there[image.id], len(split.labels))
+            for image in split.images
+        )
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        raise FormatError(
+            f"{storage.url(key)}: a box that is none ({error!r}): damaged; `export` makes it anew"
+        ) from error
+    return SeenRun(split=split, photos=photos)
+
+
+def by_image(rows: Iterable[Mapping[str, Any]]) -> defaultdict[int, list[Mapping[str, Any]]]:
+    """COCO rows by the id of their photo."""
+    found = defaultdict[int, list[Mapping[str, Any]]](list)
+    for row in rows:
+        found[int(row["image_id"])].append(row)
+    return found
+
+
+def _photo(
+    image_id: int, name: str, seen: Sequence[Mapping[str, Any]], there: Sequence[Mapping[str, Any]], classes: int
+) -> SeenPhoto:
+    marked = [
+        _Marked(place=place_of(row, classes), box=box_of(row), is_difficult=bool(row.get("ignore"))) for row in there
+    ]
+    shown = []
+    for row in sorted(seen, key=lambda each: -float(each["score"])):
+        place, score, box = place_of(row, classes), float(row["score"]), box_of(row)
+        taken = _taken_by(place, box, marked)
+        # A difficult object is neither found nor missed: what is on it does not count.
+        if taken is not None and taken.is_difficult:
+            continue
+        if taken is not None:
+            taken.found_by = score
+        shown.append(Shown(place=place, score=score, box=box, is_right=taken is not None))
+    objects = (Object(place=one.place, box=one.box, found_by=one.found_by) for one in marked if not one.is_difficult)
+    return SeenPhoto(image_id=image_id, file_name=name, shown=tuple(shown), objects=tuple(objects))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Marked:
+    """An annotated object on the way to `Object`."""
+
+    place: int
+    box: Box
+    is_difficult: bool
+    found_by: float = 0.0
+
+
+def _taken_by(place: int, box: Box, marked: Sequence[_Marked]) -> _Marked | None:
+    """The object that a detection takes: the one that it overlaps most of those that are free; others go first."""
+    free = [one for one in marked if one.place == place and (one.is_difficult or not one.found_by)]
+    near = [(not one.is_difficult, overlap(box, one.box), at) for at, one in enumerate(free)]
+    best = max((each for each in near if each[1] >= OVERLAP), default=None)
+    return None if best is None else free[best[2]]
+
+
+def place_of(row: Mapping[str, Any], classes: int) -> int:
+    """The class of a COCO row as a place among the labels; a ValueError where there is none."""
+    place = int(row["category_id"]) - 1
+    if not 0 <= place < classes:
+        raise ValueError(f"class {place + 1} of {classes}")
+    return place
+
+
+def box_of(row: Mapping[str, Any]) -> Box:
+    """The box of a COCO row; a ValueError where one of its numbers, or its score, is none."""
+    x, y, width, height = map(float, row["bbox"])
+    if not all(map(math.isfinite, (x, y, width, height, float(row.get("score", 1.0))))):
+        raise ValueError(f"{row['bbox']}, score {row.get('score')}")
+    return x, y, x + width, y + height
+
+
+def overlap(one: Box, other: Box) -> float:
+    """Intersection over union."""
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    if width <= 0 or height <= 0:
+        return 0.0
+    inner = width * height
+    return inner / ((one[2] - one[0]) * (one[3] - one[1]) + (other[2] - other[0]) * (other[3] - other[1]) - inner)

@@ -1,0 +1,37 @@
+"""`detections_<split>.json` of a run: what its int8 model saw of a split's photos, beside what is annotated there."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from shared.jobs.frozen import SCHEMA_VERSION, Frozen
+from shared.placement import Resize
+
+
+class SeenImage(Frozen):
+    """A photo: its id among the annotations and detections, and its file below the job's folder."""
+
+    id: int
+    file_name: str
+
+
+class SeenSplit(Frozen):
+    """One model's detections of a split's photos beside their annotations, both in COCO form.
+
+    Boxes are [x, y, width, height] in pixels of the stored pictures, squares of `image_size` px.
+    """
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    run: str
+    form: str
+    split: str
+    labels: tuple[str, ...]
+    image_size: Annotated[int, Field(gt=0, le=1 << 16)]
+    resize: Resize
+    images: tuple[SeenImage, ...]
+    annotations: tuple[dict[str, Any], ...]
+    detections: tuple[dict[str, Any], ...]
+
+    def photos(self) -> dict[str, int]:
+        """The image id of each photo by its file, in the order of the files' names."""
+        return dict(sorted((image.file_name, image.id) for image in self.images))

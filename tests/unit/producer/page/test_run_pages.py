@@ -1,0 +1,155 @@
+"""A run with what it sees, and two runs beside one another, as a browser gets them from a real server."""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from producer.page.facts import seen as facts
+from producer.settings import ProducerSettings
+from shared.storage import Storage
+from tests.page import ServedPage, served
+from tests.unit.producer.page.measured import (
+    DETECTIONS,
+    FILES,
+    LABELS,
+    OBJECTS,
+    add_run,
+    form_figures,
+    make_measured,
+    seen,
+    seen_file,
+    there,
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_measured(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def page(folder: Path) -> Iterator[ServedPage]:
+    with served(ProducerSettings(store=str(folder / "store"), data_root=str(folder / "data"))) as page:
+        yield page
+
+
+def add(folder: Path, run: str, content: bytes) -> None:
+    add_run(Storage(str(folder / "store")), run, form_figures(0.5, 0.5), content)
+
+
+def test_a_run_says_what_it_sees_at_its_own_threshold(page: ServedPage) -> None:
+    text = page.ask("/runs/first").text
+    assert "At a score of at least 0.44, in 3 photos of test: 1 found, 2 missed, 3 made up." in text
+    worst = text[text.index("The worst photos") :]
+    assert re.findall(r"<figcaption>(.*?)</figcaption>", worst)[:2] == [FILES[0], FILES[1]]
+    assert "Precision and recall" in text
+
+
+def test_a_cell_of_the_confusion_opens_its_photos(page: ServedPage) -> None:
+    run = page.ask("/runs/first?least=0.5").text
+    pattern = r'href="(/runs/first/photos\?least=0.5&amp;there=[0-9]&amp;seen=[0-9])" title="(.*?)">([0-9]+)<'
+    cells = re.findall(pattern, run)
+    assert {unescape(words): int(count) for _, words, count in cells} == {
+        "cat found": 1,
+        "cat missed": 1,
+        f"{LABELS[1]} taken for cat": 1,
+        "cat seen where none is": 2,
+    }
+    opened = page.ask(next(unescape(link) for link, words, _ in cells if "taken for" in words)).text
+    assert "taken for cat: 1 photo<" in opened
+    assert re.findall(r"<figcaption>(.*?)</figcaption>", opened) == [FILES[0]]
+    assert '<input type="hidden" name="there" value="1"><input type="hidden" name="seen" value="0">' in opened
+
+
+def test_a_cell_with_more_photos_than_a_page_has_goes_on_with_it(page: ServedPage, folder: Path) -> None:
+    images = [{"id": number + 7, "file_name": f"photos/{number}.jpg"} for number in range(60)]
+    found = [seen(number, 1 + number // 50, 0.9, (1, 1, 20, 20)) for number in range(60)]
+    add(folder, "many", seen_file([], found, images=images))
+    names, address = [], "?least=0.5&there=2&seen=0"
+    while address:
+        text = page.ask(f"/runs/many/photos{address}").text
+        names += re.findall(r"<figcaption>(.*?)</figcaption>", text)
+        onward = re.search(r'<a href="([^"]*)">next', text)
+        address = unescape(onward[1]) if onward else ""
+    assert sorted(names) == sorted(f"photos/{number}.jpg" for number in range(50))
+
+
+def test_class_names_are_text(page: ServedPage) -> None:
+    for path in ("/runs/first", "/runs/first/photos?there=1&seen=0", "/compare?run=first&run=second"):
+        text = page.ask(path).text
+        assert LABELS[1] not in text, path
+        assert "&lt;script&gt;dog" in text, path
+
+
+def test_two_runs_are_held_against_one_another(page: ServedPage) -> None:
+    text = page.ask("/compare?run=first&run=second").text
+    assert '<th scope="row">seed</th>' in text
+    assert re.search(r"mAP50</th>.*\+30\.0 \(\+18\.8 to \+41\.2\), sure", text)
+    assert "+20.0" in text
+    beside = text[text.index("differ most") :]
+    assert re.findall(r"<figcaption>(.*?)</figcaption>", beside) == [FILES[0], FILES[0]]
+    drawn = re.findall(r'<rect class="box ([a-z ]+)"', beside)
+    assert drawn.count("right") == 3
+
+
+@pytest.mark.parametrize("query", ["", "run=first", "&".join(f"run=r{n}" for n in range(6)), "run=first&run=first"])
+def test_fewer_than_two_and_more_than_five_runs_are_refused(page: ServedPage, query: str) -> None:
+    assert page.ask(f"/compare?{query}").status == 400
+
+
+@pytest.mark.parametrize("name", ["../../secret.jpg", "photos/link.jpg", "/etc/passwd", "photos", "a\0b", "x" * 5000])
+def test_a_hostile_list_of_photos_gives_no_file_away(page: ServedPage, folder: Path, name: str) -> None:
+    secret = folder / "secret.jpg"
+    secret.write_bytes((folder / "data" / "voc" / FILES[0]).read_bytes())
+    (folder / "data" / "voc" / "photos" / "link.jpg").symlink_to(secret)
+    add(folder, "hostile", seen_file([], [], images=[{"id": 7, "file_name": name}]))
+    shown = page.ask("/runs/hostile/photos")
+    assert (shown.status, 'viewBox="0 0 240 320"' in shown.text) == (200, False)
+    assert page.ask("/runs/hostile/photos/7").status == 404
+
+
+DAMAGED = [
+    b"",
+    b"[" * 50_000,
+    b'{"labels": "<script>"}',
+    seen_file(image_size=0),
+    seen_file(image_size=-5),
+    seen_file(image_size=10**400),
+    seen_file(resize="melt"),
+    seen_file([there(0, 3, (0, 0, 1, 1))]),
+    seen_file([there(0, 1, (0, 0, 1))]),
+    seen_file(detections=[seen(0, 1, 0.5, (0, 0, float("nan"), 1))]),
+    seen_file(detections=[seen(0, 1, float("nan"), (0, 0, 1, 1))]),
+    seen_file(detections=[{**DETECTIONS[0], "category_id": float("inf")}]),
+    seen_file([{**OBJECTS[0], "image_id": "seven"}]),
+]
+
+
+@pytest.mark.parametrize("content", DAMAGED, ids=range(len(DAMAGED)))
+def test_a_damaged_file_of_detections_is_an_error_in_its_own_place(
+    page: ServedPage, folder: Path, content: bytes
+) -> None:
+    add(folder, "damaged", content)
+    run = page.ask("/runs/damaged")
+    assert (run.status, run.text.count('class="error"')) == (200, 1)
+    assert "50.0 %" in run.text
+    assert [page.ask(f"/runs/damaged/{name}").status for name in ("photos", "scores.json", "photos/7")] == [422] * 3
+    assert page.ask("/compare?run=first&run=damaged").status == 200
+
+
+def test_a_file_that_is_too_large_is_not_read(page: ServedPage, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "MOST_BYTES", 100)
+    add(folder, "large", seen_file())
+    assert "at most 100 are read" in page.ask("/runs/large").text
+
+
+def test_a_run_without_detections_shows_the_rest(page: ServedPage, folder: Path) -> None:
+    add(folder, "bare", b"{}")
+    Storage(str(folder / "store")).remove("runs/bare/detections_test.json")
+    text = page.ask("/runs/bare").text
+    assert "What it sees" not in text
+    assert "50.0 %" in text
