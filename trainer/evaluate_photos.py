@@ -93,7 +93,7 @@ class PhotosEvaluation:
         )
 
 
-def evaluate_photos(
+def evaluate_photos(  # long: a line for each argument
     model: Path | bytes,
     folder: str,
     *,
@@ -134,18 +134,24 @@ def evaluate_photos(
             return (picture for each in splits for picture in stream(each))
 
         figures = _figures(detector, truth, pictures, split or "all")
-        content = model if isinstance(model, bytes) else model.read_bytes()
-        times = latency_ms({"model": content}, next(iter(pictures())).rgb, threads=timed_threads)["model"]
-        row = measure(truth, figures.inputs.detections).figures
+        cost = _cost(model, next(iter(pictures())), timed_threads)
+        row = {**measure(truth, figures.inputs.detections).figures, **cost}
     return PhotosEvaluation(
         model=shown,
         folder=folder,
         description=detector.description,
-        row={**row, "bytes": len(content), **timing(times)},
+        row=row,
         unknown=unknown,
         set_aside=manifest.counters.get("quarantined", 0),
         figures=figures,
     )
+
+
+def _cost(model: Path | bytes, picture: ShardPicture, timed_threads: Sequence[int]) -> dict[str, Any]:
+    """Bytes and milliseconds of a model, as in a form's row."""
+    content = model if isinstance(model, bytes) else model.read_bytes()
+    times = latency_ms({"model": content}, picture.rgb, threads=timed_threads)["model"]
+    return {"bytes": len(content), **timing(times)}
 
 
 def _figures(

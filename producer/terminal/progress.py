@@ -218,11 +218,14 @@ def results_table(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
     """The table of the exported forms: accuracy on the measured split in percent, size, latency."""
     int8 = metrics["int8"]
     objects = f", {int8['objects']} objects" if "objects" in int8 else ""
-    figures = [Column(title, justify="right", no_wrap=True) for title in ("mAP50 %", "mAP %", "bytes", "ms")]
+    has_raw = any(form.endswith("_raw") for form in metrics)
+    size = "kB" if has_raw else "bytes"  # the longer names leave room for no more in 80 columns
+    figures = [Column(title, justify="right", no_wrap=True) for title in ("mAP50 %", "mAP %", size, "ms")]
     title = f"{str(int8.get('split', 'test')).capitalize()} split{objects}, by LiteRT"
     table = Table(Column("form", no_wrap=True), *figures, title=title, pad_edge=False)  # 80 columns hold the widest
     for form in sorted(metrics, key=lambda form: (form.endswith("_raw"), FORMS.index(form.removesuffix("_raw")))):
         row = metrics[form]
         scores = (map_text(row[name], row.get(f"{name}_interval")).replace(" %", "") for name in ("map50", "map"))
-        table.add_row(form, *scores, f"{row['bytes']:,}", f"{row['median_ms']:.2f}")
+        shown = f"{row['bytes'] / 1000:,.0f}" if has_raw else f"{row['bytes']:,}"
+        table.add_row(form, *scores, shown, f"{row['median_ms']:.2f}")
     return table

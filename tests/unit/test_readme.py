@@ -114,7 +114,8 @@ def test_recipes_show_a_data_set_from_its_download_to_its_model() -> None:
     blocks = [words[1] for command in sh_lines(text) if (words := our_words(command))]
     road = ["submit", "audit", "audit", "lint", "submit", "compare", "predict", "evaluate"]
     again = ["evaluate", "submit", "compare"]
-    assert blocks == ["lint", *["submit"] * 6, "compare", *road, *again, "predict"]
+    devices = ["export", "evaluate", "sizes"]
+    assert blocks == ["lint", *["submit"] * 6, "compare", *road, *again, *devices, "predict"]
 
 
 def test_make_targets_of_the_documents_exist() -> None:

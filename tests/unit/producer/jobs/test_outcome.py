@@ -91,3 +91,19 @@ def test_a_job_took_from_its_submit_to_its_data_set_and_the_time_of_its_run(tmp_
     assert seconds_taken(storage, job, 12.04) == 42.3
     (tmp_path / f"jobs/{job.job}/manifest.json").unlink()
     assert seconds_taken(storage, job, 12.0) is None
+
+
+@pytest.mark.parametrize(
+    ("files", "model"),
+    [
+        ({"model_int8.tflite": {}}, "model_int8.tflite"),
+        ({"model_int8.tflite": {}, "model_int8_raw.tflite": {}}, "model_int8.tflite"),
+        ({"model_int8_raw.tflite": {}}, "model_int8_raw.tflite"),
+        ({}, "model_int8.tflite"),
+        ("no files", "model_int8.tflite"),
+    ],
+)
+def test_the_model_is_the_one_that_was_handed_out(tmp_path: Path, files: object, model: str) -> None:
+    found = read_outcome(storage_with(tmp_path, files=files), ASKED).model
+    assert found is not None
+    assert found.endswith(f"/{model}")

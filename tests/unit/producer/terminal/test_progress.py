@@ -169,3 +169,17 @@ def test_a_run_of_an_older_version_has_figures_without_intervals() -> None:
     console = Console(width=80, file=StringIO())
     console.print(results_table(metrics))
     assert "90.0" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_files_of_both_kinds_are_in_one_table_those_without_suppression_below() -> None:
+    row = {"map50": 1.0, "map50_interval": [1.0, 1.0], "map": 0.993, "map_interval": [0.981, 1.0], "objects": 1234}
+    both = [f"{form}{raw}" for form in reversed(FORMS) for raw in ("_raw", "")]
+    metrics = {form: row | {"bytes": 16_026_923, "median_ms": 112.34} for form in both}
+    console = Console(width=80, file=StringIO())
+    console.print(results_table(metrics))
+    lines = console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= 80
+    assert "…" not in "".join(lines)
+    words = [word.strip("│┃") for line in lines for word in line.split()]
+    shown = [word for word in words if word.removesuffix("_raw") in FORMS]
+    assert shown == [*FORMS, *(f"{form}_raw" for form in FORMS)]
