@@ -75,8 +75,12 @@ def read_network(content: bytes, shown: str) -> KerasNetwork:
         layers = {layer["config"]["name"]: dict(layer["config"]) for layer in settings["layers"]}
         return KerasNetwork(name=str(settings["name"]), layers=layers)
     except (*_ZIP_ERRORS, TypeError, RecursionError) as error:
+        # A KeyError's text is a sentence of the library about names inside of the archive.
+        reason = "it has no weights in it" if isinstance(error, KeyError) else str(error)[:80] or type(error).__name__
         beside = "; take the model.keras beside it" if shown.endswith(".tflite") else ""
-        raise OptionError(f"{shown}: expected a .keras file of a whole network, found none{beside}") from error
+        raise OptionError(
+            f"{shown}: expected a .keras file of a whole network, found none ({reason}){beside}"
+        ) from error
 
 
 def _unpacked(archive: zipfile.ZipFile) -> bytes:

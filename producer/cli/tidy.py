@@ -52,12 +52,12 @@ def rm(
     if not names:
         out.print(f"no job of {storage.root} ended so long ago")
         return
+    ledger, has_failed = reachable_ledger(settings), False
     if not yes:
         for name in names:
-            require_removable(storage, name, run)
+            require_removable(storage, ledger, name, run)
         what = f"runs/{run}" if run is not None else ", ".join(f"jobs/{name}" for name in names) + " and all runs"
         typer.confirm(printable(f"Remove {what} from {settings.store}?"), abort=True)
-    ledger, has_failed = reachable_ledger(settings), False
     for name in names:
         try:
             out.print(remove(storage, ledger, name, run), soft_wrap=True)

@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 from producer.jobs.control import note_of, scopes_of, tell_redis
 from producer.jobs.local_lock import has_local_run
 from producer.jobs.runs import runs_of, with_its_folds
-from producer.jobs.status import TERMINAL, is_cancelled, load_job, run_state, stored_state
+from producer.jobs.status import TERMINAL, is_cancelled, job_status, load_job, run_state, stored_state
 from shared import faults
 from shared.command import hint
 from shared.errors import FormatError, PlanError
@@ -54,7 +54,7 @@ def remove(storage: Storage, ledger: Ledger | None, name: str, run: str | None =
         return _remove_one_run(storage, ledger, name, run)
     if job is None:
         return _remove_rest(storage, name)
-    _refuse_running(storage, job)
+    _refuse_running(storage, ledger, job)
     storage.write(JobPaths(name).removed, note_of(job))
     storage.write(JobPaths(name).cancelled, note_of(job))
     scopes = scopes_of(storage, job)
@@ -67,7 +67,7 @@ def remove(storage: Storage, ledger: Ledger | None, name: str, run: str | None =
     return f"{name} is removed{_forget(ledger, scopes)}"
 
 
-def require_removable(storage: Storage, name: str, run: str | None = None) -> None:
+def require_removable(storage: Storage, ledger: Ledger | None, name: str, run: str | None = None) -> None:
     """Check that there is something that may be removed, before anybody is asked about it.
 
     Raises:
@@ -79,7 +79,7 @@ def require_removable(storage: Storage, name: str, run: str | None = None) -> No
     elif (job := read_job_file(storage, name)) is None:
         _require_rest(storage, name)
     else:
-        _refuse_running(storage, job)
+        _refuse_running(storage, ledger, job)
 
 
 def _removable_run(storage: Storage, name: str, run: str) -> RunSpec:
@@ -110,14 +110,20 @@ def _remove_one_run(storage: Storage, ledger: Ledger | None, name: str, run: str
     return f"run {run} of {name} is removed{folds}{_forget(ledger, scopes)}"
 
 
-def _refuse_running(storage: Storage, job: Job) -> None:
-    """Raise a PlanError where somebody may be at work on a job that was not cancelled, or on a run of it."""
+def _refuse_running(storage: Storage, ledger: Ledger | None, job: Job) -> None:
+    """Raise a PlanError where somebody may be at work on a job that was not cancelled, or on a run of it.
+
+    What was interrupted and is left alone since may be removed.
+    """
     if is_removed(storage, job) or is_cancelled(storage, job):
         return
+    status = job_status(storage, ledger, job, failed_share=0.0)
     stored = stored_state(storage, job, failed_share=0.0)
-    runs = [asked for asked in runs_of(storage, job) if stored.is_finalized]
+    left = {str(run["run"]) for run in status.runs if run["state"] == "INTERRUPTED"}
+    runs = [asked for asked in runs_of(storage, job) if stored.is_finalized and asked.run not in left]
     going = [asked.run for asked in runs if run_state(storage, asked) not in TERMINAL]
-    if stored.state == "RUNNING" or (job.run is not None and job.run.run in going):
+    is_going = stored.state == "RUNNING" and status.state != "INTERRUPTED"
+    if is_going or (job.run is not None and job.run.run in going):
         raise PlanError(f"{job.job} is running: `{hint('cancel', job.job, store=storage)}` first")
     if going:
         first = hint("cancel", job.job, "--run", going[0], store=storage)

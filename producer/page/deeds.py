@@ -75,7 +75,7 @@ def ask_to_remove(request: Request) -> Response:
     refused = refusal(request)
     if refused is not None:
         return refused
-    require_removable(request.app.state.storage, request.path_params["job"])
+    require_removable(request.app.state.storage, _ledger(request), request.path_params["job"])
     return render(request, "remove.html.j2", job=request.path_params["job"])
 
 

@@ -77,7 +77,7 @@ def test_the_service_posts_the_end_of_each_job_once(cluster: Cluster, small_voc:
     wait_until(lambda: receiver.posts, 60, "the end is posted")
     [told] = receiver.posts
     assert (told["job"], told["state"], told["pictures"]) == ("job", "DONE", 40)
-    assert told["text"] == "job job is done after 1 minute"
+    assert told["text"] == "job job is done after 1 minute of work"
     worker.terminate()
     worker.wait()
     submit(cluster, small_voc, "stopped", "--seed", "9")

@@ -55,11 +55,11 @@ def trainer(store: Path, tmp_path: Path) -> Run:
     plain["PYTHONPATH"] = str(Path(__file__).parents[3])
 
     def run(
-        *words: str, program: tuple[str, ...] = ("-m", "trainer"), **settings: str
+        *words: str, program: tuple[str, ...] = ("-m", "trainer"), code: int = 0, **settings: str
     ) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, *program, *words]
         ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=plain | settings)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert ended.returncode == code, ended.stdout + ended.stderr
         return ended
 
     return run
@@ -147,3 +147,25 @@ def test_sizes_tells_where_the_time_goes(trainer: Run) -> None:
         assert re.search(r"loading \d+\.\d ms, arena \d+ kB, a picture \d+\.\d\d ms", told_more)
         assert ("TFLite_Detection_PostProcess" in part) == has_suppression
         assert "CONV_2D" in part
+
+
+@pytest.mark.parametrize(
+    "where", [("photos/a.jpg", "photos"), ("photos", "photos"), ("a/../photos", "./photos")], ids=str
+)
+def test_predict_never_draws_over_the_photos_it_looks_at(trainer: Run, tmp_path: Path, where: tuple[str, str]) -> None:
+    for folder in ("photos", "a"):
+        (tmp_path / folder).mkdir()
+    cv2.imwrite(str(tmp_path / "photos/a.jpg"), np.zeros((40, 60, 3), np.uint8))
+    before = (tmp_path / "photos/a.jpg").read_bytes()
+    refused = trainer("predict", "store/runs/r/model_int8.tflite", where[0], "--out", where[1], code=2)
+    assert refused.stderr.endswith("lies there, and what is drawn could replace it: name a new folder\n")
+    assert [path.name for path in (tmp_path / "photos").iterdir()] == ["a.jpg"]
+    assert (tmp_path / "photos/a.jpg").read_bytes() == before
+
+
+def test_predict_names_the_model_of_a_run(trainer: Run, tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "photo.jpg"), np.zeros((40, 60, 3), np.uint8))
+    folder = trainer("predict", "store/runs/r", "photo.jpg", code=2).stderr
+    assert "a folder; expected an exported .tflite, such as store/runs/r/model_int8.tflite" in folder
+    name = trainer("predict", "r", "photo.jpg", code=2).stderr
+    assert "r: no such file; expected an exported .tflite, such as STORE/runs/r/model_int8.tflite" in name

@@ -126,7 +126,7 @@ def test_a_class_that_has_all_sizes_has_none_that_is_far_larger(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--rename", "qeen=queen"], "--rename qeen=queen: no object is called 'qeen'; did you mean 'queen' (41)?"),
+        (["--rename", "qeen=queen"], "--rename qeen=queen: no object is called 'qeen'; did you mean 'quen' (1)?"),
         (["--classes", "queen,kng"], "--classes kng: no object is called 'kng'; did you mean 'king' (40)?"),
         (["--ignore-classes", "QUEN"], "--ignore-classes QUEN: no object is called 'QUEN'; did you mean 'quen' (1)?"),
         (["--ignore-classes", "zebra"], "there are 'queen' (41), 'king' (40), 'quen' (1)"),

@@ -11,6 +11,7 @@ import pytest
 
 from producer.finalize.dataset_files import dataset_files
 from producer.jobs.control import cancel, note_of
+from producer.jobs.local_lock import lock_for_local_run
 from producer.jobs.status import load_job
 from producer.jobs.submit import Request, further_run
 from shared.jobs.identity import read_receipt
@@ -84,11 +85,19 @@ def test_rm_older_asks_once_and_removes_what_ended_before(store: Path) -> None:
 
 
 def test_rm_refuses_a_job_that_goes_on_before_it_asks(store: Path) -> None:
-    refused = call(store, "rm", "open", typed="y\n")
+    with lock_for_local_run(Storage(str(store)), "open"):
+        refused = call(store, "rm", "open", typed="y\n")
     assert (refused.returncode, refused.stdout) == (1, "")
     assert refused.stderr.startswith("error: open is running: `")
     assert "cancel open" in refused.stderr
     assert "open" in jobs_in(store)
+
+
+def test_rm_takes_what_was_interrupted_and_is_left_alone_since(store: Path) -> None:
+    assert "INTERRUPTED" in call(store, "status", "open").stdout
+    removed = call(store, "rm", "open", "--yes")
+    assert (removed.returncode, removed.stdout) == (0, "open is removed\n")
+    assert "open" not in jobs_in(store)
 
 
 def test_rm_takes_several_jobs_and_goes_on_after_one_that_is_not_there(store: Path) -> None:

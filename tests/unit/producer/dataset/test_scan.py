@@ -272,6 +272,17 @@ def test_hidden_files_are_counted_and_folders_of_masks_named(tmp_path: Path) -> 
     assert named == [("SegmentationClass", "folder_left_out", "info"), ("__MACOSX", "folder_left_out", "info")]
 
 
+def test_a_store_inside_the_photos_is_no_photos_and_folders_of_its_names_alone_are(tmp_path: Path) -> None:
+    for path in ("a.jpg", "out/runs/a/plots/worst.jpg", "out/jobs/a/job.json", "out/weights/b.jpg", "out/mine/c.jpg"):
+        write(tmp_path, path)
+    for path in ("other/runs/d.jpg", "other/jobs/e.jpg"):
+        write(tmp_path, path)
+    result, walk = scan(tmp_path)
+    assert sorted(result.images) == ["a.jpg", "other/jobs/e.jpg", "other/runs/d.jpg", "out/mine/c.jpg"]
+    (finding,) = [each for each in walk.findings if each.kind == "folder_left_out"]
+    assert (finding.file, finding.found) == ("out", "jobs and models that this program has made, not photos")
+
+
 def test_split_lists_of_the_devkit_are_noticed(tmp_path: Path) -> None:
     for name in ("train.txt", "trainval.txt", "aeroplane_train.txt"):
         write(tmp_path, f"VOC2007/ImageSets/Main/{name}")

@@ -65,7 +65,7 @@ def test_the_text_of_a_finished_run_says_how_good_it_is_and_how_sure_that_is(tmp
     sure: dict[str, Any] = {"map50": 0.914, "map50_interval": (0.88, 0.941), "objects": 26, "took_s": 725.0}
     status = replace(job_status(storage, None, job, 0.1), state="DONE", **sure)
     told = announcement(job, status)
-    assert told["text"] == "job job is done after 12 minutes: mAP50 91.4 % (88.0 to 94.1, 26 objects)"
+    assert told["text"] == "job job is done after 12 minutes of work: mAP50 91.4 % (88.0 to 94.1, 26 objects)"
     assert (told["map50_interval"], told["objects"]) == ((0.88, 0.941), 26)
     assert announcement(job, replace(status, state="CANCELLED"))["text"] == "job job was cancelled"
 
