@@ -165,6 +165,7 @@ def test_predict_never_draws_over_the_photos_it_looks_at(trainer: Run, tmp_path:
 
 def test_predict_names_the_model_of_a_run(trainer: Run, tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "photo.jpg"), np.zeros((40, 60, 3), np.uint8))
+    (tmp_path / "store/runs/r/model_int8.tflite").touch()
     folder = trainer("predict", "store/runs/r", "photo.jpg", code=2).stderr
     assert "a folder; expected an exported .tflite, such as store/runs/r/model_int8.tflite" in folder
     name = trainer("predict", "r", "photo.jpg", code=2).stderr
