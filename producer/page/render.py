@@ -34,11 +34,11 @@ def _environment() -> jinja2.Environment:
 
 
 def size_text(size_bytes: int) -> str:
-    """`1.62 MB`, `12 kB`."""
+    """`1.62 MB`, `12 kB`, `8 B`."""
     for least, unit in ((1e9, "GB"), (1e6, "MB")):
         if size_bytes >= least:
             return f"{size_bytes / least:.2f} {unit}"
-    return f"{size_bytes / 1e3:.0f} kB"
+    return f"{size_bytes / 1e3:.0f} kB" if size_bytes >= 1e3 else f"{size_bytes} B"
 
 
 _TEMPLATE: Final = _environment()
