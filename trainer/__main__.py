@@ -251,6 +251,8 @@ def evaluate_command(  # long: a line for each option
             raise OptionError("a MODEL on a FOLDER needs no --store and no --form: the file is one form")
         _evaluate_photos(run, folder, split, typed, html, timed, as_json=as_json)
         return
+    if html and not typed and not run.endswith(".tflite"):
+        raise OptionError(f"--html goes with a MODEL and a FOLDER; run {run} has its report.html in its folder")
     if run.endswith(".tflite") or typed or html:
         raise OptionError("expected a run of the store, or a MODEL and a FOLDER of photos to measure it on")
     _check_known("--form", form, [f"{each}{raw}" for raw in ("", "_raw") for each in _FORMS])

@@ -11,14 +11,14 @@ from producer.dataset.duplicates import Duplicates
 from producer.dataset.other_formats import converter
 from producer.dataset.pairing import Pairing
 from producer.dataset.read_pairs import Pair, PairsRead
-from producer.dataset.scan import Walk
+from producer.dataset.scan import ANNOTATION_EXTENSION, Walk
 from producer.dataset.split import SplitAssignment
 from shared.command import hint
 from shared.jobs.findings import Finding
 from shared.jobs.job import SPLITS
 from shared.jobs.labels import LabelMap
 from shared.jobs.specs import JobSpec
-from shared.storage import BucketFolder
+from shared.storage import BucketFolder, DataFolder
 from shared.text import counted
 
 # The files of other labelling formats, for a person who takes them for VOC.
@@ -37,6 +37,8 @@ _TO_FILL: Final = {
 }
 
 # Fewer photos, and fewer objects of a class, than anything can be learned from or measured with.
+# Where the other half of the pairs usually is.
+_HALVES: Final = ("Annotations", "annotations", "labels", "xml", "xmls")
 _PHOTOS_LEAST: Final = 20
 _OBJECTS_LEAST: Final = 10
 
@@ -148,13 +150,25 @@ def _contents(facts: FolderFacts) -> str:
     ]
     if not others:
         say = "label them, for example with LabelImg as Pascal VOC" if images else "is it the right folder?"
-        return f"{', '.join(found)}; {say}"
+        return f"{', '.join(found)}; {_beside(facts.walk.root) or say}"
     convert = ["only Pascal-VOC XML is read: convert or export it as that"]
     root = facts.walk.root
     if isinstance(root, BucketFolder):
         return f"{', '.join([*found, *others, *convert])}; `{hint('lint', 'FOLDER')}` on a copy in a folder says how"
     command = converter(root, facts.walk.samples)
     return ", ".join([*found, *others, *convert]) + (f"; {command}" if command else "")
+
+
+def _beside(root: DataFolder) -> str:
+    """Where the other half of the pairs is: who names one of the two folders of a VOC set means the folder of both."""
+    if isinstance(root, BucketFolder):
+        return ""
+    whole = root.resolve().parent
+    for name in _HALVES:
+        other = whole / name
+        if other != root.resolve() and any(other.glob(f"*{ANNOTATION_EXTENSION}")):
+            return f"the XML files are in {other}: give {whole}, which has both"
+    return ""
 
 
 def _empty_splits(facts: FolderFacts) -> Iterator[Finding]:

@@ -38,6 +38,8 @@ _FEW_VALIDATED: Final = 100
 _LEAST_VALIDATIONS: Final = 5
 # A time bound of which the steps alone took this share is what ended the training.
 _BOUND_USED: Final = 0.5
+# Fewer epochs than this teach nothing worth looking at, whatever so short a training promised.
+_WORTH_EPOCHS: Final = 20
 # A class of fewer training objects is hardly learnt.
 _FEW_OBJECTS: Final = 10
 _ALIKE: Final = 0.75
@@ -313,7 +315,7 @@ def _longer(facts: AdviceFacts) -> str:
     if spec.epochs is None and spec.max_minutes is not None and minutes >= _BOUND_USED * spec.max_minutes:
         changes["max_minutes"] = 2 * spec.max_minutes
     else:
-        changes["epochs"] = 2 * round(history[-1]["epoch"] or 1) if history else 200
+        changes["epochs"] = max(2 * round(history[-1]["epoch"] or 1), _WORTH_EPOCHS) if history else 200
         if spec.max_minutes is not None and 2 * minutes > _BOUND_USED * spec.max_minutes:
             changes["max_minutes"] = math.ceil(4 * minutes)
     asked = words(spec.model_copy(update=changes), TrainingOptions)

@@ -62,6 +62,7 @@ OPTIONS = [
     (["rm"], "expected names of jobs, or --older"),
     (["rm", "--older", "soon"], "--older soon: expected a number with h, d or w"),
     (["status", "--run", "two"], "--run two: expected the name of its job too"),
+    (["evaluate", "mine", "--html", "x.html"], "--html goes with a MODEL and a FOLDER; run mine has its report.html"),
     (["doctor", "--run", "two"], "--run two: expected the name of its job too"),
     (["status", "a", "b"], "unexpected extra argument"),
     (["nonsense"], "No such command 'nonsense'"),
@@ -85,6 +86,7 @@ FILE_STORE = "{file}: expected a folder for the store, found a file"
 ERRORS = [
     (["submit", "{absent}"], "expected a folder with images and Pascal-VOC XML, found no folder"),
     (["submit", "{file}"], "expected a folder with images and Pascal-VOC XML"),
+    (["submit", "{photos}/JPEGImages"], "0 XML files; the XML files are in {photos}/Annotations: give {photos}"),
     (["submit", "{empty}"], "found 0 images, 0 XML files; is it the right folder?"),
     (["lint", "{absent}"], "expected a folder"),
     (["lint", PHOTOS, "--csv", "{absent}/x.csv"], "{absent}/x.csv: No such file or directory"),
