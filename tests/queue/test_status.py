@@ -124,7 +124,7 @@ def test_a_person_reads_who_holds_what_and_why_it_failed(cluster: Cluster, under
         "5 images/s",
         "ETA",
         "by host-1",
-        "2 images",
+        "2 photos",
         "No space left",
         "6 attempts",
     ):
