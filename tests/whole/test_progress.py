@@ -71,7 +71,7 @@ def test_a_second_terminal_sees_a_local_run_train_stop_and_end(small_voc: Path, 
     assert done["took_s"] > stopped["took_s"]
     assert Path(done["model"]).exists()
     table = told(store, "list")
-    for fact in ("took", "photos", "mAP50", "40", f"{100 * done['map50']:.1f} %", done["model"]):
+    for fact in ("worked", "photos", "mAP50", "40", f"{100 * done['map50']:.1f} %", done["model"]):
         assert fact in table, fact
     text = told(store, "status", "job")
     assert "objects), int8" in text
