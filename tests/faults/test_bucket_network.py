@@ -21,8 +21,7 @@ from tests.object_server import ObjectServer, Trouble, Troubled, gateway_before
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 OPTIONS = ("--job", "job", "--shard-images", "2", "--no-train")
-# Longer than a client asks again by itself: then it is the product that waits.
-LASTS_S = 12.0
+HELD_S = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +76,11 @@ class Scene:
         """How often somebody met the trouble."""
         return sum(self.trouble.times.values())
 
+    def reasons(self, named: str) -> list[str]:
+        """The reasons that service and worker gave in their logs for what the store refused, of those that fit."""
+        lines = self.cluster.log("serve") + self.cluster.log("worker")
+        return [line["reason"] for line in lines if re.search(named, str(line.get("reason", "")))]
+
     def logs(self) -> str:
         """All that service and worker have said."""
         return self.cluster.text("serve") + self.cluster.text("worker")
@@ -111,24 +115,26 @@ def to_the_end(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("kind", "named"),
     [
-        ("slow_down", "SlowDown|503"),
-        ("held", ""),
-        ("denied", "permission|credentials|denied"),
-        ("no_bucket", "NoSuchBucket|bucket"),
+        ("slow_down", "SlowDown of a test|503 Service Unavailable"),
+        ("held", ""),  # the client may ask again by itself, and then nobody has a reason to name
+        ("denied", "AccessDenied of a test|403 Forbidden: these credentials do not allow it"),
+        ("no_bucket", "NoSuchBucket of a test"),
     ],
 )
-def test_a_server_that_does_not_serve_for_a_while_costs_time_only(
+def test_a_server_that_does_not_serve_for_a_while_loses_and_doubles_nothing(
     scene: Scene, small_voc: Path, digests: dict[str, str], kind: str, named: str
 ) -> None:
     scene.begin(small_voc)
     with scene.troubled(kind):
         wait_until(scene.met, 60, "somebody meets the trouble")
-        time.sleep(LASTS_S)
+        if kind == "held":  # an answer that is held back is dropped when the trouble is over
+            time.sleep(HELD_S)
+        else:
+            wait_until(lambda: scene.reasons(named), 120, "somebody gave up asking, and says why")
     to_the_end(scene)
     assert digests_of(scene.cluster) == digests
     assert_chain(scene.cluster, "job")
     assert "Traceback" not in scene.logs()
-    assert re.search(named, scene.logs()), scene.logs()[-3000:]
 
 
 def test_a_write_whose_answer_is_lost_is_neither_lost_nor_done_twice(
