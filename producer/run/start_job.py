@@ -33,7 +33,7 @@ from shared.command import hint
 from shared.errors import Interrupted, PlanError
 from shared.jobs.findings import Finding
 from shared.jobs.identity import find_job, read_receipt
-from shared.jobs.job import Job
+from shared.jobs.job import SPLITS, Job
 from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import ShardReceipt
 from shared.jobs.specs import JobSpec, ReleaseOptions, TrainingOptions
@@ -200,11 +200,12 @@ def lint_pixels(linted: LintedFolder, options: StartOptions) -> tuple[LintedFold
 
 
 def _counted_by_workers(linted: LintedFolder, receipts: Sequence[ShardReceipt]) -> LintedFolder:
-    """`linted` without the boxes that were dropped, and with the pictures that lost all of theirs as background."""
-    objects = Counter[str]()
+    """`linted` as the workers found it: without photos set aside, and of boxes and photos of nothing what is left."""
+    objects, photos = Counter[str](), Counter[str](dict.fromkeys(SPLITS, 0))
     for receipt in receipts:
         objects.update(receipt.class_counts)
-    found = {"background": sum(receipt.background for receipt in receipts), "emptied": 0}
+        photos[receipt.split] += receipt.written
+    found = {"background": sum(receipt.background for receipt in receipts), "emptied": 0, **photos}
     classes = {name: objects[name] for name in linted.class_counts}
     by_class = {f"class:{name}": count for name, count in classes.items()}
     return replace(linted, counts={**linted.counts, **found, **by_class}, class_counts=classes)
