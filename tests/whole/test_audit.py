@@ -63,6 +63,10 @@ def test_two_trainers_audit_a_job_and_its_corrected_copy_reuses_the_other_shards
     doubts = small_voc.parent / f"doubts-{os.getpid()}"
     again = cluster.producer("audit", "job", "--folds", "2", *QUICK, "--out", str(doubts))
     assert "more likely wrong than right" in again.stdout
+    (doubts / "audit.csv").write_text((doubts / "audit.csv").read_text() + "\n")
+    shown = cluster.producer("audit", "job", "--folds", "2", *QUICK, "--out", str(doubts))
+    assert shown.stdout == again.stdout, "shown again, and what somebody wrote into the table stays"
+    assert (doubts / "audit.csv").read_text().endswith("\n\n")
     assert set(states(cluster).values()) == {"DONE"}
     assert_folds_saw_every_photo_once(cluster.storage())
     assert f"job --run job.audit-2: {cluster.store}/runs/job.audit-2/audit.html" in cluster.producer("list").stdout
