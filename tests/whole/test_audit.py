@@ -7,13 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from shared.storage import Storage
-from tests.cluster import REPOSITORY, Cluster
+from tests.cluster import REPOSITORY, Cluster, wait_until
 from trainer.audit.fold_detections import unpack
 
 pytestmark = pytest.mark.whole
@@ -135,6 +136,32 @@ def test_a_quick_audit_asks_the_finished_run_and_leaves_out_photos_that_are_gone
         check=False,
     )
     assert "belongs to an audit and has no model" in refused.stderr
+
+
+def test_a_cancelled_audit_is_done_to_its_end_without_a_broker(copied_voc: Callable[[], Path], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    made = run_producer("submit", str(copied_voc()), "--job", "job", *DATA, "--no-train", "--local", store=store)
+    assert made.returncode == 0, made.stderr
+    command = ("audit", "job", "--folds", "2", *QUICK, "--local", "--yes")
+    with started_producer(*command, store=store) as audit:
+        wait_until((store / "runs/job.audit-2/request.json").exists, 120, "the audit is asked for")
+        cancelled = run_producer("cancel", "job", "--run", "job.audit-2", store=store)
+        assert cancelled.returncode == 0, cancelled.stderr
+        assert audit.wait(180) == 4
+    retried = run_producer("retry", "job", "--run", "job.audit-2", store=store)
+    assert retried.returncode == 0, retried.stderr
+    assert (store / "runs/job.audit-2/findings.json").is_file(), "its folds were trained too"
+
+
+@contextmanager
+def started_producer(*arguments: str, store: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    command = [sys.executable, "-m", "producer", *arguments, "--store", str(store)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "VOC_BROKER_URL": ""}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
 def run_producer(*arguments: str, store: Path) -> subprocess.CompletedProcess[str]:
