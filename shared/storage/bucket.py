@@ -29,9 +29,10 @@ _PROFILE: Final = {
 # What servers say to wrong credentials, and to right ones without permission.
 _DENIED: Final = ("AccessDenied", "SignatureDoesNotMatch", "InvalidAccessKeyId", "Token", "401", "403", "Forbidden")
 # A server that is away or asks to slow down is asked again for so long; then the caller decides. Five attempts at a
-# shard last longer than a minute by that, and a person who mistyped an address waits no longer.
+# shard last longer than a minute by that, and a person who mistyped an address waits no longer. The time decides, not
+# the tries: pauses are drawn at random, and 20 tries were over after 7 to 19 s.
 _RETRIES: Final = {
-    "max_retries": 20,
+    "max_retries": 1000,
     "retry_timeout": timedelta(seconds=20),
     "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=3), "base": 2},
 }

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.jobs.paths import RunPaths
 from shared.storage import Storage
 from tests.cluster import Broker, Cluster, assert_chain, assert_common_outcome, wait_for_progress, wait_until
 from tests.object_server import ObjectServer, Trouble, Troubled, gateway_before
@@ -21,6 +22,7 @@ from tests.object_server import ObjectServer, Trouble, Troubled, gateway_before
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 OPTIONS = ("--job", "job", "--shard-images", "2", "--no-train")
+TINY = ("--image-size", "64", "--model", "nano", "--max-drop", "100", "--backbone", "conv", "--epochs", "8")
 HELD_S = 10.0
 
 
@@ -165,3 +167,29 @@ def test_of_two_who_create_one_file_one_wins_whatever_becomes_of_the_answers(
         assert not theirs.create("taken.json", b"second")
     assert (mine.read("ours.json"), mine.read("taken.json")) == (b"mine", b"first")
     assert scene.met() == 2
+
+
+def test_a_server_that_is_killed_while_a_model_is_trained_delays_it(
+    broker: Broker, small_voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = ObjectServer(tmp_path / "own")
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    server.start()
+    cluster = Cluster(broker=broker, store=tmp_path / "store", data_root=small_voc.parent, url=server.url("trained"))
+    cluster.settings |= {"VOC_LEASE_S": "3", "VOC_RUN_LEASE_S": "10"}
+    try:
+        services = [cluster.serve(), cluster.worker(), cluster.trainer()]
+        cluster.producer("submit", str(small_voc), *OPTIONS[:-1], *TINY)
+        wait_until(lambda: (cluster.status("job").run or {}).get("step", 0) > 0, 200, "the model is trained")
+        server.kill()
+        wait_until(lambda: cluster.events("serve", "store_refuses"), 120, "the service cannot read the store")
+        server.start()
+        cluster.wait_for("job", timeout_s=300)
+        assert_chain(cluster, "job")
+        assert RunPaths("job").int8 in cluster.storage().walk(RunPaths("job").root)
+        assert [service.poll() for service in services] == [None, None, None]
+        assert "Traceback" not in cluster.text("trainer") + cluster.text("serve")
+    finally:
+        cluster.stop()
+        server.stop()

@@ -97,6 +97,6 @@ def record_groups(urls: Sequence[str], cache: ShardCache | None = None) -> Itera
     try:
         yield from groups.as_numpy_iterator()
     except tf.errors.OpError as error:
-        if cache is not None and cache.failure is not None:
-            raise cache.failure from None
+        if cache is not None and (failure := cache.take_failure()) is not None:
+            raise failure from None
         raise ShardError(f"{urls[0]} and its like: a record cannot be read: {error.message}") from error

@@ -56,7 +56,7 @@ class ShardCache:
         except OSError as error:
             place = f"{self.folder}: no place for copies of shards ({error.strerror})"
             raise StorageError(f"{place}: name another folder by VOC_SHARD_CACHE") from error
-        self.failure: PipelineError | None = None
+        self._failure: PipelineError | None = None
 
     def __call__(self, url: str) -> str:
         """The path of a copy that has the bytes which the manifest says.
@@ -69,8 +69,13 @@ class ShardCache:
         try:
             return str(self._copy_of(key, shard))
         except PipelineError as error:
-            self.failure = error  # TensorFlow makes a text of what is raised within its graphs
+            self._failure = error  # TensorFlow makes a text of what is raised within its graphs
             raise
+
+    def take_failure(self) -> PipelineError | None:
+        """What a call has raised since this was asked last."""
+        failure, self._failure = self._failure, None
+        return failure
 
     def _copy_of(self, key: str, shard: ManifestShard) -> Path:
         path = self._folder.path / f"{shard.sha256}{_COPY}"

@@ -102,7 +102,7 @@ def load_training_set(  # long: a line for each argument and field
         names=names,
         validation=validation,
         truth=truth_from_store(storage, manifest, "val") if judged else {},
-        why_unread=lambda: None if shards is None else shards.failure,
+        why_unread=lambda: None if shards is None else shards.take_failure(),
     )
 
 

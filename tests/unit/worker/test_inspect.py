@@ -105,6 +105,13 @@ def test_command_says_what_is_wrong_and_exits_1(tmp_path: Path) -> None:
     assert "no finished shard" in done.stderr
 
 
+def test_made_up_photos_are_no_bucket_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["synthesize", "s3://bucket/set"])
+    assert "expected a folder of this machine, found a URL" in str(result.exception)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_command_synthesizes_a_set(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["synthesize", str(tmp_path / "set"), "--images", "3"])
     assert result.exit_code == 0, result.output

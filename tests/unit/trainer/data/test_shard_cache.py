@@ -84,6 +84,7 @@ def test_a_shard_that_differs_from_the_manifest_gets_no_name(
     with pytest.raises(ShardError, match=hurt.file) as error:
         read_examples(shard_urls(storage, manifest, ["train"]), SIDE, cache=cache)
     assert "Traceback" not in str(error.value)
+    assert cache.take_failure() is None, "it was told, and is no reason of what fails later"
     names = {path.name for path in (tmp_path / "cache").iterdir() if not path.name.startswith(".in-use-")}
     assert f"{hurt.sha256}.tfrecord" not in names
     assert all(name.endswith(".tfrecord") for name in names)
