@@ -5,6 +5,7 @@ frame of an EXIF orientation, a wrong `<size>`) is decided by the worker. The on
 """
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,6 +24,15 @@ MAX_XML_BYTES: Final = 8 * 2**20
 MAX_OBJECTS: Final = 10_000
 
 _CORNERS: Final = ("xmin", "ymin", "xmax", "ymax")
+# The elements that decide anything. A file that spells one otherwise (`<Object>`) is mended, not read as empty.
+_ELEMENTS: Final = frozenset(
+    (
+        *("annotation", "folder", "filename", "path", "size", "width", "height", "object", "name", "bndbox", *_CORNERS),
+        *("difficult", "truncated", "occluded", "pose"),
+    )
+)
+# A name with a capital letter, in UTF-8 and in UTF-16: few files have one, and only those are searched.
+_CAPITAL: Final = re.compile(rb"<\0?[A-Z]")
 _TRUE: Final = frozenset({"true", "yes", "t", "y"})
 _FALSE: Final = frozenset({"", "false", "no", "f", "n", "unspecified"})
 
@@ -103,11 +113,17 @@ def read_annotation(xml: bytes, *, file: str, spec: JobSpec) -> Annotation:
     Raises:
         AnnotationError: Malformed, hostile, too large, or not a VOC annotation.
     """
-    root = parse_xml(xml, file=file)
+    root, respelled = _parse(xml, file)
     findings = _Findings(file)
+    for written, name in respelled.items():
+        findings.add("mended", "element_respelled", None, f"<{written}>", f"read as <{name}>")
     texts = {child.tag: child.text for child in root if child.tag in ("filename", "path", "folder")}
     size = _read_size(root, findings)
     elements = root.findall("object")
+    if not elements and root.find(".//bndbox") is not None:
+        raise AnnotationError(
+            f"{file}: a <bndbox> but no <object> directly below <annotation>, expected annotation/object/bndbox"
+        )
     if len(elements) > MAX_OBJECTS:
         raise AnnotationError(f"{file}: {len(elements)} objects, at most {MAX_OBJECTS} are read")
     objects: dict[tuple[str, Box], VocObject] = {}
@@ -138,6 +154,11 @@ def parse_xml(xml: bytes, *, file: str) -> etree._Element:
     Raises:
         AnnotationError: With the parser's line where it is malformed.
     """
+    return _parse(xml, file)[0]
+
+
+def _parse(xml: bytes, file: str) -> tuple[etree._Element, dict[str, str]]:
+    """The root, and the names of elements that were written otherwise: written -> read."""
     if len(xml) > MAX_XML_BYTES:
         raise AnnotationError(f"{file}: {len(xml)} bytes, at most {MAX_XML_BYTES} are read")
     parser = etree.XMLParser(
@@ -152,9 +173,25 @@ def parse_xml(xml: bytes, *, file: str) -> etree._Element:
     # `resolve_entities=False` turns entity text into '' in silence, so no document that could hold any is read.
     if root.getroottree().docinfo.internalDTD is not None:
         raise AnnotationError(f"{file}: it has a DOCTYPE, which no VOC annotation needs; refused")
+    respelled = _respell(root, xml)
+    if root.tag == "annotations":
+        raise AnnotationError(f"{file}: CVAT's own format, expected Pascal VOC; export it again as Pascal VOC 1.1")
     if root.tag != "annotation":
         raise AnnotationError(f"{file}: the root element is <{str(root.tag)[:80]}>, expected <annotation>")
-    return root
+    return root, respelled
+
+
+def _respell(root: etree._Element, xml: bytes) -> dict[str, str]:
+    """Give elements that differ in case or namespace only the devkit's names: written -> read."""
+    if root.tag == "annotation" and not root.nsmap and not _CAPITAL.search(xml):
+        return {}
+    respelled: dict[str, str] = {}
+    for element in root.iter(etree.Element):
+        written = str(element.tag)
+        name = etree.QName(element).localname.lower()
+        if name != written and name in _ELEMENTS:
+            element.tag = respelled[written[:80]] = name
+    return respelled
 
 
 def _read_size(root: etree._Element, findings: _Findings) -> tuple[int, int] | None:

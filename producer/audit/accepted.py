@@ -14,8 +14,9 @@ from shared.jobs.paths import RunPaths
 from shared.jobs.versioned import read_stored
 from shared.storage import Storage
 
-# What a person writes into a row to accept it.
+# What a person writes into a row to accept it, or not to.
 _YES: Final = frozenset({"yes", "y", "true", "x", "1"})
+_NO: Final = frozenset({"", "no", "n", "false", "0", "-"})
 # Unknown ids that are named; the others are counted.
 _NAMED = 10
 
@@ -44,7 +45,7 @@ def accepted(text: str, found: AuditFindings) -> tuple[list[AuditFinding], list[
     a column `accept` too the rows with `yes` there.
 
     Raises:
-        OptionError: It is neither, or names no finding.
+        OptionError: It is neither, or accepts no finding.
     """
     try:
         score = float(text)
@@ -62,6 +63,11 @@ def accepted(text: str, found: AuditFindings) -> tuple[list[AuditFinding], list[
 def _listed(file: Path, found: AuditFindings) -> tuple[list[AuditFinding], list[str]]:
     known: Mapping[str, AuditFinding] = {finding.id: finding for finding in found.findings}
     ids = _ids(file)
+    if not ids:
+        raise OptionError(
+            f"--accept {file}: no row has yes in the column accept: write it where a finding is right, or give a score "
+            "instead of the file, such as --accept 0.9, from which on all are accepted"
+        )
     unknown = [each for each in ids if each not in known]
     lines = [f"{file}: {each!r} is no finding of {found.run}: left out" for each in unknown[:_NAMED]]
     if unknown[_NAMED:]:
@@ -87,4 +93,11 @@ def _ids(file: Path) -> list[str]:
 
 
 def _is_accepted(row: Mapping[str, str | None]) -> bool:
-    return "accept" not in row or (row["accept"] or "").strip().lower() in _YES
+    if "accept" not in row:
+        return True
+    word = (row["accept"] or "").strip().lower()
+    if word not in _YES | _NO:
+        raise OptionError(
+            f"--accept: row {row['id']} has {row['accept']!r} in the column accept: expected yes or nothing"
+        )
+    return word in _YES

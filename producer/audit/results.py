@@ -1,5 +1,7 @@
 """A finished audit -> a copy of its files for a person, and what is said of it."""
 
+import csv
+import io
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +29,15 @@ def copy_results(storage: Storage, run: str, folder: Path) -> None:
         with suppress(FileNotFoundError):
             folder.rmdir()
         made.rename(folder)
+
+
+def is_copy(folder: Path, found: AuditFindings) -> bool:
+    """Whether a folder has a table of these very findings, which somebody may have written into."""
+    try:
+        rows = list(csv.DictReader(io.StringIO((folder / "audit.csv").read_text(encoding="utf-8-sig"))))
+    except (OSError, UnicodeDecodeError):
+        return False
+    return [row.get("id") for row in rows] == [finding.id for finding in found.findings]
 
 
 def results_text(storage: Storage, found: AuditFindings, folder: Path | None) -> Iterator[str]:

@@ -20,6 +20,7 @@ from producer.cli.session import EXIT_ERROR, end, go_on, how_to, out, read_setti
 from shared import command
 from shared.errors import OptionError
 from shared.jobs.specs import MOST_FOLDS, FoldOptions
+from shared.text import counted
 
 if TYPE_CHECKING:
     from producer.settings import ProducerSettings
@@ -82,14 +83,15 @@ def audit_command(  # long: an option each
     from producer.audit.accepted import read_findings
     from producer.audit.ask import AuditRequest, audit_name, start_audit
     from producer.audit.corrected_copy import check_free
-    from producer.audit.results import copy_results, results_text
+    from producer.audit.results import copy_results, is_copy, results_text
     from producer.jobs.status import load_job
     from shared.storage import Storage
 
     if folder is not None:
         if not wait and not local:
             raise OptionError("--out needs --wait; without it the results are in the store")
-        check_free(folder, "--out")
+        if not (folder / "audit.csv").exists():
+            check_free(folder, "--out")
     confirm = go_on if sys.stdin.isatty() and not yes and not as_json else None
     how = with_notify(how_to(settings, local=local, wait=wait, workers=workers, confirm=confirm), notify)
     storage = Storage(settings.store)
@@ -101,7 +103,8 @@ def audit_command(  # long: an option each
         return
     name = audit_name(job, 0 if quick else folds)
     found = read_findings(storage, known, name)
-    if folder is not None:
+    if folder is not None and not is_copy(folder, found):
+        check_free(folder, "--out")
         copy_results(storage, name, folder)
     if as_json:
         typer.echo(json.dumps(found.model_dump(mode="json"), ensure_ascii=False))
@@ -141,8 +144,9 @@ def _accept(settings: "ProducerSettings", name: str, accept: str, folds: int, fo
     for line in lines:
         out.print(line, soft_wrap=True, highlight=False, markup=False)
     unchanged = sum(": not changed" in line for line in lines)
-    screen_console.print(f"{len(lines) - unchanged} boxes corrected, {unchanged} not; the copy is {folder}")
+    boxes = counted(len(lines) - unchanged, "box", "boxes")
+    screen_console.print(f"{boxes} corrected, {unchanged} not; the copy is {folder}")
     again = command.hint("submit", folder, "--job", "NEW-NAME", store=storage)
-    screen_console.print(f"`{again}` reuses the shards of every photo that stayed as it was", soft_wrap=True)
+    screen_console.print(f"`{again}` makes a job of it; shards without a changed photo are reused", soft_wrap=True)
     if unknown:
         raise typer.Exit(EXIT_ERROR)

@@ -19,15 +19,13 @@ _CLASS_FLAG: Final = re.compile(r"^(.*\S)\s+-?[01]$")
 class SplitLists:
     """The lists of one devkit folder: `root` is what `ImageSets` lies in ("" for the scanned root itself).
 
-    `lines` has the stripped, non-empty lines of each list that exists, by name (`train`, `val`, `test`, `trainval`).
+    `lines` has the stripped, non-empty lines of each list that exists, by name (`train`, `val`, `test`, `trainval`),
+    `paths` where it lies, for a person.
     """
 
     root: str
     lines: Mapping[str, Sequence[str]]
-
-    def path(self, name: str) -> str:
-        """The list's path, for a person."""
-        return f"{self.root}/ImageSets/Main/{name}.txt".lstrip("/")
+    paths: Mapping[str, str]
 
 
 def read_lists(images: Sequence[str], lists: Sequence[SplitLists], findings: Findings) -> list[Split | None]:
@@ -45,11 +43,12 @@ def read_lists(images: Sequence[str], lists: Sequence[SplitLists], findings: Fin
         seen: dict[int, str] = {}
         for name, split in _lists_to_read(entry):
             listed = _resolve(images, entry, name, by_stem, findings)
-            for index in _once(listed, entry.path(name), images, findings):
+            for index in _once(listed, entry.paths[name], images, findings):
                 if index not in seen:
                     seen[index], splits[index] = name, split
                 elif name != "trainval" or seen[index] == "test":
-                    findings.append(_twice(images[index], "listed_in_two", f"in {seen[index]}.txt and {name}.txt"))
+                    both = f"in {entry.paths[seen[index]]} and {entry.paths[name]}"
+                    findings.append(_twice(images[index], "listed_in_two", both))
     findings.extend(
         Finding(file=image, rank="dropped", kind="not_listed", found="in no ImageSets list", done="left out")
         for image, split in zip(images, splits, strict=True)
@@ -93,7 +92,7 @@ def _resolve(
         kind, text = ("list_ambiguous", f"could mean {names}") if chosen else ("listed_without_pair", "no such pair")
         rank: Rank = "quarantined" if chosen else "info"
         findings.append(
-            Finding(file=entry.path(name), rank=rank, kind=kind, found=f"{line}: {text}", done="line not used")
+            Finding(file=entry.paths[name], rank=rank, kind=kind, found=f"{line}: {text}", done="line not used")
         )
     return found
 

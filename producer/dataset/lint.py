@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import PurePosixPath
 
 from producer.dataset.box_sizes import BoxSizes
 from producer.dataset.class_names import require_known_names
@@ -18,10 +17,10 @@ from producer.dataset.imagesets import SplitLists
 from producer.dataset.other_formats import without_command
 from producer.dataset.pairing import pair_files
 from producer.dataset.read_pairs import NamesInXml, Pair, read_pairs
-from producer.dataset.scan import ScannedFolder, Walk
+from producer.dataset.scan import LIST_NAMES, ScannedFolder, Walk, list_not_read
 from producer.dataset.set_checks import FolderFacts, check_set
 from producer.dataset.split import assign_splits
-from producer.photos import Photos, photos_in
+from producer.photos import photos_in
 from producer.progress import Progress, no_progress
 from shared.command import hint
 from shared.errors import LintError
@@ -47,8 +46,9 @@ _ALWAYS_COUNTED = (
 class LintedFolder:
     """What was found. `pairs` are sorted by picture; `splits` and `fingerprints` (64 bits) belong to them by index.
 
-    `counts` has `images`, `annotated`, `background`, `unreadable`, `objects_read`, …, one entry per kind of finding and
-    one `class:<name>` per class (objects kept). `split_rule` is `lists`, `folders` or `seeded`.
+    `counts` has `images`, `annotated`, `background`, `unreadable`, `objects_read`, …, the photos of each split that are
+    not set aside, one entry per kind of finding and one `class:<name>` per class (objects kept). `split_rule` is
+    `lists`, `folders` or `seeded`.
     """
 
     folder: DataFolder
@@ -95,8 +95,8 @@ def lint_folder(
     """
     photos = photos_in(folder)
     walk, names = Walk(folder, data_root or folder), NamesInXml(photos=photos, spec=spec)
-    lists: list[SplitLists] = []
-    pairing = pair_files(_noting_lists(walk, lists, progress), names)
+    lists_by_root: dict[str, SplitLists] = {}
+    pairing = pair_files(_noting_lists(walk, lists_by_root, progress), names)
     progress("scanning", walk.counts["files"], walk.counts["files"])
     background: list[Pair] = [(image, None) for image in pairing.images] if spec.background == "orphans" else []
     pairs: list[Pair] = sorted([*pairing.pairs, *background])
@@ -104,6 +104,7 @@ def lint_folder(
     if read.written:
         require_known_names(spec, read.written)
     images, duplicates = [image for image, _ in pairs], equal_pictures(photos, pairs, read.pictures)
+    lists = list(lists_by_root.values())
     assignment = assign_splits(images, lists=lists, duplicates=duplicates, shares=spec.split, seed=spec.seed)
     left_out = [pair for pair, split in zip(pairs, assignment.splits, strict=True) if split is None]
     if left_out:
@@ -142,28 +143,38 @@ def _conclude(folder: DataFolder, pairs: Sequence[Pair], facts: FolderFacts) -> 
     )
 
 
-def _noting_lists(walk: Walk, lists: list[SplitLists], progress: Progress) -> Iterator[ScannedFolder]:
-    """Pass the folders on, reading the `ImageSets/Main` lists among them."""
+def _noting_lists(walk: Walk, lists: dict[str, SplitLists], progress: Progress) -> Iterator[ScannedFolder]:
+    """Pass the folders on, reading the lists among them, by the folder that `ImageSets` lies in."""
     for scanned in walk:
         if scanned.lists:
-            lists.append(_read_list_files(walk.root, scanned, walk.photos))
+            read = _read_list_files(walk, scanned)
+            if read.root in lists:  # of `ImageSets`, which comes before `ImageSets/Main`
+                others = lists[read.root].paths.values()
+                walk.findings.extend(list_not_read(path, f"{scanned.path} has lists too") for path in others)
+            lists[read.root] = read
         progress("scanning", walk.counts["files"], 0)
         yield scanned
 
 
-def _read_list_files(root: DataFolder, scanned: ScannedFolder, photos: Photos) -> SplitLists:
-    """The lines of the lists in one `ImageSets/Main` folder, stripped, empty ones left out."""
-    lines = {}
-    for name in scanned.lists:
-        path = f"{scanned.path}/{name}"
+def _read_list_files(walk: Walk, scanned: ScannedFolder) -> SplitLists:
+    """The lines of the lists in one folder of lists, stripped, empty ones left out."""
+    lines: dict[str, list[str]] = {}
+    paths: dict[str, str] = {}
+    for file_name in scanned.lists:
+        name, path = LIST_NAMES[file_name.lower()], f"{scanned.path}/{file_name}"
+        if name in lines:
+            walk.findings.append(list_not_read(path, f"{paths[name]} lists {name}"))
+            continue
         try:
-            text = photos.content(path).decode("utf-8-sig", errors="replace")
+            text = walk.photos.content(path).decode("utf-8-sig", errors="replace")
         except OSError as error:
             reason = error.strerror or error
-            raise LintError(f"{root / path}: expected a list that can be read: {reason}") from error
+            raise LintError(f"{walk.root / path}: expected a list that can be read: {reason}") from error
         # Not by `splitlines`, which breaks lines at other characters than the usual line ends too.
-        lines[PurePosixPath(name).stem.lower()] = [line.strip() for line in re.split("\r\n?|\n", text) if line.strip()]
-    return SplitLists(root=scanned.path[: -len("ImageSets/Main")].rstrip("/"), lines=lines)
+        lines[name] = [line.strip() for line in re.split("\r\n?|\n", text) if line.strip()]
+        paths[name] = path
+    root = re.sub("(^|/)ImageSets(/Main)?$", "", scanned.path, flags=re.IGNORECASE)
+    return SplitLists(root=root, lines=lines, paths=paths)
 
 
 def _count(facts: FolderFacts, findings: Findings) -> dict[str, int]:
@@ -175,7 +186,9 @@ def _count(facts: FolderFacts, findings: Findings) -> dict[str, int]:
     counts["images"] = len(pairing.pairs) + len(pairing.images) + len(pairing.ambiguous) - ambiguous_xml
     counts["annotations"] = len(pairing.pairs) + len(pairing.annotations) + ambiguous_xml
     counts.update(read.counts)
-    pictures = Counter(facts.assignment.splits)
+    aside = {finding.file for finding in findings.of_rank("quarantined")}
+    dealt = zip(facts.pairs, facts.assignment.splits, strict=True)
+    pictures = Counter(split for pair, split in dealt if split is None or aside.isdisjoint(pair))
     counts.update({split: pictures[split] for split in SPLITS})
     counts["left_out"] = pictures[None]
     counts[f"split_by_{facts.assignment.rule}"] = len(read.fingerprints)  # for the advice of a run

@@ -1,8 +1,8 @@
 """Scanned folders -> pairs of a picture and its XML, and what has no partner. Pure: it opens no file.
 
 The first rule that applies: the same stem in the same folder; in sibling folders (`Annotations/` and `JPEGImages/`);
-a stem that is unique in the tree; the stem that the XML itself names. Where several files could be meant, none is
-chosen: they are quarantined and all candidates named.
+a stem that is unique in the tree, if need be but for its case; the stem that the XML itself names. Where several files
+could be meant, none is chosen: they are quarantined and all candidates named.
 """
 
 import re
@@ -63,7 +63,8 @@ def pair_files(folders: Iterable[ScannedFolder], names_in_xml: NamesInXml) -> Pa
         left = _match(*siblings.pop(next(iter(siblings))), result)
         result.images.extend(left[0])
         result.annotations.extend(left[1])
-    _match_in_tree(result)
+    _match_in_tree(result, stem_of)
+    _match_in_tree(result, _folded_stem)
     _match_by_name(result, names_in_xml)
     for paths in (result.pairs, result.images, result.annotations):
         paths.sort()
@@ -89,6 +90,10 @@ def stem_of(path: str) -> str:
     return path[path.rfind("/") + 1 : path.rfind(".")]
 
 
+def _folded_stem(path: str) -> str:
+    return stem_of(path).casefold()
+
+
 def grouped(values: Iterable[Value], key: Callable[[Value], Key]) -> dict[Key, list[Value]]:
     """The values of each key, in their order."""
     groups: dict[Key, list[Value]] = defaultdict(list)
@@ -107,6 +112,7 @@ def _match(
     annotations: Sequence[str],
     result: Pairing,
     elsewhere: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    stem_of: Callable[[str], str] = stem_of,
 ) -> tuple[list[str], list[str]]:
     """Pair by stem among these files only, unless the stem is `elsewhere` too (stem -> files).
 
@@ -116,7 +122,7 @@ def _match(
     if not images or not annotations:
         return list(images), list(annotations)
     left: tuple[list[str], list[str]] = ([], [])
-    for stem, same_images, same_annotations in _by_common_stem(images, annotations):
+    for stem, same_images, same_annotations in _by_common_stem(images, annotations, stem_of):
         if not same_images or not same_annotations:
             left[0].extend(same_images)
             left[1].extend(same_annotations)
@@ -142,7 +148,7 @@ def _only_picture(images: Sequence[str], result: Pairing) -> str | None:
 
 
 def _by_common_stem(
-    images: Sequence[str], annotations: Sequence[str]
+    images: Sequence[str], annotations: Sequence[str], stem_of: Callable[[str], str]
 ) -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
     """Each stem with its pictures and its XML files, in order: a merge join, which needs no table of all stems."""
     left, right = (groupby(sorted(paths, key=stem_of), stem_of) for paths in (images, annotations))
@@ -161,15 +167,15 @@ def _by_common_stem(
             (one, pictures), (other, files) = next(left, end), next(right, end)
 
 
-def _match_in_tree(result: Pairing) -> None:
+def _match_in_tree(result: Pairing, stem_of: Callable[[str], str]) -> None:
     """Pair the orphans whose stem is unique in the whole tree, pairs included."""
     fewer = result.images if len(result.images) < len(result.annotations) else result.annotations
     orphans = set(map(stem_of, fewer))
     paired: dict[str, list[str]] = defaultdict(list)
     for pair in result.pairs:
-        if stem_of(pair[0]) in orphans:
-            paired[stem_of(pair[0])].extend(pair)
-    result.images, result.annotations = _match(result.images, result.annotations, result, paired)
+        if orphans and (stem := stem_of(pair[0])) in orphans:
+            paired[stem].extend(pair)
+    result.images, result.annotations = _match(result.images, result.annotations, result, paired, stem_of)
 
 
 def _match_by_name(result: Pairing, names_in_xml: NamesInXml) -> None:

@@ -142,6 +142,7 @@ def _read_pair(files: PairFiles, spec: JobSpec, image: str, path: str | None, re
         read.findings.append(_unreadable(image, files.sample, ImageError.kind))
     else:
         picture = files.sample.digest
+        read.findings.extend(_empty(files.sample.head, image))
         read.findings.extend(_heic(files.sample.head, image))
     read.pictures.append(int.from_bytes(picture or hash_parts(image.encode()), "big"))
     read.fingerprints.append(int.from_bytes(fingerprint_pair(xml, picture), "big"))
@@ -201,6 +202,11 @@ def _other_filename(annotation: Annotation, image: str, file: str) -> Iterator[F
 def _with_lower_extension(name: str) -> str:
     stem, dot, extension = name.rpartition(".")
     return stem + dot + extension.lower()
+
+
+def _empty(head: bytes, image: str) -> Iterator[Finding]:
+    if not head:
+        yield _unreadable(image, ImageError("the file is empty"), ImageError.kind)
 
 
 def _heic(head: bytes, image: str) -> Iterator[Finding]:

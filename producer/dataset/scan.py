@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
 
 from producer.dataset.other_formats import MOST_SAMPLES, SAMPLED_EXTENSIONS
@@ -31,8 +32,17 @@ _UNWANTED_FOLDERS: Final = {
 # What is in a store of jobs and models besides its notes.
 _OF_A_STORE: Final = frozenset({"jobs", "runs", "logs", "weights"})
 
-# `ImageSets/Main/<name>.txt` of the VOC devkit. Files like `aeroplane_train.txt` list classes, not splits.
-LIST_NAMES: Final = frozenset({"train.txt", "val.txt", "test.txt", "trainval.txt"})
+# `ImageSets/Main/<name>.txt` of the VOC devkit and what tools write for it: file -> what it lists. Files like
+# `aeroplane_train.txt` list classes, not splits.
+LIST_NAMES: Final = MappingProxyType(
+    {
+        **dict.fromkeys(("train.txt", "training.txt"), "train"),
+        **dict.fromkeys(("val.txt", "valid.txt", "validation.txt"), "val"),
+        **dict.fromkeys(("test.txt", "testing.txt"), "test"),
+        "trainval.txt": "trainval",
+    }
+)
+_LIST_FOLDERS: Final = ("/imagesets", "/imagesets/main")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +151,11 @@ class Walk:
             folder.images.append(name)
         elif extension == ANNOTATION_EXTENSION:
             folder.annotations.append(name)
-        elif name.lower() in LIST_NAMES and f"/{folder.path.casefold()}".endswith("/imagesets/main"):
+        elif name.lower() in LIST_NAMES and f"/{folder.path.casefold()}".endswith(_LIST_FOLDERS):
             folder.lists.append(name)
         else:
+            if name.lower() in LIST_NAMES and "/imagesets/" not in f"/{folder.path.casefold()}":
+                self.findings.append(list_not_read(_join(folder.path, name), "it lies outside of ImageSets/Main"))
             self.counts["other_files"] += 1
             self.others[extension] += 1
             if (
@@ -191,6 +203,11 @@ class Walk:
 
     def _refuse(self, path: str, kind: str, found: str) -> None:
         self.findings.append(Finding(file=path, rank="quarantined", kind=kind, found=found, done="refused"))
+
+
+def list_not_read(path: str, why: str) -> Finding:
+    """The finding about a file that has the name of a list, and decides nothing."""
+    return Finding(file=path, rank="info", kind="list_not_read", found=f"a list of a split? {why}", done="not read")
 
 
 def _names(photos: Photos, folder: str) -> list[str]:

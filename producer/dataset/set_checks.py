@@ -132,6 +132,10 @@ def _why_unusable(facts: FolderFacts) -> str | None:
     if not counts["annotated"] + counts["background"]:
         return f"no picture with a readable XML; {_contents(facts)}"
     if not facts.labels.names or not sum(facts.read.class_counts.values()):
+        if not facts.read.counts["objects_read"]:
+            return "no XML has an object; draw boxes around what is to be found"
+        if facts.spec.classes is None and not facts.spec.ignore_classes:
+            return "no object can be used; the other findings say why"
         return "no object of any class that is asked for"
     if "train" not in facts.assignment.splits:
         return f"no picture in train ({_RULES[facts.assignment.rule]})"
@@ -141,8 +145,10 @@ def _why_unusable(facts: FolderFacts) -> str | None:
 def _contents(facts: FolderFacts) -> str:
     """What the folder has instead of pairs, for a person who took it for VOC."""
     pairing = facts.pairing
-    images = len(pairing.images) + len(pairing.pairs)
-    found = [f"found {images} images", f"{len(pairing.annotations) + len(pairing.pairs)} XML files"]
+    xmls = len(pairing.annotations) + len(pairing.pairs)
+    xmls_aside = sum(path.lower().endswith(ANNOTATION_EXTENSION) for path in pairing.ambiguous)
+    images = len(pairing.images) + len(pairing.pairs) + len(pairing.ambiguous) - xmls_aside
+    found = [f"found {counted(images, 'image')}", f"{counted(xmls + xmls_aside, 'XML file')}"]
     others = [
         f"{count} {extension} ({_OTHER_FORMATS[extension]}?)"
         for extension, count in facts.walk.others.most_common()

@@ -16,6 +16,7 @@ from producer.dataset.imagesets import SplitLists, read_lists
 from producer.dataset.pairing import grouped, stem_of
 from shared.jobs.findings import Finding
 from shared.jobs.job import SPLITS, Split
+from shared.text import counted
 
 # Roboflow's exports and the usual hand-made trees.
 SPLIT_FOLDERS: Final[Mapping[str, Split]] = {
@@ -74,8 +75,10 @@ def assign_splits(
         )
     else:
         splits, rule = _by_group(images, duplicates, shares, seed, findings), "seeded"
+        findings.extend(_of_one_name(images))
     if rule != "seeded":
         findings.extend(_straddling(images, duplicates, splits))
+        findings.extend(_copies_straddling(images, splits))
     return SplitAssignment(splits=splits, rule=rule, findings=findings)
 
 
@@ -151,3 +154,28 @@ def _straddling(
             found = f"in {split}, the same bytes as {images[by_split[present[0]][0]]} in {present[0]}"
             for index in by_split[split]:
                 yield Finding(file=images[index], rank="info", kind=kind, found=found, done=done)
+
+
+def _copies_straddling(images: Sequence[str], splits: Sequence[Split | None]) -> Iterator[Finding]:
+    """Findings for augmented copies of one photo in two splits: as flattering as equal pictures."""
+    copies = [index for index, image in enumerate(images) if splits[index] and source_stem(image) != stem_of(image)]
+    for stem, group in grouped(copies, lambda index: source_stem(images[index])).items():
+        by_split = grouped(group, splits.__getitem__)
+        first, *others = [split for split in SPLITS if split in by_split]
+        for split in others:
+            found = f"in {split}, made from the same photo {stem} as {images[by_split[first][0]]} in {first}"
+            for index in by_split[split]:
+                kind, done = "copies_across_splits", "kept as listed"
+                yield Finding(file=images[index], rank="info", kind=kind, found=found, done=done)
+
+
+def _of_one_name(images: Sequence[str]) -> Iterator[Finding]:
+    """One finding if cameras gave photos in several folders the same names: those of one name are dealt as one."""
+    photos = [image for image in images if source_stem(image) == stem_of(image)]
+    alike = [group for group in grouped(photos, stem_of).values() if len(group) > 1]
+    if alike:
+        found = (
+            f"{sum(map(len, alike))} photos have {counted(len(alike), 'name')}, such as {alike[0][0]} and {alike[0][1]}"
+        )
+        done = "photos of one name go to one split; rename them to deal each by itself"
+        yield Finding(file=".", rank="info", kind="names_repeat", found=found, done=done)

@@ -22,6 +22,7 @@ from producer.jobs.runs import (
     require_free,
     run_asked,
 )
+from producer.jobs.status import TERMINAL, stored_state
 from producer.progress import Progress
 from shared import __version__, faults
 from shared.command import hint
@@ -112,7 +113,8 @@ def submit(
         LintError: More pictures or shards than a job can have; nothing was written.
         PlanError: The name is taken by another request, or the folder is not below `data_root`.
     """
-    folder, request = folder_below(request.dataset, data_root), with_backbone(request, linted, storage)
+    asked, folder = request, folder_below(request.dataset, data_root)
+    request = with_backbone(request, linted, storage)
     tasks = plan_job(linted, job=request.job, incarnation=uuid.uuid4().hex, storage=storage)
     digest = request_digest(request, dataset_digest(linted))
     leftover = read_job_file(storage, request.job)
@@ -132,7 +134,7 @@ def submit(
         raise PlanError(f"job {request.job!r} was submitted by somebody else just now, and removed: submit again")
     differing = [] if job.request_digest == digest else _differing(request, linted, tasks, job, storage)
     if differing:
-        raise PlanError(_export_refusal(request, job, differing, storage) or _refusal(request, job, differing, storage))
+        raise PlanError(_export_refusal(request, job, differing, storage) or _refusal(asked, job, differing, storage))
     if request.run is not None and request.run_name is not None:
         return further_run(job, request.run_name, request.run, storage)
     return Admission(job=job, outcome="known")
@@ -179,6 +181,10 @@ def _refusal(request: Request, job: Job, differing: list[str], storage: Storage)
             f"or remove the job with `{remove}`"
         )
     other = what if differing == ["pictures"] else f"options ({what})"
+    if job.dataset != str(request.dataset.resolve()):
+        other = f"photos ({job.dataset})" + ("" if other == "pictures" else f" and {other}")
+    elif other == "pictures" and stored_state(storage, job, failed_share=1).state not in TERMINAL:
+        other += f" (`{hint('resume', job.job, store=storage)}` goes on with those of then that are left)"
     return (
         f"job {job.job!r} exists with other {other} and is never overwritten: `{_as_another_job(request, storage)}` "
         f"makes one beside it (shards that did not change are reused); `{remove}` removes it"

@@ -14,7 +14,7 @@ from producer.finalize.lint_csv import merged_findings
 from producer.finalize.near_duplicates import hashed_pictures, near_duplicates
 from producer.jobs.control import count_retry, tell_redis, verify
 from producer.jobs.local_lock import lock_for_local_run
-from producer.jobs.runs import change_release, check_name, known_run, require_free
+from producer.jobs.runs import change_release, check_name, known_run, require_free, with_its_folds
 from producer.jobs.status import TERMINAL, JobStatus, StoredState, job_status, load_job, stored_state
 from producer.jobs.submit import Request, for_known_job, further_run, lint_request, submit
 from producer.local import interrupts
@@ -33,7 +33,7 @@ from shared.command import hint
 from shared.errors import Interrupted, PlanError
 from shared.jobs.findings import Finding
 from shared.jobs.identity import find_job, read_receipt
-from shared.jobs.job import Job
+from shared.jobs.job import SPLITS, Job
 from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import ShardReceipt
 from shared.jobs.specs import JobSpec, ReleaseOptions, TrainingOptions
@@ -129,7 +129,8 @@ def resume_job(name: str, options: StartOptions, changes: ReleaseOptions, run: s
     storage, settings = Storage(options.settings.store), options.settings
     job = load_job(storage, name, run)
     ledger = Ledger(connect(settings.broker())) if settings.broker_url is not None else None
-    stored, runs = stored_state(storage, job, settings.failed_share), [job.run] if job.run else []
+    stored = stored_state(storage, job, settings.failed_share)
+    runs = with_its_folds(storage, job, job.run) if job.run else []
     with Screen(options.console) as screen:
         found = change_release(storage, job, changes)
         if found:
@@ -148,7 +149,9 @@ def continue_job(job: Job, options: StartOptions) -> JobStatus:
     """
     storage = Storage(options.settings.store)
     stored = stored_state(storage, job, options.settings.failed_share)
-    return run_or_hand_over([job], data_root_of(job, options, stored), options, storage)
+    folds = with_its_folds(storage, job, job.run)[1:] if job.run else []
+    seen = [*(job.model_copy(update={"run": fold}) for fold in folds), job]
+    return run_or_hand_over(seen, data_root_of(job, options, stored), options, storage)
 
 
 def data_root_of(job: Job, options: StartOptions, stored: StoredState) -> DataFolder:
@@ -200,11 +203,12 @@ def lint_pixels(linted: LintedFolder, options: StartOptions) -> tuple[LintedFold
 
 
 def _counted_by_workers(linted: LintedFolder, receipts: Sequence[ShardReceipt]) -> LintedFolder:
-    """`linted` without the boxes that were dropped, and with the pictures that lost all of theirs as background."""
-    objects = Counter[str]()
+    """`linted` as the workers found it: without photos set aside, and of boxes and photos of nothing what is left."""
+    objects, photos = Counter[str](), Counter[str](dict.fromkeys(SPLITS, 0))
     for receipt in receipts:
         objects.update(receipt.class_counts)
-    found = {"background": sum(receipt.background for receipt in receipts), "emptied": 0}
+        photos[receipt.split] += receipt.written
+    found = {"background": sum(receipt.background for receipt in receipts), "emptied": 0, **photos}
     classes = {name: objects[name] for name in linted.class_counts}
     by_class = {f"class:{name}": count for name, count in classes.items()}
     return replace(linted, counts={**linted.counts, **found, **by_class}, class_counts=classes)

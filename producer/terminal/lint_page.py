@@ -40,7 +40,9 @@ _COLOURS: Final[Mapping[Rank, str]] = {
 _REMEDIES: Final[Mapping[str, str]] = {
     "ambiguous_stem": "keep each pair in a folder of its own",
     "box_far_larger": "look whether it is drawn around its object",
+    "annotation_unreadable": "label the picture again, or delete both",
     "class_unknown": "name it in --classes, --rename it, or leave it out: `--unknown skip`",
+    "copies_across_splits": "put all copies of one photo into one split",
     "duplicate": "delete one of the two",
     "duplicate_conflicting": "delete the one with the wrong labels",
     "near_duplicate_across_splits": "put photos of one scene into one split: ImageSets/Main lists or train, val, test",
@@ -48,10 +50,10 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "link_outside": "copy the files into the folder",
     "listed_in_two": "take it out of one list",
     "listed_twice": "take the line out",
+    "list_not_read": "if it is one, put it into ImageSets/Main as train.txt, val.txt or test.txt",
     "name_control_character": "rename it",
     "name_not_utf8": "rename it",
     "image_unreadable": "open it; if it is damaged copy it anew, or delete it with its XML",
-    "annotation_unreadable": "label the picture again, or delete both",
 }
 # Kinds that say "this file is broken", of the XML (lint) and of the picture (workers).
 _CORRUPT: Final = ("annotation_unreadable", "image_unreadable", "image_poison")

@@ -70,7 +70,7 @@ class AuditFindings(Frozen):
     findings: tuple[AuditFinding, ...]
 
     def to_csv(self) -> str:
-        """`audit.csv`: a row for each finding, accepted (`yes`) where the label is more likely wrong."""
+        """`audit.csv`: a row for each finding; whoever reads it writes `yes` into the column accept."""
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\r\n")
         rows.writerow(_COLUMNS)
@@ -93,5 +93,4 @@ def _row(finding: AuditFinding) -> tuple[object, ...]:
     place = "" if finding.object is None else finding.object
     score = f"{finding.score:.4f}"
     name = finding.class_name
-    accept = "yes" if finding.score >= LIKELY else ""
-    return finding.id, accept, finding.file, place, finding.kind, score, name, marked, finding.proposal, finding.reason
+    return finding.id, "", finding.file, place, finding.kind, score, name, marked, finding.proposal, finding.reason

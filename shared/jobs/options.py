@@ -4,6 +4,7 @@ A field is an option when its annotation carries an `Option`. The model stays th
 help, default and bounds; the command line, `reproduce` and the table in the documents are made from it here.
 """
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -162,10 +163,15 @@ def plain_type(annotation: Any) -> Any:
 
 
 def _shares(typed: str) -> tuple[int, ...]:
-    parts = typed.split("/")
-    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
-        raise ValueError("expected three shares in percent, such as 80/10/10")
-    return tuple(map(int, parts))
+    try:
+        shares = [float(part) for part in re.split("[/,:]", typed)]
+    except ValueError:
+        shares = []
+    if math.isclose(sum(shares), 1):  # 0.8/0.1/0.1
+        shares = [round(share * 100, 9) for share in shares]
+    if len(shares) != 3 or not all(share.is_integer() for share in shares):
+        raise ValueError("expected three shares in whole percent, such as 80/10/10")
+    return tuple(map(int, shares))
 
 
 def _renames(typed: list[str]) -> dict[str, str]:

@@ -30,6 +30,12 @@ def _shares_of_all(split: tuple[int, int, int]) -> tuple[int, int, int]:
 ClassNames = Annotated[tuple[ClassName, ...], NamesText]
 
 
+def _some_or_all(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if names == ():
+        raise ValueError("expected class names, comma separated, such as cat,dog")
+    return names
+
+
 class DataOptions(Frozen):
     """What a person may ask of the data: what `lint` and `submit` read it by. docs/reading-rules.md says more.
 
@@ -47,7 +53,11 @@ class DataOptions(Frozen):
         SharesText,
         AfterValidator(_shares_of_all),
     ] = (80, 10, 10)
-    classes: Annotated[ClassNames | None, Option("Only these classes, comma separated.", "Data", is_common=True)] = None
+    classes: Annotated[
+        ClassNames | None,
+        Option("Only these classes, comma separated.", "Data", is_common=True),
+        AfterValidator(_some_or_all),
+    ] = None
     resize: Annotated[Literal["stretch", "letterbox"], Option("stretch (as MediaPipe does) or letterbox.", "Data")] = (
         "stretch"
     )

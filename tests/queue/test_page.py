@@ -88,6 +88,10 @@ def test_a_job_is_followed_from_its_submit_to_its_end_and_an_unchanged_page_cost
     ]
     assert 'findings?kind=annotation_unreadable">1 annotation unreadable' in first.text
     assert 'findings?kind=not_listed">1 left out, as no list names them' in first.text
+    # Of a run that was just asked for no step is known.
+    at_work.producer("submit", str(photos), "--job", "trained", "--model", "nano")
+    wait_until(shows(page, "/", "waits for a trainer"), 60, "the list shows that a run waits")
+    assert [page.ask(path).status for path in ("/", "/jobs/trained", "/runs/trained")] == [200, 200, 200]
     assert 'findings?kind=image_unreadable">1 image unreadable' in first.text
 
 

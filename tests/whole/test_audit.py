@@ -7,13 +7,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from shared.storage import Storage
-from tests.cluster import REPOSITORY, Cluster
+from tests.cluster import REPOSITORY, Cluster, wait_until
 from trainer.audit.fold_detections import unpack
 
 pytestmark = pytest.mark.whole
@@ -63,6 +64,10 @@ def test_two_trainers_audit_a_job_and_its_corrected_copy_reuses_the_other_shards
     doubts = small_voc.parent / f"doubts-{os.getpid()}"
     again = cluster.producer("audit", "job", "--folds", "2", *QUICK, "--out", str(doubts))
     assert "more likely wrong than right" in again.stdout
+    (doubts / "audit.csv").write_text((doubts / "audit.csv").read_text() + "\n")
+    shown = cluster.producer("audit", "job", "--folds", "2", *QUICK, "--out", str(doubts))
+    assert shown.stdout == again.stdout, "shown again, and what somebody wrote into the table stays"
+    assert (doubts / "audit.csv").read_text().endswith("\n\n")
     assert set(states(cluster).values()) == {"DONE"}
     assert_folds_saw_every_photo_once(cluster.storage())
     assert f"job --run job.audit-2: {cluster.store}/runs/job.audit-2/audit.html" in cluster.producer("list").stdout
@@ -131,6 +136,32 @@ def test_a_quick_audit_asks_the_finished_run_and_leaves_out_photos_that_are_gone
         check=False,
     )
     assert "belongs to an audit and has no model" in refused.stderr
+
+
+def test_a_cancelled_audit_is_done_to_its_end_without_a_broker(copied_voc: Callable[[], Path], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    made = run_producer("submit", str(copied_voc()), "--job", "job", *DATA, "--no-train", "--local", store=store)
+    assert made.returncode == 0, made.stderr
+    command = ("audit", "job", "--folds", "2", *QUICK, "--local", "--yes")
+    with started_producer(*command, store=store) as audit:
+        wait_until((store / "runs/job.audit-2/request.json").exists, 120, "the audit is asked for")
+        cancelled = run_producer("cancel", "job", "--run", "job.audit-2", store=store)
+        assert cancelled.returncode == 0, cancelled.stderr
+        assert audit.wait(180) == 4
+    retried = run_producer("retry", "job", "--run", "job.audit-2", store=store)
+    assert retried.returncode == 0, retried.stderr
+    assert (store / "runs/job.audit-2/findings.json").is_file(), "its folds were trained too"
+
+
+@contextmanager
+def started_producer(*arguments: str, store: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    command = [sys.executable, "-m", "producer", *arguments, "--store", str(store)]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "VOC_BROKER_URL": ""}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
 def run_producer(*arguments: str, store: Path) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ from shared.model.file import MOST_MODEL_BYTES
 from shared.storage import Storage
 from shared.text import counted
 from trainer.audit.fold_detections import every_picture, read_folds
-from trainer.audit.label_errors import find_label_errors
+from trainer.audit.label_errors import find_label_errors, found_share
 from trainer.audit.page import MOST_SHOWN, render_page
 from trainer.audit.parts import deal, photos_of, unlearned
 from trainer.audit.photo_frames import PhotoFrame, photo_frames
@@ -30,6 +30,10 @@ from trainer.inference.detector import Detector
 QUICK_REMARK: Final = (
     "quick: the model has learnt most of these very labels and agrees with wrong ones too, so folds find more"
 )
+
+# Models that find fewer of the marked boxes have nothing to say about the others.
+LEAST_FOUND: Final = 0.5
+FOUND_TOO_FEW: Final = "too few to doubt labels: train longer (--epochs, --max-minutes) or label more photos"
 
 # Files and classes named in a line; more would help nobody.
 _NAMED: Final = 3
@@ -52,8 +56,11 @@ def audit(
     seen = _seen(request, manifest, storage, guard, pictures)
     frames, left_out = photo_frames(manifest, storage, seen)
     guard.advance(phase="audit")
-    found = find_label_errors([_audited(frame) for frame in frames], manifest.labels)
+    photos = [_audited(frame) for frame in frames]
+    found = find_label_errors(photos, manifest.labels)
     found, remarks = of_learned_classes(found, frames, request, manifest, storage)
+    if frames and (share := found_share(photos)) < LEAST_FOUND:
+        remarks.append(f"the models found {share:.0%} of the marked boxes, {FOUND_TOO_FEW}")
     if left_out:
         remarks.insert(0, f"{counted(len(left_out), 'photo')} not audited, gone from the folder: {_named(left_out)}")
     result = AuditFindings(

@@ -18,6 +18,9 @@ Values = NDArray[np.float64]
 
 # Fewest members of a group that says something of its own.
 _GROUP: Final = 20
+# At most half of a set's objects are taken for unmarked. Without this the noise of models that learned nothing would be
+# as sure as their surest detections.
+_LEAST_MARKED: Final = 0.5
 # Boxes of the nearest sizes that a recall is taken from.
 _NEIGHBOURS: Final = 50
 _MOST_GROUPS: Final = 4
@@ -80,7 +83,7 @@ def learn_trust(matched: Sequence[Matched]) -> Trust:
         return Trust(scores=np.zeros(0), chances=np.zeros(0))
     ends, levels = isotonic(values, outcomes)
     surest = values >= np.sort(values)[::-1][min(len(values), max(_GROUP, int(outcomes.sum()) // 4)) - 1]
-    return Trust(scores=ends, chances=np.minimum(1.0, levels / max(float(outcomes[surest].mean()), 1e-9)))
+    return Trust(scores=ends, chances=np.minimum(1.0, levels / max(float(outcomes[surest].mean()), _LEAST_MARKED)))
 
 
 def learn_doubt(values: Values, wrong: Values) -> Trust:

@@ -65,6 +65,19 @@ def find_label_errors(photos: Sequence[AuditedPhoto], labels: Sequence[str]) -> 
     return sorted([*missed, *marked], key=lambda each: (-each.score, each.file_name, each.object_index or -1))
 
 
+def found_share(photos: Sequence[AuditedPhoto]) -> float:
+    """The share of the marked boxes that a detection hits which is more likely right than not; 0 without boxes."""
+    matched = [match(photo) for photo in photos]
+    trust, hits, boxes = learn_trust(matched), 0, 0
+    for one in matched:
+        counts = ~one.photo.marked.is_ignored
+        is_hit = one.met >= 0
+        is_hit[is_hit] = counts[one.met[is_hit]]
+        hits += int((trust(one.seen.scores[is_hit]) > 0.5).sum())
+        boxes += int(counts.sum())
+    return hits / boxes if boxes else 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Boxes:
     """What is seen of the N marked boxes of a photo.
@@ -230,16 +243,16 @@ def _by_person(
 
 def _double(one: Matched, judged: _Boxes) -> Values:
     """Boxes that overlap another one and have no detection of their own."""
-    overlap = _overlap_of_others(one)
+    overlap = _overlap_of_others(one, judged)
     return np.where(overlap >= _DOUBLE_IOU, overlap * (1 - judged.partner), 0.0)
 
 
-def _overlap_of_others(one: Matched) -> Values:
-    """The IoU of each marked box with the one that it overlaps most, of those that are met or come before it."""
+def _overlap_of_others(one: Matched, judged: _Boxes) -> Values:
+    """The IoU of each marked box with the one that it overlaps most, of those that are surer or, as sure, before it."""
     overlap = iou_matrix(one.photo.marked.boxes, one.photo.marked.boxes).astype(np.float64)
     count = len(overlap)
-    is_first = (one.by_box >= 0)[None] | np.tri(count, k=-1, dtype=bool)
-    np.fill_diagonal(overlap, 0.0)
+    surer, as_sure = (compare(judged.partner[None], judged.partner[:, None]) for compare in (np.greater, np.equal))
+    is_first = surer | (as_sure & np.tri(count, k=-1, dtype=bool))
     best: Values = np.where(is_first, overlap, 0.0).max(axis=1, initial=0.0)
     return best
 
@@ -261,7 +274,7 @@ def _finding(
             f"and {name} only with {judged.scores[at, marked.class_ids[at] - 1]:.2f}"
         )
     elif kind == "double":
-        reason = f"a second box ({name}) on one object: they share {_overlap_of_others(one)[at]:.0%}"
+        reason = f"a second box ({name}) on one object: they share {_overlap_of_others(one, judged)[at]:.0%}"
     else:
         reason = f"marked {name}; the model sees nothing here, as it does with {1 - recall:.0%} of boxes of this size"
     return LabelFinding(

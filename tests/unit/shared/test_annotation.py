@@ -265,7 +265,7 @@ def test_declared_encodings_and_byte_order_marks_are_honoured(encoding: str) -> 
         b"<html><body/></html>",
         b'<?xml version="1.0" encoding="utf-8"?><annotation><filename>\xe9\xff</filename></annotation>',
         b'<?xml version="1.0" encoding="no-such"?><annotation/>',
-        b'<annotation xmlns="urn:x"/>',
+        b'<voc xmlns="urn:x"/>',
         b"\x00" * 64,
         "<annotation/>".encode("utf-16")[:-3],
         b"<a>" * 100_000,
@@ -345,3 +345,50 @@ def test_any_text_as_a_name_or_number_is_kept_or_named_or_refused(text: str) -> 
     except AnnotationError:
         return
     assert len(annotation.objects) + sum(f.rank == "dropped" for f in annotation.findings) >= annotation.objects_read
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "written"),
+    [
+        ("<object>", "<Object>", "<Object>"),
+        ("<bndbox>", "<BndBox>", "<BndBox>"),
+        ("<name>", "<NAME>", "<NAME>"),
+        ("<xmin>", "<Xmin>", "<Xmin>"),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_element_in_capitals_is_mended_not_read_as_nothing(
+    before: str, after: str, written: str, encoding: str
+) -> None:
+    xml = f"<annotation>{SIZE}{voc_object()}</annotation>"
+    for old, new in ((before, after), (before.replace("<", "</"), after.replace("<", "</"))):
+        xml = xml.replace(old, new)
+    annotation = read_annotation(xml.encode(encoding), file="a.xml", spec=JobSpec())
+    assert [each.box for each in annotation.objects] == [(10, 20, 110, 220)]
+    (finding,) = annotation.findings
+    assert (finding.rank, finding.kind, finding.found) == ("mended", "element_respelled", written)
+    assert finding.done == f"read as {before}"
+
+
+@pytest.mark.parametrize("prefix", ["", "v:"])
+def test_namespace_changes_nothing_but_is_told(prefix: str) -> None:
+    declared = f"xmlns{':v' if prefix else ''}='http://voc.example/1'"
+    body = f"<annotation>{SIZE}{voc_object()}</annotation>".replace("</", f"<#{prefix}").replace("<", f"<{prefix}")
+    xml = body.replace(f"<{prefix}#{prefix}", f"</{prefix}").replace("annotation>", f"annotation {declared}>", 1)
+    annotation = read_annotation(xml.encode(), file="a.xml", spec=JobSpec())
+    assert [each.name for each in annotation.objects] == ["cat"]
+    assert annotation.size == (640, 480)
+    assert {finding.kind for finding in annotation.findings} == {"element_respelled"}
+
+
+def test_boxes_outside_of_objects_are_no_picture_of_nothing() -> None:
+    wrapped = f"<annotation>{SIZE}<objects>{voc_object()}</objects></annotation>"
+    assert read(SIZE + voc_object(extra="<part><bndbox/></part>")).objects
+    for xml in (wrapped, wrapped.replace("objects", "labels").replace("object>", "thing>")):
+        with pytest.raises(AnnotationError, match=r"a\.xml: a <bndbox> .* expected annotation/object/bndbox"):
+            read_annotation(xml.encode(), file="a.xml", spec=JobSpec())
+
+
+def test_cvats_own_format_is_named_with_the_way_out() -> None:
+    with pytest.raises(AnnotationError, match="CVAT's own format, expected Pascal VOC; export it again"):
+        read_annotation(b"<annotations><version>1.1</version></annotations>", file="a.xml", spec=JobSpec())

@@ -34,12 +34,16 @@ FOUND = findings(0.9, 0.8, 0.3)
 def test_of_the_audits_own_table_the_rows_with_yes_are_accepted(tmp_path: Path) -> None:
     listed = tmp_path / "audit.csv"
     listed.write_text(FOUND.to_csv())
+    with pytest.raises(OptionError, match="no row has yes in the column accept: write it where a finding is right"):
+        accepted(str(listed), FOUND)
+    text = FOUND.to_csv().replace("000,,", "000,no,").replace("001,,", "001,yes,").replace("002,,", "002,X,")
+    listed.write_text(text)
     chosen, unknown = accepted(str(listed), FOUND)
-    assert [finding.score for finding in chosen] == [0.9, 0.8], "as it is written, those more likely wrong than right"
+    assert [finding.score for finding in chosen] == [0.8, 0.3]
     assert unknown == []
-    lines = FOUND.to_csv().replace("000,yes,", "000,,").replace("002,,", "002,X,").splitlines()
-    listed.write_text("\n".join(lines))
-    assert [finding.score for finding in accepted(str(listed), FOUND)[0]] == [0.8, 0.3]
+    listed.write_text(text.replace("000,no,", "000,maybe,"))
+    with pytest.raises(OptionError, match="row 0000000000 has 'maybe' in the column accept: expected yes or nothing"):
+        accepted(str(listed), FOUND)
 
 
 def test_a_list_from_a_spreadsheet_and_unknown_ids(tmp_path: Path) -> None:

@@ -180,3 +180,48 @@ def test_a_heic_beside_the_jpeg_made_of_it_is_left_out(cards: Path) -> None:
     rows = found(cards)
     assert [(row["file"], row["done"]) for row in rows["heic_left_out"]] == [("queen0.heic", "left out")]
     assert "ambiguous_stem" not in rows
+
+
+@pytest.mark.parametrize(
+    ("lists", "unread"),
+    [
+        ({"ImageSets/train.txt": "a b", "ImageSets/Validation.txt": "c"}, []),
+        ({"ImageSets/Main/train.txt": "a b", "ImageSets/Main/valid.txt": "c"}, []),
+        (
+            {"ImageSets/Main/train.txt": "a b", "ImageSets/Main/val.txt": "c", "ImageSets/train.txt": "c"},
+            ["ImageSets/train.txt"],
+        ),
+        (
+            {"ImageSets/Main/train.txt": "a b", "ImageSets/Main/val.txt": "c", "ImageSets/Main/valid.txt": "a"},
+            ["ImageSets/Main/valid.txt"],
+        ),
+    ],
+)
+def test_lists_are_read_by_the_names_that_tools_give_them(
+    tmp_path: Path, lists: dict[str, str], unread: list[str]
+) -> None:
+    folder = tmp_path / "set"
+    for stem in "abc":
+        write_objects(folder, stem, box("cat"))
+    for path, stems in lists.items():
+        write(folder, path, stems.replace(" ", "\n"))
+    assert "splits (lists): 2 train / 1 val / 0 test" in lint(folder).stdout
+    assert [row["file"] for row in found(folder).get("list_not_read", [])] == unread
+
+
+@pytest.mark.parametrize("typed", ["60/20/20", "60,20,20", "0.6/0.2/0.2"])
+def test_shares_are_read_in_the_forms_that_people_write(cards: Path, typed: str) -> None:
+    assert lint(cards, "--split", typed).stdout == lint(cards, "--split", "60/20/20").stdout
+
+
+@pytest.mark.parametrize("typed", ["60/20", "1/1/1", "0.5/0.333/0.167", "a/b/c", "nan/1/1"])
+def test_other_shares_are_refused_in_one_line(cards: Path, typed: str) -> None:
+    ended = lint(cards, "--split", typed)
+    assert ended.returncode == 2
+    assert ended.stderr.startswith(f"error: --split {typed}: expected three shares")
+
+
+def test_no_class_at_all_is_refused(cards: Path) -> None:
+    ended = lint(cards, "--classes", "")
+    assert ended.returncode == 2
+    assert "expected class names, comma separated" in ended.stderr

@@ -86,7 +86,9 @@ def test_a_picture_in_two_lists_stops_the_submit(tmp_path: Path) -> None:
     write_pair(tmp_path, "JPEGImages/a.jpg", "Annotations/a.xml")
     for name in ("train", "test"):
         write(tmp_path, f"ImageSets/Main/{name}.txt", "\ufeffa\r\n\r\n")
-    with pytest.raises(LintError, match=r"JPEGImages/a\.jpg: listed_in_two: in train\.txt and test\.txt"):
+    with pytest.raises(
+        LintError, match=r"JPEGImages/a\.jpg: listed_in_two: in ImageSets/Main/train\.txt and ImageSets/Main/test\.txt"
+    ):
         lint(tmp_path).require_usable()
 
 

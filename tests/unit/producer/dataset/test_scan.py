@@ -289,6 +289,20 @@ def test_split_lists_of_the_devkit_are_noticed(tmp_path: Path) -> None:
     assert [folder.lists for folder in Walk(tmp_path, tmp_path) if folder.lists] == [["train.txt", "trainval.txt"]]
 
 
+def test_stems_that_differ_in_case_only_are_a_pair_if_no_other_could_be_meant(tmp_path: Path) -> None:
+    result = paired(tmp_path, "IMG_1.JPG", "img_1.xml", "b/A.jpg", "c/a.xml", "d/a.jpg", "d/a.xml")
+    assert result.pairs == [("IMG_1.JPG", "img_1.xml"), ("d/a.jpg", "d/a.xml")]
+    assert {"b/A.jpg", "c/a.xml"} <= result.ambiguous | {*result.images, *result.annotations}
+
+
+def test_a_list_where_none_is_read_is_named(tmp_path: Path) -> None:
+    for path in ("train.txt", "a/Valid.TXT", "ImageSets/Segmentation/train.txt", "notes.txt"):
+        write(tmp_path, path)
+    _, walk = scan(tmp_path)
+    assert [finding.file for finding in walk.findings] == ["train.txt", "a/Valid.TXT"]
+    assert {finding.kind for finding in walk.findings} == {"list_not_read"}
+
+
 def test_the_order_does_not_depend_on_the_file_system(tmp_path: Path) -> None:
     wanted = ["b/2.jpg", "a/3.jpg", "a/1.jpg", "c.jpg", "a b/1.jpg"]
     for path in wanted:

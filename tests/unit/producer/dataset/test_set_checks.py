@@ -33,7 +33,9 @@ def test_an_orphan_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     write(tmp_path, "b.jpg")
     write(tmp_path, "annotations.xml", "<annotations/>")
     [found] = [finding.found for finding in lint(tmp_path).findings if finding.file == "annotations.xml"]
-    assert found == "no picture belongs to it; the root element is <annotations>, expected <annotation>"
+    assert (
+        found == "no picture belongs to it; CVAT's own format, expected Pascal VOC; export it again as Pascal VOC 1.1"
+    )
 
 
 def test_names_that_differ_only_in_case_are_warned_about(tmp_path: Path) -> None:
@@ -68,9 +70,9 @@ def test_a_folder_without_a_usable_pair_stops_the_submit(tmp_path: Path, files: 
 @pytest.mark.parametrize(
     ("other", "wanted"),
     [
-        ("labels/a.txt", "found 1 images, 0 XML files, 1 .txt (YOLO?), only Pascal-VOC XML is read"),
+        ("labels/a.txt", "found 1 image, 0 XML files, 1 .txt (YOLO?), only Pascal-VOC XML is read"),
         ("a.json", "1 .json (COCO, labelme or Vott?)"),
-        ("notes.md", "found 1 images, 0 XML files; label them"),
+        ("notes.md", "found 1 image, 0 XML files; label them"),
     ],
 )
 def test_a_folder_of_another_format_is_told_so(tmp_path: Path, other: str, wanted: str) -> None:
@@ -88,7 +90,7 @@ def test_splits_without_a_picture_are_one_finding(tmp_path: Path) -> None:
 
 def test_a_set_without_objects_stops_the_submit(tmp_path: Path) -> None:
     write_objects(tmp_path, "a")
-    with pytest.raises(LintError, match="no object of any class"):
+    with pytest.raises(LintError, match="no XML has an object; draw boxes"):
         lint(tmp_path).require_usable()
 
 
@@ -148,3 +150,29 @@ def test_a_photo_whose_only_box_is_dropped_is_said_to_be_a_picture_of_nothing(tm
 def test_a_rounded_corner_is_not_beyond_the_picture(tmp_path: Path) -> None:
     write_objects(tmp_path, "a", ("cat", 10, 10, 100.00024, 50))
     assert "box_beyond_size" not in kinds(lint(tmp_path))
+
+
+def test_why_no_object_can_be_used_is_told_by_what_was_asked(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", ("cat", 5, 5, 5, 9))
+    with pytest.raises(LintError, match="no object can be used; the other findings say why"):
+        lint(tmp_path).require_usable()
+    with pytest.raises(LintError, match="no object of any class that is asked for"):
+        lint(tmp_path, classes=("cat",)).require_usable()
+
+
+def test_several_files_of_one_stem_are_counted_as_what_they_are(tmp_path: Path) -> None:
+    for name in ("a.jpg", "a.jpeg", "a.xml"):
+        write(tmp_path, name, voc_xml())
+    with pytest.raises(LintError, match="found 2 images, 1 XML file;"):
+        lint(tmp_path).require_usable()
+
+
+def test_splits_count_the_photos_that_can_be_used(tmp_path: Path) -> None:
+    for stem in "abc":
+        write_objects(tmp_path, stem, CAT)
+    write(tmp_path, "a.xml", "<annotation>")
+    write(tmp_path, "b.jpg", b"")
+    found = lint(tmp_path)
+    assert (found.counts["pairs"], found.counts["train"], found.counts["left_out"]) == (3, 1, 0)
+    [empty] = [finding for finding in found.findings if finding.kind == "image_unreadable"]
+    assert (empty.file, empty.rank, empty.found) == ("b.jpg", "quarantined", "the file is empty")

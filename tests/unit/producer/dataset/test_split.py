@@ -24,7 +24,8 @@ def assign(
 
 
 def listed(root: str = "", /, **lines: list[str]) -> SplitLists:
-    return SplitLists(root=root, lines=lines)
+    paths = {name: f"{root}/ImageSets/Main/{name}.txt".lstrip("/") for name in lines}
+    return SplitLists(root=root, lines=lines, paths=paths)
 
 
 def by_stem(assignment: SplitAssignment, images: Sequence[str]) -> dict[str, Split | None]:
@@ -193,3 +194,21 @@ def test_equal_bytes_never_straddle_and_who_moves_is_named(names: list[str], dat
         image[:-4] for image, one, other in zip(images, alone.splits, together.splits, strict=True) if one != other
     }
     assert moved == {finding.file[:-4] for finding in together.findings if finding.kind == "group_joined"}
+
+
+@pytest.mark.parametrize("rule", ["folders", "lists"])
+def test_copies_of_one_photo_in_two_splits_are_named(rule: str) -> None:
+    images = ["train/a_jpg.rf.0f.jpg", "train/b_jpg.rf.11.jpg", "valid/a_jpg.rf.2c.jpg", "valid/c.jpg"]
+    lists = [listed(train=["a_jpg.rf.0f", "b_jpg.rf.11"], val=["a_jpg.rf.2c", "c"])] if rule == "lists" else ()
+    assignment = assign(images, lists)
+    [finding] = assignment.findings
+    assert (assignment.rule, finding.file, finding.kind) == (rule, "valid/a_jpg.rf.2c.jpg", "copies_across_splits")
+    assert finding.found == "in val, made from the same photo a as train/a_jpg.rf.0f.jpg in train"
+
+
+def test_names_that_a_camera_gives_again_are_named_once() -> None:
+    images = [f"{day}/IMG_{index}.jpg" for day in ("monday", "tuesday") for index in range(3)]
+    [finding] = assign(images).findings
+    assert (finding.kind, finding.file) == ("names_repeat", ".")
+    assert finding.found == "6 photos have 3 names, such as monday/IMG_0.jpg and tuesday/IMG_0.jpg"
+    assert not list(assign(["a_jpg.rf.1.jpg", "a_jpg.rf.2.jpg"]).findings)

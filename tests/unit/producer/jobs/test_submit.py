@@ -51,9 +51,23 @@ def test_same_request_is_recognised_and_another_never_overwrites(storage: Storag
     command = hint("submit", small_voc, "--job", "job-2", *["--image-size", "64", "--shard-images", "8", "--no-train"])
     assert f"`{command} --store {storage.root}` makes one beside it" in str(refused.value)
     folder = make_tiny_voc(small_voc.parent / "tiny", 10)
-    with pytest.raises(PlanError, match="exists with other pictures and is never overwritten"):
+    with pytest.raises(PlanError, match=rf"exists with other photos \({small_voc}\) and is never overwritten"):
         lint_and_submit(request(folder), storage=storage, data_root=folder)
+    both = request(folder, spec=JobSpec(shard_images=8, image_size=64))
+    with pytest.raises(PlanError, match=rf"other photos \({small_voc}\) and options \(image_size\) and is never"):
+        lint_and_submit(both, storage=storage, data_root=folder)
     assert storage.read(JobPaths("job").job) == before
+
+
+def test_a_photo_removed_since_leaves_two_ways_on(storage: Storage, small_voc: Path) -> None:
+    run = TrainingOptions(model="nano")
+    lint_and_submit(request(small_voc, run=run), storage=storage, data_root=small_voc)
+    next(iter((small_voc / "Annotations").glob("*.xml"))).unlink()
+    with pytest.raises(PlanError, match="exists with other pictures") as refused:
+        lint_and_submit(request(small_voc, run=run), storage=storage, data_root=small_voc)
+    assert f"`{hint('resume', 'job', store=storage)}` goes on with those of then that are left" in str(refused.value)
+    # `auto` was asked for then and now: what it meant for the photos of then is nothing to type.
+    assert "--backbone" not in str(refused.value)
 
 
 def test_digest_follows_what_is_asked_and_not_the_names(small_voc: Path) -> None:

@@ -59,7 +59,7 @@ def test_the_report_is_one_sentence_bars_and_kinds(tmp_path: Path) -> None:
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(report.render())
     page = console.export_text()
-    assert "splits (seeded): 3 train / 0 val / 0 test" in page
+    assert "splits (seeded): 2 train / 0 val / 0 test" in page
     assert "annotation_unreadable" in page
     assert "1 box under 4 px" in page
     assert page.index("(quarantined)") < page.index("(dropped)")

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from trainer.audit.calibration import isotonic, learn_doubt
-from trainer.audit.label_errors import find_label_errors
+from trainer.audit.label_errors import find_label_errors, found_share
 from trainer.audit.photos import AuditedPhoto, LabelFinding
 from trainer.detections import Detections
 from trainer.evaluation.curves import TruthBoxes
@@ -184,3 +184,30 @@ def test_the_share_of_wrong_labels_is_found_from_wrong_ones_made_on_paper() -> N
     assert doubt(values).sum() == pytest.approx(100, rel=0.25)
     assert doubt(np.array([0.0]))[0] < 0.02
     assert doubt(np.array([5.0]))[0] > 0.9
+
+
+def test_models_that_learned_nothing_doubt_nobody(photos: list[AuditedPhoto]) -> None:
+    """Their noise hits a box now and then; that is no reason to take the surest of it for objects."""
+    random = np.random.default_rng(1)
+
+    def noise(photo: AuditedPhoto) -> AuditedPhoto:
+        corners = random.uniform(0, 300, (40, 2))
+        boxes = np.concatenate([corners, corners + random.uniform(40, 100, (40, 2))], axis=1)
+        classes, scores = random.integers(1, 4, 40).tolist(), random.uniform(0.005, 0.03, 40).tolist()
+        return replace(photo, seen=detections([tuple(box) for box in boxes.tolist()], classes, scores))
+
+    blind = [noise(photo) for photo in photos]
+    assert found_share(blind) == 0.0
+    assert max(each.score for each in find_label_errors(blind, LABELS)) < 0.5
+    assert found_share(photos) > 0.9
+
+
+def test_of_two_boxes_on_one_object_one_is_a_double(photos: list[AuditedPhoto]) -> None:
+    for number, moved in ((3, 4), (5, -4)):
+        marked = photos[number].marked
+        boxes = np.concatenate([marked.boxes, marked.boxes[:1] + np.float32(moved)])
+        photos[number] = with_marked(photos[number], boxes, np.append(marked.class_ids, marked.class_ids[0]))
+    seen_nowhere = [replace(photo, seen=detections([], [], [])) for photo in photos]
+    for audited in (photos, seen_nowhere):
+        doubles = [each for each in find_label_errors(audited, LABELS) if each.kind == "double"]
+        assert sorted(each.file_name for each in doubles) == ["003.jpg", "005.jpg"]
