@@ -19,6 +19,7 @@ from producer.page.app import make_app
 from producer.page.reach import own_certificate, qr_terminal
 from producer.settings import ProducerSettings
 from shared.errors import OptionError, PipelineError
+from shared.storage import Storage
 
 _DEFAULT_PORT: Final = 8765
 _TOKEN_BYTES: Final = 18
@@ -43,10 +44,12 @@ def serve_page(settings: ProducerSettings, options: PageOptions) -> None:
     """Serve until SIGINT or SIGTERM; prints the address to open.
 
     Raises:
-        OptionError: The address is none.
+        OptionError: The address is none, or changes are allowed in a store that cannot be written.
         PipelineError: It is taken, or the store cannot be opened.
     """
     host, port = address_of(options.bind)
+    if options.allow_changes:
+        _check_writable(Storage(settings.store))
     token = None if ipaddress.ip_address(host).is_loopback else secrets.token_urlsafe(_TOKEN_BYTES)
     change_token = secrets.token_urlsafe(_TOKEN_BYTES) if options.allow_changes else None
     app = make_app(settings, names=options.names, token=token, change_token=change_token)
@@ -71,6 +74,17 @@ def serve_page(settings: ProducerSettings, options: PageOptions) -> None:
         )
         with suppress(KeyboardInterrupt):  # uvicorn has ended by it; there is nothing to go on with
             uvicorn.Server(config).run(sockets=[listener])
+
+
+def _check_writable(storage: Storage) -> None:
+    """Whether changes can be written; as in Compose, which mounts the store read-only, they cannot.
+
+    Raises:
+        OptionError: The store is a folder that this user cannot write to.
+    """
+    root = storage.local_path("") if storage.is_local else None
+    if root is not None and root.exists() and not os.access(root, os.W_OK):
+        raise OptionError(f"--allow-changes: {root} is read-only; mount it writable, or leave the option out to look")
 
 
 def _say(opened: str, change_token: str | None, *, is_outside: bool) -> None:

@@ -39,10 +39,19 @@ def read_model(storage: Storage, run: str) -> ModelFile:
     key = RunPaths(run).int8
     size = storage.size_or_none(key) if is_name(run) and is_inside(storage, key) else None
     if size is None:
-        raise PlanError(f"run {run!r} has no int8 model (yet)")
+        raise _no_model(storage, run)
     name = storage.url(key)
     content = storage.read_range(key, 0, min(size, MOST_MODEL_BYTES + 1))
     return ModelFile.read(content, name)
+
+
+def _no_model(storage: Storage, run: str) -> PlanError:
+    """Why there is nothing to try; with the command that changes it, where the model ends before NMS."""
+    raw = RunPaths(run).raw_int8 if is_name(run) else None
+    if raw is None or not is_inside(storage, raw) or not storage.exists(raw):
+        return PlanError(f"run {run!r} has no int8 model (yet)")
+    both = hint("export", run, "--nms", "both", store=storage)
+    return PlanError(f"run {run!r} was exported with --nms outside; a model to try has NMS inside: `{both}` makes it")
 
 
 def model_facts(file: ModelFile, url: str) -> Mapping[str, Any]:
@@ -71,7 +80,7 @@ def try_page(request: Request) -> Response:
     state, run = request.app.state, request.path_params["run"]
     key = RunPaths(run).int8
     if not is_name(run) or not state.storage.exists(key):
-        raise PlanError(f"run {run!r} has no int8 model (yet)")
+        raise _no_model(state.storage, run)
     command = hint("predict", state.storage.url(key), "PHOTO")
     missing = "" if state.parts.has_litert() else MAKE_PARTS
     facts = {"run": run, "missing": missing, "command": command, "outside": state.outside}

@@ -133,3 +133,20 @@ def test_without_openssl_it_says_what_to_do(tmp_path: Path) -> None:
 def test_a_qr_code_of_an_address_with_a_token_is_drawn() -> None:
     assert qr_svg("https://192.0.2.7:8765/?token=abc").startswith(b"<svg ")
     assert len(qr_terminal("https://192.0.2.7:8765/?token=abc").splitlines()) > 12
+
+
+READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+
+
+def test_changes_are_refused_at_start_where_the_store_is_mounted_read_only(store: Path) -> None:
+    mounted = ["unshare", "--map-root-user", "--mount", "sh", "-c", READ_ONLY, str(store)]
+    if subprocess.run([*mounted, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine lets nobody mount")
+    command = [sys.executable, "-m", "producer", "page", "--store", str(store), "--bind", "127.0.0.1:0"]
+    refused = subprocess.run(
+        [*mounted, *command, "--allow-changes"], cwd=BESIDE, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert refused.returncode == 2
+    assert f"--allow-changes: {store} is read-only" in " ".join(refused.stderr.split())
+    assert len(refused.stderr.splitlines()) == 1
+    assert not refused.stdout

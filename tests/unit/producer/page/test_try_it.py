@@ -1,6 +1,7 @@
 """What the browser gets to run a run's model: the model, what to know of it, LiteRT.js; what is said without them."""
 
 import hashlib
+import html
 import http.client
 import json
 from collections.abc import Iterator
@@ -128,6 +129,19 @@ def test_what_is_no_model_says_so(site: str, store: Storage, content: bytes, sai
     error = json.loads(body)["error"]
     assert said in error
     assert "model_int8.tflite: " in error
+
+
+@pytest.mark.parametrize("page", ["try", "model.json", "model_int8.tflite"])
+def test_a_run_whose_model_ends_before_nms_names_the_command_that_makes_one_to_try(
+    site: str, store: Storage, page: str
+) -> None:
+    store.write(RunPaths("ends-early").raw_int8, model())
+    status, _, body = fetch(f"{site}/runs/ends-early/{page}")
+    assert status == 404
+    said = html.unescape(body.decode())
+    assert "export ends-early" in said
+    assert "--nms both" in said
+    assert "was exported with --nms outside" in said
 
 
 def test_a_file_larger_than_a_model_may_be_is_not_read(site: str, store: Storage) -> None:
