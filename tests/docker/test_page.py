@@ -51,6 +51,7 @@ def test_the_page_may_only_read_and_is_well(looking: tuple[Stack, ServedPage]) -
         tried = f"if touch {path} 2>/dev/null; then echo written; else echo refused; fi"
         assert stack.compose("exec", "-T", "page", "sh", "-c", tried).strip() == "refused", path
     assert stack.compose("exec", "-T", "page", "id", "-u").strip() != "0"
+    assert stack.compose("exec", "-T", "page", "ls", "/run/voc").split() == ["broker_password"], "no other's password"
     container = stack.compose("ps", "-q", "page").strip()
     health = "{{.State.Health.Status}}"
     wait_for(lambda: docker("inspect", "-f", health, container).strip() == "healthy", within_s=90, what="healthy")
