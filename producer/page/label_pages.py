@@ -19,14 +19,15 @@ from shared.audit.findings import FindingKind
 from shared.colours import MISTAKE, PALETTE, as_css
 from shared.command import hint
 from shared.errors import OptionError, PlanError
+from shared.text import printable
 
 # What each kind asks of whoever has five seconds.
 QUESTIONS: Final[dict[FindingKind, str]] = {
-    "missing": "Is here something that nobody has marked?",
-    "made_up": "Is there nothing where something is marked?",
-    "misplaced": "Is the dashed place better than the marked one?",
-    "wrong_class": "Is it what is proposed, and not what is marked?",
-    "double": "Is one thing marked twice here?",
+    "missing": "Is this a {proposed} that nobody has marked?",
+    "made_up": "Is no {marked} where one is marked?",
+    "misplaced": "Is the dashed place better for this {marked} than the marked one?",
+    "wrong_class": "Is it a {proposed}, and no {marked}?",
+    "double": "Is one {marked} marked twice here?",
 }
 _COLOURS: Final = {"marked": as_css(MISTAKE), "proposed": as_css(PALETTE[0])}
 _GIVEN: Final[dict[str, Answer]] = {"right": "right", "wrong": "wrong", "skip": "skip"}
@@ -73,7 +74,9 @@ def _finding(request: Request, audit: Audit, place: int, trail: Trail) -> dict[s
     return {
         "finding": finding,
         "place": place + 1,
-        "question": QUESTIONS[finding.kind],
+        "question": QUESTIONS[finding.kind].format(
+            marked=printable(finding.class_name), proposed=printable(finding.proposed_class)
+        ),
         "answer": audit.answers.get(finding.id, ""),
         "crop": crop,
         "why_not": why_not,
