@@ -3,7 +3,8 @@
 Of a set's learned photos a fifth of the boxes is removed (seeded). Three models of the same length are trained: on the
 true labels, on those with holes, and on those with holes after an audit (`voc2tflite audit`, three folds), whose first
 k findings of kind `missing`, k being how many boxes were removed, are answered by an oracle: where a removed box was
-meant, it is given back. All are judged on photos whose labels are true and which none of them saw. Run:
+meant, it is given back. All are judged on photos whose labels are true and which none of them saw. What the audit cost
+is told in trainings: the seconds from its request to its end against those of the run on the same photos. Run:
 `python tests/bench/audit_worth.py shapes raccoon --seed 0 --seed 1 -- --epochs 30` (10 to 20 minutes of one core a set
 and seed). Raccoon is looked for as the tests do (`VOC_RACCOON`).
 """
@@ -47,12 +48,12 @@ def main() -> None:
     for name in asked.sets:
         rows = []
         for seed in asked.seeds or (0,):
-            rows.append(worth(name, asked.out.absolute() / f"{name}-{seed}", seed, asked.image_size, options.split()))
+            out = asked.out.absolute() / f"{name}-{seed}"
+            rows.append(worth(name, out, seed, asked.image_size, options.split()))
             true, holes, corrected, found = rows[-1]
-            shown = f"true {true:.1f}  holes {holes:.1f}  corrected {corrected:.1f}"
-            print(
-                f"{name} {seed}: {shown}  came back {share(rows[-1:]):.2f}  found {found:.2f} of the holes", flush=True
-            )
+            shown = f"true {true:.1f}  holes {holes:.1f}  corrected {corrected:.1f}  came back {share(rows[-1:]):.2f}"
+            spent = f"audit {cost(out / 'store'):.2f} trainings"
+            print(f"{name} {seed}: {shown}  found {found:.2f} of the holes  {spent}", flush=True)
         print(f"{name}: of the lost mAP came back {share(rows):.2f} (mean of {len(rows)})", flush=True)
 
 
@@ -60,6 +61,16 @@ def share(rows: Sequence[tuple[float, ...]]) -> float:
     """(corrected - holes) / (true - holes), of means."""
     true, holes, corrected, _ = np.mean(rows, axis=0)
     return float((corrected - holes) / (true - holes))
+
+
+def cost(store: Path) -> float:
+    """The time from the audit's request to its end, as a share of that of the run on the same photos."""
+
+    def lasted(run: str) -> float:
+        request, end = (store / "runs" / run / name for name in ("request.json", "run.json"))
+        return end.stat().st_mtime - request.stat().st_mtime
+
+    return lasted("holes.audit-3") / lasted("holes")
 
 
 def worth(
