@@ -139,11 +139,12 @@ def test_two_people_at_once_lose_nothing(site: str, store: Path) -> None:
 def test_without_the_token_nothing_can_be_decided(site: str, store: Path) -> None:
     person = Person(site)
     page = person.read()
-    assert "--allow-changes" in page
+    assert "To decide, type the token below" in page
     assert "<button name=" not in page
     assert person.ask(LABELS, finding=IDS[0], answer="right")[0] == 403
     assert answers(store) == {}
     with served(store) as looking:
+        assert "To decide, start the page with <code>--allow-changes</code>" in Person(looking).read()
         assert Person(looking).ask(LABELS, finding=IDS[0], answer="right")[0] == 403
     assert answers(store) == {}
 
