@@ -22,7 +22,7 @@ from tests.object_server import ObjectServer, Trouble, Troubled, gateway_before
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 OPTIONS = ("--job", "job", "--shard-images", "2", "--no-train")
-TINY = ("--image-size", "64", "--model", "nano", "--max-drop", "100", "--backbone", "conv", "--epochs", "8")
+TINY = ("--image-size", "64", "--model", "nano", "--max-drop", "100", "--backbone", "conv", "--epochs", "60")
 HELD_S = 10.0
 
 
@@ -181,7 +181,7 @@ def test_a_server_that_is_killed_while_a_model_is_trained_delays_it(
     try:
         services = [cluster.serve(), cluster.worker(), cluster.trainer()]
         cluster.producer("submit", str(small_voc), *OPTIONS[:-1], *TINY)
-        wait_until(lambda: (cluster.status("job").run or {}).get("step", 0) > 0, 200, "the model is trained")
+        wait_until(lambda: cluster.events("trainer", "epoch"), 300, "an epoch of the training is done")
         server.kill()
         wait_until(lambda: cluster.events("serve", "store_refuses"), 120, "the service cannot read the store")
         server.start()
