@@ -1,7 +1,7 @@
 """Findings of an audit as sheets of pictures, to count by eye how many of the first are right; and a small gallery.
 
 White: what is marked; red: the doubtful box; green and dashed: what is proposed. One PNG for every 25 findings of a
-kind, and `gallery.jpg` with the first of each kind. Run after `voc2tflite audit`, with the folder submitted:
+kind, `gallery.jpg` with five of each, `first.jpg` with one. Run after `voc2tflite audit`, with the folder submitted:
 `python tests/bench/doubt_sheets.py STORE/runs/JOB.audit-3/findings.json PHOTOS --out out/sheets`; seconds.
 """
 
@@ -74,6 +74,7 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     findings = AuditFindings.model_validate_json(asked.findings.read_bytes()).findings
     gallery: list[Pixels] = []
+    first: list[Pixels] = []
     for kind in KINDS:
         of_kind: Sequence[AuditFinding] = [each for each in findings if each.kind == kind][: asked.first]
         tiles = [tile(each, asked.photos, number) for number, each in enumerate(of_kind, start=1)]
@@ -82,7 +83,9 @@ def main() -> None:
             cv2.imwrite(str(path), grid(tiles[start : start + A_SHEET], 5))
             print(path)
         gallery += tiles[:IN_GALLERY]
-    cv2.imwrite(str(asked.out / "gallery.jpg"), grid(gallery, IN_GALLERY), [cv2.IMWRITE_JPEG_QUALITY, 75])
+        first += tiles[:1]
+    for name, chosen in (("gallery", gallery), ("first", first)):
+        cv2.imwrite(str(asked.out / f"{name}.jpg"), grid(chosen, IN_GALLERY), [cv2.IMWRITE_JPEG_QUALITY, 75])
 
 
 if __name__ == "__main__":

@@ -101,7 +101,8 @@ def test_readme_shows_the_first_hour() -> None:
 def test_the_pictures_of_readme_are_small_and_the_first_is_made_by_a_command_that_readme_names() -> None:
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     pictures = re.findall(r"!\[[^]]+\]\(([^)]+)\)", text)
-    assert pictures == ["docs/demo-detections.jpg", "docs/page-findings.jpg", "docs/raccoon-detections.jpg"]
+    names = ("demo-detections", "bccd-first-doubts", "page-findings", "raccoon-detections")
+    assert pictures == [f"docs/{name}.jpg" for name in names]
     assert all(0 < (REPOSITORY / picture).stat().st_size <= 300_000 for picture in pictures)
     # The file of the report that it is, made by the first command of the page.
     assert "`out/demo/runs/demo/plots/detections.jpg`" in text
