@@ -12,6 +12,7 @@ from ai_edge_litert import schema_py_generated as schema
 
 from shared.errors import ExportError
 from shared.model.description import Decoding, ModelDescription, read_description
+from shared.text import counted
 from trainer.tflite.flatbuffer import operator_kinds
 from trainer.tflite.gate import GateCheck
 from trainer.tflite.raw_graph import RAW_INPUT, RAW_OUTPUTS
@@ -158,6 +159,7 @@ def _taken(file: _File) -> GateCheck:
 
 
 def _whole(file: _File) -> GateCheck:
-    pieces = partitions(file.model)
-    found = f"{pieces} partitions" if pieces else "operators stay outside its partitions"
-    return file.check("XNNPACK takes it in one piece", found, "See which operator it leaves out.", is_ok=pieces == 1)
+    pieces, outside = partitions(file.model)
+    found = counted(pieces, "piece") + (f", and {', '.join(outside)} outside" if outside else "")
+    advice = "Another --backbone, or --nms inside."
+    return file.check("XNNPACK takes it in one piece", found, advice, is_ok=pieces == 1 and not outside)

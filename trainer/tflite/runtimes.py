@@ -97,26 +97,27 @@ def left_to_cpu(model: bytes, *, is_int8: bool) -> dict[str, list[str]]:
     return {name: sorted(found - runtime.takes) for name, runtime in asked.items() if found - runtime.takes}
 
 
-def partitions(model: bytes) -> int:
-    """Into how many pieces XNNPACK, LiteRT's delegate for CPUs, takes a model.
+def partitions(model: bytes) -> tuple[int, list[str]]:
+    """Into how many pieces XNNPACK, LiteRT's delegate for CPUs, takes a model, and what it leaves out of them.
 
-    Read from the interpreter that has planned it: TensorFlow's analyzer calls even a custom operator compatible.
+    Read from the interpreter that has planned it: TensorFlow's analyzer calls even a custom operator compatible. An
+    operator stays outside where a piece, or who asks the model, gets a tensor that an operator makes and no piece.
 
     Returns:
-        0 where the pieces do not reach from the input to all outputs, or LiteRT cannot load it.
+        (pieces, names of the operators next to them that stay outside); (0, []) where LiteRT cannot load the model.
     """
     interpreter = Interpreter(model_content=model, num_threads=1)
     try:
         interpreter.allocate_tensors()
     except (RuntimeError, ValueError):
-        return 0
-    pieces = [op for op in interpreter._get_ops_details() if op["op_name"] == "DELEGATE"]  # no public call lists them
-    taken, given = ({int(index) for op in pieces for index in op[side]} for side in ("inputs", "outputs"))
-    wanted, made = (
-        {int(detail["index"]) for detail in details}
-        for details in (interpreter.get_input_details(), interpreter.get_output_details())
-    )
-    return len(pieces) if wanted <= taken and made <= given else 0
+        return 0, []
+    nodes = interpreter._get_ops_details()  # no public call lists them; those in a piece are listed beside it
+    pieces = [node for node in nodes if node["op_name"] == "DELEGATE"]
+    makers = {int(at): node["op_name"] for node in nodes if node["op_name"] != "DELEGATE" for at in node["outputs"]}
+    given = {int(at) for piece in pieces for at in piece["outputs"]}
+    needed = {int(at) for piece in pieces for at in piece["inputs"]}
+    needed |= {int(detail["index"]) for detail in interpreter.get_output_details()}
+    return len(pieces), sorted({makers[at] for at in needed - given if at in makers})
 
 
 def _name(kind: int) -> str:
