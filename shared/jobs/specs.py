@@ -114,6 +114,7 @@ class Augmentation(Frozen):
     Probabilities in [0, 1]; `zoom`, `aspect`, `contrast`, `saturation` are the largest factor up or down, minus 1;
     `translate` a share of the side; `rotate_deg` and `hue_deg` degrees either way; `brightness` a share of white.
     `mosaic` is the share of pictures put together from four, `mosaic_until` the share of the steps that have such.
+    `paste` is the share of pictures that get objects of others, None: as the backbone wants it.
     """
 
     flip_horizontal: Annotated[float, _MIRROR, _SHARE] = 0.5
@@ -125,6 +126,11 @@ class Augmentation(Frozen):
     translate: Annotated[float, _change("Shift by up to this share of the side."), _SHARE] = 0.1
     mosaic: Annotated[float, _change("Share of pictures put together from four."), _SHARE] = 0.5
     mosaic_until: Annotated[float, _SHARE] = 0.75
+    paste: Annotated[
+        Annotated[float, _SHARE] | None,
+        _change("Share of pictures that get objects of others; default: half, for a published backbone."),
+        Field(exclude_if=lambda paste: paste is None),  # digests of older versions are without it
+    ] = None
     brightness: Annotated[float, _COLOURS, _SHARE] = 0.15
     contrast: Annotated[float, _COLOURS, Field(ge=0, le=4)] = 0.3
     saturation: Annotated[float, _COLOURS, Field(ge=0, le=4)] = 0.4
@@ -144,6 +150,10 @@ FEW_OBJECTS: Final = 2_000
 # that network takes (docs/decisions/0089).
 CONTINUED_STEPS: Final = 1 / 3
 CONTINUED_RATE: Final = 3 / 4
+
+
+# Share of pictures with pasted objects where a pretrained backbone would learn few objects by heart (decision 0096).
+PRETRAINED_PASTE: Final = 0.5
 
 
 class TrainingOptions(Frozen):
@@ -247,6 +257,13 @@ class TrainingOptions(Frozen):
                 "--final trains on the validation split too: nothing is left for --stop-at-map, --patience"
             )
         return self
+
+    @property
+    def changes(self) -> Augmentation:
+        """How training pictures are changed: what is asked, and what the backbone wants where nothing is."""
+        share = self.augmentation.paste
+        wanted = PRETRAINED_PASTE if self.is_pretrained else 0.0
+        return self.augmentation.model_copy(update={"paste": wanted if share is None else share})
 
     @property
     def is_pretrained(self) -> bool:

@@ -2,41 +2,22 @@
 
 Each picture is moved by one affine map (flips, quarter turns, rotation, zoom, aspect, translation together) and one
 affine map of its colours; a mosaic is four such moves into four tiles. Here the maps are drawn, for a whole batch at
-once; `trainer.data.warp` applies them.
+once; `trainer.data.paste` adds objects of other pictures, and `trainer.data.warp` applies the maps.
 """
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shared.jobs.specs import Augmentation
-from trainer.data.examples import Examples, pad_boxes
-from trainer.data.warp import Matrix, change_colors, move_boxes, warp, whole_pixels
+from trainer.data.examples import Examples
+from trainer.data.parts import Boxes, Labels, Parts, Places, boxes_of_parts
+from trainer.data.paste import with_pasted
+from trainer.data.warp import Matrix, change_colors, warp, whole_pixels
 
 # Luma of BT.601, the axis around which saturation is changed.
 LUMA: Final = np.array([0.299, 0.587, 0.114])
-
-Boxes = NDArray[np.float32]
-Labels = NDArray[np.int32]
-Places = NDArray[np.int64]
-
-# Share of a box's area that must stay in the picture, and the shortest side that is still a box.
-MIN_VISIBLE: Final = 0.3
-MIN_SIDE_PX: Final = 3.0
-
-
-class Parts(NamedTuple):
-    """What a batch is put together from: one part a picture, four a mosaic; parts of a picture follow each other.
-
-    `places` int64 [P], the picture of the batch; `rows` int64 [P], of the pool; `matrices` [P, 2, 3], pixels (x, y) of
-    the pool's picture to pixels of the batch's; `tiles` int64 [P, 4], (ymin, xmin, ymax, xmax) in pixels.
-    """
-
-    places: Places
-    rows: Places
-    matrices: Matrix
-    tiles: NDArray[np.int64]
 
 
 def augment_batch(
@@ -56,31 +37,14 @@ def augment_batch(
     """
     side = examples.pictures.shape[1]
     parts = draw_parts(rows, recipe=recipe, rng=rng, pool=len(examples), side=side)
+    if recipe.paste:
+        parts = with_pasted(parts, examples, len(rows), paste=recipe.paste, flip=recipe.flip_horizontal, rng=rng)
     pictures = np.empty((len(rows), side, side, 3), np.uint8)
     for place, row, matrix, (top, left, bottom, right) in zip(*parts, strict=True):
         shifted = matrix - np.array([[0, 0, left], [0, 0, top]])
         warp(examples.pictures[row], shifted, pictures[place, top:bottom, left:right])
     change_colors(pictures, random_colors(recipe, rng, len(rows)))
-    return pictures, *_boxes_of(parts, examples, len(rows))
-
-
-def _boxes_of(parts: Parts, examples: Examples, count: int) -> tuple[Boxes, Labels]:
-    """The moved boxes and labels of a batch of `count` pictures, without those that are hardly visible, padded."""
-    side = examples.pictures.shape[1]
-    counts = np.array([len(examples.labels[row]) for row in parts.rows])
-    part = np.repeat(np.arange(len(parts.rows)), counts)
-    whole = np.concatenate([examples.boxes[row] for row in parts.rows])
-    boxes, visible = move_boxes(whole, parts.matrices[part], parts.tiles[part], side)
-    labels = np.concatenate([examples.labels[row] for row in parts.rows])
-    # Sets of tiny objects keep them: a box may always shrink to half of its shortest side.
-    least = np.minimum(MIN_SIDE_PX, _shortest_px(whole, side) / 2)
-    keep = (visible >= MIN_VISIBLE) & (_shortest_px(boxes, side) >= least)
-    return pad_boxes(boxes[keep], labels[keep], parts.places[part][keep], count)
-
-
-def _shortest_px(boxes: Boxes, side: int) -> NDArray[np.float32]:
-    shortest: NDArray[np.float32] = (boxes[:, 2:] - boxes[:, :2]).min(axis=1, initial=1.0) * side
-    return shortest
+    return pictures, *boxes_of_parts(parts, examples, len(rows))
 
 
 def draw_parts(rows: Places, *, recipe: Augmentation, rng: np.random.Generator, pool: int, side: int) -> Parts:

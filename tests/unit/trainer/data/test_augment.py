@@ -9,16 +9,10 @@ from hypothesis import strategies as st
 
 from shared.jobs.specs import Augmentation
 from tests.unit.trainer.pictures import UNCHANGED, drawn_examples
-from trainer.data.augment import (
-    MIN_SIDE_PX,
-    MIN_VISIBLE,
-    augment_batch,
-    random_colors,
-    random_flips,
-    random_moves,
-)
+from trainer.data.augment import augment_batch, random_colors, random_flips, random_moves
 from trainer.data.batches import batches_from_memory
 from trainer.data.examples import draw_rows
+from trainer.data.parts import MIN_SIDE_PX, MIN_VISIBLE
 from trainer.data.warp import change_colors, move_boxes, warp, whole_pixels
 
 SIDE = 64
@@ -160,6 +154,7 @@ ONE_EACH: dict[str, dict[str, float]] = {
     "brightness and contrast": {"brightness": 0.2, "contrast": 0.3},
     "colour": {"saturation": 0.4, "hue_deg": 10},
     "mosaic": {"mosaic": 1},
+    "pasted objects": {"paste": 1},
 }
 
 

@@ -1,0 +1,49 @@
+"""What the pictures of a batch are put together from, and the boxes that this makes. Pure numpy."""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainer.data.examples import Examples, pad_boxes
+from trainer.data.warp import Matrix, move_boxes
+
+Boxes = NDArray[np.float32]
+Labels = NDArray[np.int32]
+Places = NDArray[np.int64]
+
+# Share of a box's area that must stay in the picture, and the shortest side that is still a box.
+MIN_VISIBLE: Final = 0.3
+MIN_SIDE_PX: Final = 3.0
+
+
+class Parts(NamedTuple):
+    """What a batch is put together from: one part a picture, four a mosaic; parts of a picture follow each other.
+
+    `places` int64 [P], the picture of the batch; `rows` int64 [P], of the pool; `matrices` [P, 2, 3], pixels (x, y) of
+    the pool's picture to pixels of the batch's; `tiles` int64 [P, 4], (ymin, xmin, ymax, xmax) in pixels.
+    """
+
+    places: Places
+    rows: Places
+    matrices: Matrix
+    tiles: NDArray[np.int64]
+
+
+def boxes_of_parts(parts: Parts, examples: Examples, count: int) -> tuple[Boxes, Labels]:
+    """The moved boxes and labels of a batch of `count` pictures, without those that are hardly visible, padded."""
+    side = examples.pictures.shape[1]
+    counts = np.array([len(examples.labels[row]) for row in parts.rows])
+    part = np.repeat(np.arange(len(parts.rows)), counts)
+    whole = np.concatenate([examples.boxes[row] for row in parts.rows])
+    boxes, visible = move_boxes(whole, parts.matrices[part], parts.tiles[part], side)
+    labels = np.concatenate([examples.labels[row] for row in parts.rows])
+    # Sets of tiny objects keep them: a box may always shrink to half of its shortest side.
+    least = np.minimum(MIN_SIDE_PX, _shortest_px(whole, side) / 2)
+    keep = (visible >= MIN_VISIBLE) & (_shortest_px(boxes, side) >= least)
+    return pad_boxes(boxes[keep], labels[keep], parts.places[part][keep], count)
+
+
+def _shortest_px(boxes: Boxes, side: int) -> NDArray[np.float32]:
+    shortest: NDArray[np.float32] = (boxes[:, 2:] - boxes[:, :2]).min(axis=1, initial=1.0) * side
+    return shortest
