@@ -251,9 +251,9 @@ def _paired_table(pair: Paired) -> Iterator[str]:
             yield f"{name:22} {row.objects:8} {'-':>9} {'-':>7} {'-':>8}"
             continue
         low, high = row.interval
-        sure = f"{low:+.1f} to {high:+.1f}"
+        sure = f"{low:+z.1f} to {high:+z.1f}"
         mark = " *" if row.is_sure else ""
-        yield f"{name:22} {row.objects:8} {row.first:9.1f} {row.second:7.1f} {row.points:+8.1f} {sure:>18}{mark}"
+        yield f"{name:22} {row.objects:8} {row.first:9.1f} {row.second:7.1f} {row.points:+z8.1f} {sure:>18}{mark}"
 
 
 def _flat(asked: Mapping[str, Any]) -> dict[str, Any]:

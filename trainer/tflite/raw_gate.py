@@ -71,7 +71,7 @@ def check_raw_figures(judged: Mapping[str, Mapping[str, Any]], raw: str) -> list
     for form in (form for form in judged if form.endswith(raw)):
         whole = form.removesuffix(raw)
         points = {name: 100 * (judged[form][name] - judged[whole][name]) for name in ("map50", "map")}
-        found = ", ".join(f"{name} {value:+.2f} points" for name, value in points.items())
+        found = ", ".join(f"{name} {value:+z.2f} points" for name, value in points.items())
         checks.append(
             GateCheck(
                 name=f"{form}: as accurate as with suppression inside",

@@ -1,6 +1,7 @@
 """Two runs on the photos that both were measured on: what differs, how sure that is, and what is left out."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,15 @@ def test_the_class_that_got_better_is_the_one_that_is_sure() -> None:
     assert rows["mAP50"].points == pytest.approx(50)
     assert (rows["mAP50"].objects, rows["ten"].objects, pair.photos) == (20, 10, 10)
     assert pair.remarks == []
+
+
+def test_no_difference_has_no_sign_of_one() -> None:
+    pair = paired(seen_split(BEFORE), seen_split(NOW), ("before", "now"))
+    tiny = replace(pair.rows[2], points=-0.01, interval=(-0.04, 0.04))
+    close = replace(pair, rows=[tiny])
+    for shown in (paired_tables([close]), compare_page([], [close], [])):
+        assert "-0.0" not in shown
+        assert "+0.0" in shown
     back = paired(seen_split(NOW), seen_split(BEFORE), ("now", "before"))
     assert [row.points for row in back.rows] == [
         pytest.approx(-row.points) for row in pair.rows if row.points is not None
