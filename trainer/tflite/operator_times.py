@@ -1,8 +1,8 @@
 """A `.tflite` -> where its time and memory go: milliseconds of each kind of operator, arena, loading.
 
 LiteRT's profiler is in its C library only (LiteRtCreateProfiler) and has no call in Python. So each operator becomes a
-model of its own, fed with what it is given in the whole model, and is timed by itself: what XNNPACK gains by running them
-in one piece is missing from the sum.
+model of its own, fed with what it is given in the whole model, and is timed by itself: what XNNPACK gains by running
+them in one piece is missing from the sum.
 """
 
 import copy
