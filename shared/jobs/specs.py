@@ -259,8 +259,8 @@ class TrainingOptions(Frozen):
         return self
 
     @property
-    def changes(self) -> Augmentation:
-        """How training pictures are changed: what is asked, and what the backbone wants where nothing is."""
+    def effective_augmentation(self) -> Augmentation:
+        """What is asked for, with the backbone's own share of pasted objects where none is asked for."""
         share = self.augmentation.paste
         wanted = PRETRAINED_PASTE if self.is_pretrained else 0.0
         return self.augmentation.model_copy(update={"paste": wanted if share is None else share})

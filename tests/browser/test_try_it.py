@@ -102,7 +102,7 @@ def choose(page: Page, path: Path) -> list[dict[str, Any]]:
     return listed(page)
 
 
-def agree(shown: list[dict[str, Any]], model: bytes, picture_bgr: Picture) -> None:
+def assert_agrees(shown: list[dict[str, Any]], model: bytes, picture_bgr: Picture) -> None:
     """What the page lists is what LiteRT sees: scores within 0.01, boxes within 1 px."""
     detector = Detector(model, is_ours=True)
     seen = detector.detect(picture_bgr)
@@ -146,7 +146,7 @@ def test_a_chosen_photo_is_seen_as_litert_sees_it(
     picture = noise(height, width)
     path = tmp_path / "photo.png"
     cv2.imwrite(str(path), picture)
-    agree(choose(page, path), models["int8"], picture)
+    assert_agrees(choose(page, path), models["int8"], picture)
 
 
 def test_a_float_model_is_fed_as_litert_feeds_it(
@@ -154,7 +154,7 @@ def test_a_float_model_is_fed_as_litert_feeds_it(
 ) -> None:
     open_page(page, site, "floats")
     cv2.imwrite(str(tmp_path / "photo.png"), noise(90, 120))
-    agree(choose(page, tmp_path / "photo.png"), models["float32"], noise(90, 120))
+    assert_agrees(choose(page, tmp_path / "photo.png"), models["float32"], noise(90, 120))
 
 
 def test_a_photo_that_was_taken_upright_is_seen_upright(
@@ -172,7 +172,7 @@ def test_a_photo_that_was_taken_upright_is_seen_upright(
     shown = choose(page, path)
     assert "90 \u00d7 120 px" in page.evaluate("document.querySelector('[data-part=said]').textContent")
     decoded = cv2.imdecode(np.frombuffer(path.read_bytes(), np.uint8), cv2.IMREAD_COLOR)
-    agree(shown, models["int8"], np.asarray(decoded, np.uint8))
+    assert_agrees(shown, models["int8"], np.asarray(decoded, np.uint8))
 
 
 def test_no_request_leaves_the_machine_and_a_photo_makes_none(page: Page, site: str, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_a_video_is_seen_frame_by_frame_to_its_end(page: Page, site: str, tmp_pa
     page.choose_file("[data-part=file]", path)
     page.wait("/frames a second/.test(document.querySelector('[data-part=speed]').textContent)")
     page.wait("document.querySelectorAll('[data-part=list] li').length > 3")
-    page.wait("document.querySelector('[data-part=said]').textContent === 'film.webm has ended'")
+    assert page.wait("document.querySelector('[data-part=said]').textContent === 'film.webm has ended'")
 
 
 def test_what_is_no_picture_and_a_model_that_is_broken_are_said(page: Page, site: str, tmp_path: Path) -> None:

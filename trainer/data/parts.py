@@ -31,7 +31,11 @@ class Parts(NamedTuple):
 
 
 def boxes_of_parts(parts: Parts, examples: Examples, count: int) -> tuple[Boxes, Labels]:
-    """The moved boxes and labels of a batch of `count` pictures, without those that are hardly visible, padded."""
+    """The moved boxes and labels of a batch of `count` pictures, without those that are hardly visible, padded.
+
+    Returns:
+        float32 [count, N, 4], (ymin, xmin, ymax, xmax) fractions, and int32 [count, N], -1 in padding.
+    """
     side = examples.pictures.shape[1]
     counts = np.array([len(examples.labels[row]) for row in parts.rows])
     part = np.repeat(np.arange(len(parts.rows)), counts)

@@ -105,7 +105,7 @@ def _context(summary: RunSummary) -> dict[str, Any]:
         "dataset": None if job is None else job.archive or job.dataset,
         "asked_data": {} if job is None else _asked(job.spec.model_dump(mode="json")),
         "asked_training": _asked(spec.model_dump(mode="json", exclude={"augmentation"})),
-        "asked_changes": spec.changes.model_dump(mode="json"),
+        "asked_changes": spec.effective_augmentation.model_dump(mode="json"),
         "commands": [_folded(command) for command in reproduce_commands(spec, job)],
     }
 

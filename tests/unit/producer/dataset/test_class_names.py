@@ -1,5 +1,7 @@
 """Names that look like typing mistakes, names that an option has and no file, and what is proposed about them."""
 
+from typing import Any
+
 import pytest
 
 from producer.dataset.class_names import name_findings, proposed_renames, require_known_names
@@ -96,5 +98,7 @@ def test_many_classes_are_not_all_listed() -> None:
 
 
 def test_names_after_a_rename_may_be_asked_for_and_both_may_be_ignored() -> None:
-    spec = {"rename": {"quen": "queen"}, "classes": ("queen",), "ignore_classes": ("quen", "queen")}
+    spec: dict[str, Any] = {"rename": {"quen": "queen"}, "classes": ("queen",), "ignore_classes": ("quen", "queen")}
     require_known_names(JobSpec.model_validate(spec), {"quen": 1})
+    (line,) = refusal({"quen": 1}, **{**spec, "ignore_classes": ("quen", "queen", "king")})
+    assert "king" in line
