@@ -132,13 +132,19 @@ class Release:
         description = ModelDescription(
             name=self.spec.run,
             version=__version__,
-            licence=_LICENCE + (f"; backbone: {LITE0_ORIGIN}" if self.spec.backbone == "efficientnet_lite0" else ""),
+            licence=_LICENCE + self._origin(),
             labels=self.manifest.labels,
             image_size=self.manifest.image_size,
             resize=self.manifest.resize,
             data_digest=self.manifest.request_digest,
         )
         self._model = TrainedModel(keras_model=self.keras_model, fine_tuned=self.fine_tuned, description=description)
+
+    def _origin(self) -> str:
+        """Where a backbone comes from that somebody else has trained, or taught."""
+        if self.spec.distil:
+            return f"; its backbone learned from: {LITE0_ORIGIN}"
+        return f"; backbone: {LITE0_ORIGIN}" if self.spec.backbone == "efficientnet_lite0" else ""
 
     def run(self) -> dict[str, Any]:
         """Export, measure, judge and draw; write it all below the run's folder.

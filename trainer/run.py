@@ -39,6 +39,7 @@ from trainer.network.detector import build_model
 from trainer.release import Release, timed
 from trainer.rerun import finished_training
 from trainer.settings import TrainerSettings
+from trainer.training.distil import distilled
 from trainer.training.loop import Trained, Training
 from trainer.training.qat import fine_tune
 from trainer.training.strategy import gains_by_precision, make_strategy
@@ -184,6 +185,9 @@ def _train(
         kept: dict[str, Any] = {"cache_mb": settings.cache_mb, "shards": shards, "without": without}
         dataset = load_training_set(request, manifest, storage=storage, batch=batch, **kept)
     build = network_builder(request, manifest, storage)
+    if request.distil:
+        with timed(seconds, "distil"):
+            build = distilled(build, dataset, request, storage=storage, guard=guard)
     with timed(seconds, "train"):
         trained = Training(request, dataset, strategy=strategy, storage=storage, guard=guard, build=build).run()
     # An attempt that failed after its training, or was killed, has not trained in vain: its time counts.

@@ -80,6 +80,8 @@ def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known:
         return ""
     if typed.backbone.startswith("mobilenet") and typed.weights == "none" and typed.start is None:
         return f"\n{typed.backbone} begins with random weights; `--weights imagenet` downloads ImageNet's"
+    if typed.distil:
+        return "\nfirst learns from EfficientNet-Lite0 what ImageNet taught it, in at most half of the time (--distil)"
     if typed.backbone != "auto":
         return ""
     if typed.with_backbone(counts, known).backbone == "conv":

@@ -84,6 +84,7 @@ class RunPaths:
         self.metrics: Final = f"{self.root}/metrics.json"
         self.progress: Final = f"{self.root}/progress.json"
         self.checkpoints: Final = f"{self.root}/checkpoints"
+        self.distilled: Final = f"{self.checkpoints}/distilled.npz"
         self.int8: Final = f"{self.root}/model_int8.tflite"
         # Without suppression, of a run that hands out no other (`--nms outside`).
         self.raw_int8: Final = f"{self.root}/model_int8_raw.tflite"

@@ -156,6 +156,10 @@ CONTINUED_RATE: Final = 3 / 4
 PRETRAINED_PASTE: Final = 0.5
 
 
+# Of a run that is to `distil`: the share of its minutes that it may imitate for; the rest is the training loop's.
+DISTIL_SHARE: Final = 0.5
+
+
 class TrainingOptions(Frozen):
     """What a person may ask of training.
 
@@ -198,6 +202,13 @@ class TrainingOptions(Frozen):
         ),
         Field(exclude_if=lambda start: start is None),  # digests of older versions are without it
     ] = None
+    distil: Annotated[
+        bool,
+        Option(
+            "Of conv: learn from EfficientNet-Lite0 what ImageNet taught it, then train. No slower a model.", "Training"
+        ),
+        Field(exclude_if=operator.not_),  # digests of older versions are without it
+    ] = False
     batch: Annotated[int, Option("Pictures per step and replica.", "Training"), Field(ge=1, le=1024)] = 8
     learning_rate: Annotated[
         float | None, Option("Peak rate; default: by the batch over all replicas.", "Training"), Field(gt=0, le=1)
@@ -246,6 +257,9 @@ class TrainingOptions(Frozen):
             raise ValueError(f"--weights {self.weights} needs a published --backbone, such as efficientnet_lite0")
         if self.backbone == "efficientnet_lite0" and self.weights != "imagenet" and self.start is None:
             raise ValueError(f"--weights {self.weights}: --backbone efficientnet_lite0 brings its own, imagenet's")
+        if self.distil and (self.backbone not in ("auto", "conv") or self.start is not None):
+            other = f"--from {self.start}" if self.start is not None else f"--backbone {self.backbone}"
+            raise ValueError(f"--distil is for a --backbone conv that begins from nothing; leave it or {other} out")
         if self.quantize == "qat" and self.backbone not in ("auto", "conv"):
             raise ValueError("--quantize qat is for --backbone conv; a published backbone is quantized by ptq")
         if self.nms != "inside" and self.backbone == "mobilenet_v3_small":
@@ -264,6 +278,13 @@ class TrainingOptions(Frozen):
         share = self.augmentation.paste
         wanted = PRETRAINED_PASTE if self.is_pretrained else 0.0
         return self.augmentation.model_copy(update={"paste": wanted if share is None else share})
+
+    @property
+    def loop_minutes(self) -> float | None:
+        """Minutes that the training loop may take; None: no bound."""
+        if self.max_minutes is None or not self.distil:
+            return self.max_minutes
+        return (1 - DISTIL_SHARE) * self.max_minutes
 
     @property
     def is_pretrained(self) -> bool:
@@ -295,8 +316,8 @@ class TrainingOptions(Frozen):
         return TrainingOptions.model_validate(fields)
 
     def _is_for_pretrained(self, counts: Mapping[str, int]) -> bool:
-        if self.model != "small" or self.quantize != "ptq":
-            return False  # who asks for another size, or for fine-tuning, wants our network
+        if self.model != "small" or self.quantize != "ptq" or self.distil:
+            return False  # who asks for another size, for fine-tuning or for a teacher, wants our network
         photos, all_photos = (
             self.photos_learned(counts),
             sum(counts.get(split, 0) for split in ("train", "val", "test")),

@@ -120,6 +120,11 @@ def make_priors(image_size: int) -> NDArray[np.float32]:
     return np.concatenate(levels).astype(np.float32)
 
 
+def backbone_outputs(network: keras.Model) -> list[Tensor]:
+    """The Keras tensors that the pyramid is made of: the backbone's features at `STRIDES`."""
+    return [network.get_layer(f"lateral{place}").input for place in range(len(STRIDES))]
+
+
 def is_published(path: str) -> bool:
     """Whether a variable of a network with a published backbone belongs to that backbone, by its path."""
     return not path.startswith(_AFTER_BACKBONE)

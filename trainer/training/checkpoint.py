@@ -101,7 +101,7 @@ def load_checkpoint(
         try:
             with np.load(io.BytesIO(storage.read(key))) as stored:
                 arrays: dict[str, Any] = {entry: stored[entry] for entry in stored.files}
-        except (zipfile.BadZipFile, ValueError, StorageError) as error:
+        except (zipfile.BadZipFile, EOFError, ValueError, StorageError) as error:
             logger.warning("checkpoint_damaged", extra={"key": storage.url(key), "reason": str(error)})
             continue
         progress = read_stored(TrainingProgress, arrays.pop("meta").tobytes(), storage.url(key))
@@ -167,7 +167,7 @@ def newest_progress(storage: Storage, run: str) -> TrainingProgress | None:
         try:
             with np.load(io.BytesIO(storage.read(key))) as stored:
                 return read_stored(TrainingProgress, stored["meta"].tobytes(), storage.url(key))
-        except (zipfile.BadZipFile, ValueError, KeyError, StorageError):
+        except (zipfile.BadZipFile, EOFError, ValueError, KeyError, StorageError):
             continue
     return None
 
@@ -197,4 +197,4 @@ def _folder(run: str) -> str:
 
 
 def _names(storage: Storage, run: str) -> list[str]:
-    return [name for name in storage.list_names(_folder(run)) if name.endswith(".npz")]
+    return [name for name in storage.list_names(_folder(run)) if name.startswith("step-") and name.endswith(".npz")]

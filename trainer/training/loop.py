@@ -90,7 +90,7 @@ class Training:
         self._best: NDArray[np.float32] | None = None
         self._objects = sum(not row.get("ignore") for row in dataset.truth.get("annotations", ()))
         self._epoch = EpochSums()
-        self._budget = TimeBudget(spec.max_minutes, is_published=spec.weights != "none")
+        self._budget = TimeBudget(spec.loop_minutes, is_published=spec.weights != "none")
         self._monitor = TrainingMonitor(storage, spec.run, dataset.labels)
         self._saved_s = time.monotonic()
 
@@ -156,7 +156,7 @@ class Training:
             global_batch=self._batch,
             epochs=self._spec.epochs,
             rate=self._spec.learning_rate,
-            is_published=self._spec.is_pretrained,
+            is_published=self._spec.is_pretrained or self._spec.distil,
             is_continued=self._spec.start is not None,
         )
 
