@@ -199,7 +199,9 @@ class _Imitation:
         content = io.BytesIO()
         state = self._state()
         facts = {"at": np.array([self._step, self._spent_s]), "manifest": np.array(self._dataset.fingerprint)}
-        np.savez(content, **facts, **{_name(place): np.asarray(values) for place, values in enumerate(state)})
+        arrays = facts | {_name(place): np.asarray(values) for place, values in enumerate(state)}
+        # numpy's stub takes keyword arrays for its own flag.
+        np.savez(content, **arrays)  # type: ignore[arg-type]
         self._storage.write(self._key, content.getvalue())
 
     def _resume(self) -> None:
