@@ -119,7 +119,7 @@ def released(exported: Exported, tmp_path_factory: pytest.TempPathFactory) -> Re
 def release_of(exported: Exported, store: Path, guard: Recorder, *, is_missed_by_int8: bool) -> Release:
     truth = truth_of_float32(exported, is_missed_by_int8=is_missed_by_int8)
     return Release(
-        spec=RunSpec(run="tiny-run", job="tiny", max_drop=0),
+        spec=RunSpec(run="tiny-run", job="tiny", max_drop=0, distil=True),
         manifest=manifest({"train": 8, "val": 8, "test": 8}),
         keras_model=exported.model.keras_model,
         pictures=lambda _: iter(exported.pictures),
@@ -207,6 +207,13 @@ def test_card_has_its_figures(released: Released) -> None:
     assert "| int8 (ptq) |" in card
     assert "| Ähre |" in card
     assert "\n\n\n\n" not in card
+
+
+def test_card_and_model_say_who_taught_the_backbone(released: Released) -> None:
+    card = (released.folder / "model_card.md").read_text()
+    assert "first learned, from these photos, to give the features of EfficientNet-Lite0" in card
+    said = read_description(released.folder / "model_int8.tflite")
+    assert said.licence.startswith("Apache-2.0; its backbone learned from: EfficientNet-Lite0, ImageNet weights")
 
 
 def test_plots_are_pictures_of_a_size(released: Released) -> None:
