@@ -58,6 +58,7 @@ def make_store(scratch: Path, jobs: int, findings: int) -> Path:
             kind=("box_clipped", "class_typo", "box_swapped")[number % 3],
             found=f"number {number}",
             done="kept",
+            class_name=("circle", "cross", "triangle", "")[number % 4],
         )
         for number in range(findings)
     )
@@ -125,6 +126,9 @@ def main() -> None:
             path = "/jobs/first/findings"
             tell(f"50 of {asked.findings:,} findings, drawn", slowest_s(page, f"{path}?page=77"), MOST_FINDINGS_S, "s")
             tell("50 of one kind", slowest_s(page, f"{path}?kind=class_typo&page=9"), MOST_FINDINGS_S, "s")
+            tell("50 of one class", slowest_s(page, f"{path}?class=cross&page=9"), MOST_FINDINGS_S, "s")
+            both = f"{path}?kind=class_typo&class=cross&page=9"
+            tell("50 of one kind and class", slowest_s(page, both), MOST_FINDINGS_S, "s")
             memory = psutil.Process(process.pid).memory_info
             before = memory().rss
             tell("memory", before / 1e6, MOST_MB, "MB")
