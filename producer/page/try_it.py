@@ -1,6 +1,7 @@
 """A run's int8 model -> the page on which it runs in the browser, and what that must know of it.
 
-Nothing that a person shows the model comes here: pictures stay in the browser.
+Nothing that a person shows the model there comes here: pictures stay in the browser. Where it cannot run, the page says
+so before it offers to send a photo (`producer/page/sent/`).
 """
 
 from collections.abc import Mapping
@@ -84,6 +85,7 @@ def try_page(request: Request) -> Response:
     command = hint("predict", state.storage.url(key), "PHOTO")
     missing = "" if state.parts.has_litert() else MAKE_PARTS
     facts = {"run": run, "missing": missing, "command": command, "outside": state.outside}
+    facts["cannot_look"] = state.looker.missing()
     return render(request, "try.html.j2", sources=_SOURCES, headers=_ISOLATED, **facts)
 
 
