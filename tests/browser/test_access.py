@@ -25,6 +25,7 @@ PAGES = {
     "jobs": "/",
     "job": f"/jobs/{RUN}",
     "findings": f"/jobs/{RUN}/findings",
+    "findings of a class": f"/jobs/{RUN}/findings?class=queen&kind=box_clipped",
     "run": f"/runs/{RUN}",
     "compare": f"/compare?run={RUN}&run=other",
     "photos": f"/runs/{RUN}/photos",
