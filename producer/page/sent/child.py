@@ -6,10 +6,11 @@ each photo. Nothing of a photo is kept: it lies in a file without a name until t
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -20,7 +21,6 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from shared.errors import ImageError, PipelineError
 from shared.jobs.frozen import canonical_json
-from shared.model.file import ModelFile
 
 MOST_PHOTO_BYTES: Final = 32 << 20
 # Half of what a phone with the most pixels makes in its largest setting; such a photo takes a second.
@@ -72,6 +72,15 @@ _TOLD: Final[TypeAdapter[SeenPhoto | _Refused]] = TypeAdapter(SeenPhoto | _Refus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredModel:
+    """A model as it goes into the child: its name, its bytes, and what reads them piece by piece."""
+
+    name: str
+    size_bytes: int
+    pieces: Callable[[], Iterable[bytes]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
     """What was seen, and the photo as a JPEG of at most 1280 px, empty where it was not asked for."""
 
@@ -93,27 +102,28 @@ class Looker:
         absent = [_NEEDED.get(name, name) for name in self._needed if find_spec(name) is None]
         return f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed" if absent else ""
 
-    async def look(self, model: ModelFile, photo: IO[bytes], *, with_picture: bool) -> Looked:
+    async def look(self, model: StoredModel, photo: IO[bytes], *, with_picture: bool) -> Looked:
         """Look at the photo in a file, from its beginning, when it is its turn.
 
         Raises:
             PipelineError: It cannot look here.
             ImageError: The photo or the model is refused, or the process did not survive it.
+            StorageError: The model cannot be read.
         """
         if missing := self.missing():
             raise PipelineError(f"this server cannot look at photos: {missing}")
         asked = {
             "name": model.name,
-            "model_bytes": len(model.content),
+            "model_bytes": model.size_bytes,
             "most_pixels": MOST_PIXELS,
             "with_picture": with_picture,
         }
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as told:
-            await asyncio.to_thread(_hand_over, given, canonical_json(asked).encode(), model.content, photo)
-            async with self._turn:
+        async with self._turn:
+            with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as told:
+                await asyncio.to_thread(_hand_over, given, canonical_json(asked).encode(), model, photo)
                 code = await self._run(given, told)
-            told.seek(0)
-            return _read(told.readline(_MOST_TOLD_BYTES), told.read(_MOST_TOLD_BYTES), code)
+                told.seek(0)
+                return _read(told.readline(_MOST_TOLD_BYTES), told.read(_MOST_TOLD_BYTES), code)
 
     async def _run(self, given: IO[bytes], told: IO[bytes]) -> int:
         """The child's exit code.
@@ -141,12 +151,12 @@ class Looker:
             await child.wait()
 
 
-def _hand_over(given: IO[bytes], asked: bytes, model: bytes, photo: IO[bytes]) -> None:
+def _hand_over(given: IO[bytes], asked: bytes, model: StoredModel, photo: IO[bytes]) -> None:
+    """Write what the child reads; of the model as many bytes as were told, or it refuses it."""
     given.write(asked + b"\n")
-    given.write(model)
+    given.writelines(model.pieces())
     photo.seek(0)
-    while chunk := photo.read(1 << 20):
-        given.write(chunk)
+    shutil.copyfileobj(photo, given)
     given.seek(0)
 
 

@@ -8,7 +8,7 @@ import base64
 import logging
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import IO, Any, Final
@@ -21,17 +21,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive
 
 from producer.page.render import render
-from producer.page.sent.child import MOST_PHOTO_BYTES, Looked
-from producer.page.try_it import read_model
+from producer.page.sent.child import MOST_PHOTO_BYTES, Looked, StoredModel
+from producer.page.try_it import find_model
 from shared.colours import PALETTE, as_css
-from shared.errors import OptionError, PipelineError, PlanError
+from shared.errors import ImageError, OptionError, PipelineError, PlanError
 from shared.jobs.identity import is_name
+from shared.model.file import MOST_MODEL_BYTES
+from shared.storage import Storage
 
 logger = logging.getLogger(__name__)
 
 # A form has borders, names and the threshold besides.
 _MOST_FORM_BYTES: Final = MOST_PHOTO_BYTES + (64 << 10)
 _MOST_FIELD_BYTES: Final = 1 << 10
+# A model is not held in memory as a whole.
+_PIECE_BYTES: Final = 1 << 20
 # Each lies in a file until it is its turn.
 _MOST_AT_A_TIME: Final = 4
 _MOST_UPLOAD_S: Final = 60.0
@@ -100,7 +104,7 @@ async def _in_a_place(
         told = request.headers.get("content-length", "")
         if told.isdecimal() and (len(told) > 12 or int(told) > _MOST_FORM_BYTES):
             raise _too_large()
-        model = await run_in_threadpool(read_model, state.storage, run)
+        model = await run_in_threadpool(_model_of, state.storage, run)
         with tempfile.TemporaryFile() as kept:
             try:
                 async with asyncio.timeout(_MOST_UPLOAD_S):
@@ -112,6 +116,24 @@ async def _in_a_place(
             looked: Looked = await state.looker.look(model, kept, with_picture=with_picture)
         logger.info("photo_seen", extra={"run": run, "seen": len(looked.photo.seen)})
         return looked
+
+
+def _model_of(storage: Storage, run: str) -> StoredModel:
+    """The int8 model of a run.
+
+    Raises:
+        PlanError: There is none.
+        ImageError: It is larger than any of ours.
+    """
+    key, size = find_model(storage, run)
+    if size > MOST_MODEL_BYTES:
+        raise ImageError(f"{storage.url(key)}: {size:,} bytes, a model has at most {MOST_MODEL_BYTES:,}")
+
+    def pieces() -> Iterator[bytes]:
+        for start in range(0, size, _PIECE_BYTES):
+            yield storage.read_range(key, start, min(_PIECE_BYTES, size - start))
+
+    return StoredModel(name=storage.url(key), size_bytes=size, pieces=pieces)
 
 
 def _counted(receive: Receive) -> Receive:

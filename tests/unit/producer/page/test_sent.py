@@ -20,12 +20,11 @@ import psutil
 import pytest
 from starlette.exceptions import HTTPException
 
-from producer.page.sent.child import MOST_PHOTO_BYTES, Looker
+from producer.page.sent.child import MOST_PHOTO_BYTES, Looker, StoredModel
 from producer.page.sent.photo import Places
 from producer.settings import ProducerSettings
 from shared.errors import ImageError, PipelineError
 from shared.jobs.paths import RunPaths
-from shared.model.file import ModelFile
 from shared.storage import Storage
 from tests.page import served
 from tests.unit.trainer.exported import LABELS, make_exported
@@ -34,6 +33,7 @@ from trainer.inference.detector import Detector
 pytestmark = pytest.mark.timeout(300)
 
 RUN = "tiny"
+NO_MODEL = StoredModel(name="m", size_bytes=0, pieces=list)
 # Orientation 6: to be turned clockwise (Exif 2.32, tag 274).
 TURNED = b"Exif\0\0MM\0\x2a\0\0\0\x08\0\1\1\x12\0\3\0\0\0\1\0\6\0\0\0\0\0\0"
 
@@ -234,7 +234,7 @@ def test_the_page_says_where_the_photo_goes_and_without_a_runtime_that_it_cannot
 
 def look(program: str, what: str, most_s: float = 30) -> None:
     looker = Looker(most_s=most_s, program=program)
-    asyncio.run(looker.look(ModelFile(name="m", content=b""), io.BytesIO(what.encode()), with_picture=False))
+    asyncio.run(looker.look(NO_MODEL, io.BytesIO(what.encode()), with_picture=False))
 
 
 DYING = "tests.unit.producer.page.dying"
@@ -281,6 +281,4 @@ def test_no_more_than_four_send_at_a_time() -> None:
 def test_what_cannot_look_says_what_it_lacks() -> None:
     assert Looker().missing() == ""
     with pytest.raises(PipelineError, match="a_library and another are not installed"):
-        asyncio.run(
-            Looker(["a_library", "another"]).look(ModelFile(name="m", content=b""), io.BytesIO(), with_picture=False)
-        )
+        asyncio.run(Looker(["a_library", "another"]).look(NO_MODEL, io.BytesIO(), with_picture=False))
