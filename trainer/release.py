@@ -33,7 +33,7 @@ from shared.storage import Storage
 from trainer.data.examples import ShardPicture
 from trainer.data.shard_pictures import Pictures, Truth
 from trainer.detections import DetectionsById
-from trainer.evaluation.detections_file import detections_file
+from trainer.evaluation.detections_file import detections_file, read_detections
 from trainer.evaluation.latency import decode_ms, latency_ms
 from trainer.evaluation.measure import Measured, detect_all, drop_interval, measure
 from trainer.evaluation.resamples_file import resamples_file
@@ -196,7 +196,7 @@ class Release:
         with self._timed("measure"):
             measured = self._measure(models)
         models = self._with_best_scores(models, measured.best_scores)
-        self._keep_detections(measured)
+        self._keep_detections(measured.seen[self._measured_split]["int8"])
         with self._timed("latency"):
             picture = next(iter(self.pictures(self._measured_split))).rgb
             latency = latency_ms(models, picture, lambda: self.guard.advance(phase="latency"))
@@ -234,14 +234,14 @@ class Release:
         self._collect(metrics, summary)
         return metrics
 
-    def _keep_detections(self, measured: _Measured) -> None:
+    def _keep_detections(self, seen: DetectionsById) -> None:
         """What int8 saw of the measured split, and what that is worth on resamples, for comparisons with other runs."""
         split, manifest = self._measured_split, self.manifest
-        facts: dict[str, Any] = {"run": self.spec.run, "form": "int8", "split": split}
-        said: dict[str, Any] = {"labels": manifest.labels, "image_size": manifest.image_size, "resize": manifest.resize}
-        truth, seen = self.truth(split), measured.seen[split]["int8"]
-        self._files[f"detections_{split}.json"] = detections_file(truth, seen, **facts, **said)
-        self._files[f"resamples_{split}.json"] = resamples_file(truth, measured.figures[split]["int8"], **facts)
+        facts: dict[str, Any] = {"labels": manifest.labels, "image_size": manifest.image_size}
+        facts |= {"run": self.spec.run, "form": "int8", "split": split, "resize": manifest.resize}
+        name = f"detections_{split}.json"
+        self._files[name] = detections_file(self.truth(split), seen, **facts)
+        self._files[f"resamples_{split}.json"] = resamples_file(read_detections(self._files[name], name))
 
     def _timed(self, stage: str) -> AbstractContextManager[None]:
         """Note the seconds that `stage` takes, and tell the guard that it began."""

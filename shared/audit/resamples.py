@@ -1,7 +1,7 @@
 """`resamples_<split>.json` of a run: the figures of its int8 model on resamples of a split's photos.
 
-A run's resamples are drawn with the same seed as another's. On the same photos, in the same order, they hold the same
-ones, so that the difference of two runs has an interval of its own (a paired bootstrap) without judging them again.
+Resamples are seeded and drawn by the order of the photos' names. Of the same photos they hold the same ones for every
+run, so that the difference of two runs has an interval of its own (a paired bootstrap) without judging them again.
 """
 
 import hashlib
@@ -31,5 +31,5 @@ class ResampledSplit(Frozen):
 
 
 def digest_of(files: Iterable[str]) -> str:
-    """Hex SHA-256 of the photos' files in the order in which resamples count them."""
+    """Hex SHA-256 of the photos' files, in the order of their names."""
     return hashlib.sha256(canonical_json(list(files)).encode()).hexdigest()

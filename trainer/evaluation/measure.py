@@ -27,12 +27,12 @@ _POINTS: Final = (-100.0, 100.0)
 class Measured:
     """Detections of a split against its truth.
 
-    `figures` as in `metrics.json`: `map50`, `map`, their intervals, `pictures`, `objects`, `per_class`. `samples` are
-    mAP50, mAP and the AP50 of each class of the resamples, float64 [2 + C, B]; B is 0 with less than two pictures.
+    `figures` as in `metrics.json`: `map50`, `map`, their intervals, `pictures`, `objects`, `per_class`. `map50` are
+    those of the resamples, float64 [B]; none with less than two pictures.
     """
 
     figures: dict[str, Any]
-    samples: NDArray[np.float64]
+    map50: NDArray[np.float64]
 
 
 def measure(truth: Mapping[str, Any], seen: DetectionsById) -> Measured:
@@ -53,13 +53,13 @@ def measure(truth: Mapping[str, Any], seen: DetectionsById) -> Measured:
         "objects": sum(objects),
         "per_class": per_class,
     }
-    return Measured(figures=figures, samples=samples)
+    return Measured(figures=figures, map50=samples[0])
 
 
 def drop_interval(exact: Measured, rounded: Measured) -> Interval:
     """The loss of mAP50 from `exact` to `rounded` on the same pictures, in points, with 95 % confidence."""
     drop = 100 * (exact.figures["map50"] - rounded.figures["map50"])
-    return interval(drop, 100 * (exact.samples[0] - rounded.samples[0]), _POINTS)
+    return interval(drop, 100 * (exact.map50 - rounded.map50), _POINTS)
 
 
 def detect_all(

@@ -1,34 +1,44 @@
-"""What a model is worth on resamples of a split's photos -> `resamples_<split>.json` of its run."""
+"""What a model saw of a split -> `resamples_<split>.json` of its run: what that is worth on resamples of the photos.
 
-from collections.abc import Mapping
-from typing import Any, Final
+They are drawn by the order of the photos' names, as `compare` draws them: its intervals and the page's are the same.
+"""
+
+from typing import Final
 
 import numpy as np
 
 from shared.audit.resamples import Figures, ResampledSplit, digest_of
+from shared.audit.seen import SeenSplit
 from shared.jobs.frozen import canonical_json
-from trainer.evaluation.measure import Measured
+from trainer.evaluation.bootstrap import resampled
+from trainer.evaluation.coco_map import judge
+from trainer.evaluation.detections_file import choose
 
 # A thousandth of a point, below what any figure shows.
 _DIGITS: Final = 5
+# One picture says nothing about others.
+_LEAST_PHOTOS: Final = 2
 
 
-def resamples_file(truth: Mapping[str, Any], measured: Measured, **facts: Any) -> bytes:
+def resamples_file(split: SeenSplit) -> bytes:
     """The content of a `resamples_<split>.json`.
 
-    Args:
-        truth: COCO form, of all photos that were measured.
-        measured: The model on them.
-        facts: `run`, `form`, `split`.
+    Raises:
+        ExportError: A detection or annotation names a photo or class that there is not.
     """
-    files = {image["id"]: image["file_name"] for image in truth["images"]}
-    map50, mean, *ap50 = (_figures(row.tolist()) for row in np.round(measured.samples, _DIGITS))
+    photos = list(split.photos())
+    chosen = choose(split, photos, split.labels)
+    _, matches = judge(chosen.truth, chosen.seen)
+    samples = resampled(matches) if len(photos) >= _LEAST_PHOTOS else np.zeros((2 + len(matches), 0))
+    map50, mean, *ap50 = (_figures(row.tolist()) for row in np.round(samples, _DIGITS))
     kept = ResampledSplit(
-        drawn_from=digest_of(files[image_id] for image_id in sorted(files)),
+        run=split.run,
+        form=split.form,
+        split=split.split,
+        drawn_from=digest_of(photos),
         map50=map50,
         map=mean,
-        ap50=dict(zip(measured.figures["per_class"], ap50, strict=True)),
-        **facts,
+        ap50=dict(zip(split.labels, ap50, strict=True)),
     )
     return canonical_json(kept.model_dump(mode="json")).encode()
 
