@@ -85,11 +85,11 @@ class _Findings:
         self.found: list[Finding] = []
         self.written: list[str] = []
 
-    def add(self, rank: Rank, kind: str, index: int | None, found: str, done: str) -> None:
+    def add(self, rank: Rank, kind: str, index: int | None, found: str, done: str, name: str = "") -> None:
+        """Note one; `name` is the object's class."""
         # 200 characters: a hostile file must not blow up the receipt.
-        self.found.append(
-            Finding(file=self.file, object_index=index, rank=rank, kind=kind, found=found[:200], done=done[:200])
-        )
+        about = {"file": self.file, "object_index": index, "class_name": name[:200]}
+        self.found.append(Finding(**about, rank=rank, kind=kind, found=found[:200], done=done[:200]))
 
     def note_emptied(self) -> None:
         """Say that nothing is left of the file's objects."""
@@ -100,8 +100,8 @@ class _Findings:
             for finding in self.found
         ]
 
-    def drop(self, kind: str, index: int, found: str) -> None:
-        self.add("dropped", kind, index, found, "object dropped")
+    def drop(self, kind: str, index: int, found: str, name: str = "") -> None:
+        self.add("dropped", kind, index, found, "object dropped", name)
 
 
 def read_annotation(xml: bytes, *, file: str, spec: JobSpec) -> Annotation:
@@ -133,7 +133,7 @@ def read_annotation(xml: bytes, *, file: str, spec: JobSpec) -> Annotation:
             continue
         first = objects.setdefault((voc_object.name, voc_object.box), voc_object)
         if first is not voc_object:
-            findings.drop("object_duplicate", index, f"same class and box as object {first.index}")
+            findings.drop("object_duplicate", index, f"same class and box as object {first.index}", first.name)
     if not objects:
         findings.note_emptied()
     return Annotation(
@@ -230,20 +230,20 @@ def _read_object(element: etree._Element, index: int, spec: JobSpec, findings: _
     name = _choose_class(texts.get("name", ""), index, spec, findings)
     if name is None:
         return None
-    box = _read_box(corners, index, spec, findings)
+    box = _read_box(corners, index, name, spec, findings)
     if box is None:
         return None
-    difficult = _read_flag(texts, "difficult", index, findings)
+    difficult = _read_flag(texts, "difficult", index, name, findings)
     if difficult and spec.difficult == "drop":
-        findings.drop("difficult_dropped", index, f"{name} is marked difficult")
+        findings.drop("difficult_dropped", index, f"{name} is marked difficult", name)
         return None
     return VocObject(
         index=index,
         name=name,
         box=box,
         difficult=difficult,
-        truncated=_read_flag(texts, "truncated", index, findings),
-        occluded=_read_flag(texts, "occluded", index, findings),
+        truncated=_read_flag(texts, "truncated", index, name, findings),
+        occluded=_read_flag(texts, "occluded", index, name, findings),
         pose=texts.get("pose", "").strip() or "Unspecified",
     )
 
@@ -257,20 +257,20 @@ def _choose_class(text: str, index: int, spec: JobSpec, findings: _Findings) -> 
         return None
     findings.written.append(written)
     if written != text.strip():
-        findings.add("mended", "class_respelled", index, repr(text), f"read as {written!r}")
+        findings.add("mended", "class_respelled", index, repr(text), f"read as {written!r}", name)
     if written in spec.ignore_classes or name in spec.ignore_classes:
-        findings.drop("class_ignored", index, f"class {name!r} is in --ignore-classes")
+        findings.drop("class_ignored", index, f"class {name!r} is in --ignore-classes", name)
         return None
     if spec.classes is None or name in spec.classes:
         return name
     if spec.unknown == "skip":
-        findings.drop("class_skipped", index, f"class {name!r} is not in --classes")
+        findings.drop("class_skipped", index, f"class {name!r} is not in --classes", name)
     else:
-        findings.add("error", "class_unknown", index, f"class {name!r} is not in --classes", "object dropped")
+        findings.add("error", "class_unknown", index, f"class {name!r} is not in --classes", "object dropped", name)
     return None
 
 
-def _read_flag(texts: dict[str, str], key: str, index: int, findings: _Findings) -> bool:
+def _read_flag(texts: dict[str, str], key: str, index: int, name: str, findings: _Findings) -> bool:
     """`difficult`, `truncated` or `occluded`; missing and blank mean no, a part (0.3) means yes."""
     text = texts.get(key, "0")
     if text == "0":
@@ -280,32 +280,33 @@ def _read_flag(texts: dict[str, str], key: str, index: int, findings: _Findings)
         return text in _TRUE
     number = _parse_number(text)
     if math.isnan(number):
-        findings.add("mended", "flag_unreadable", index, f"{key} is {text!r}", "taken as 0")
+        findings.add("mended", "flag_unreadable", index, f"{key} is {text!r}", "taken as 0", name)
         return False
     return number != 0
 
 
-def _read_box(corners: etree._Element | None, index: int, spec: JobSpec, findings: _Findings) -> Box | None:
+def _read_box(corners: etree._Element | None, index: int, name: str, spec: JobSpec, findings: _Findings) -> Box | None:
     """(xmin, ymin, xmax, ymax) in pixels as 0-based corners, min below max; None where there is no such box."""
     if corners is None:
-        findings.drop("box_missing", index, "no <bndbox>")
+        findings.drop("box_missing", index, "no <bndbox>", name)
         return None
     texts = {child.tag: (child.text or "").strip() for child in corners}
     numbers = [_parse_number(texts.get(key, "")) for key in _CORNERS]
     if not all(map(math.isfinite, numbers)):
-        findings.drop("box_unreadable", index, ", ".join(f"{key} {texts.get(key)!r}" for key in _CORNERS))
+        found = ", ".join(f"{key} {texts.get(key)!r}" for key in _CORNERS)
+        findings.drop("box_unreadable", index, found, name)
         return None
     xmin, ymin, xmax, ymax = numbers
     if xmin > xmax or ymin > ymax:
         swapped = "xmin and xmax" if xmin > xmax else "ymin and ymax"
-        findings.add("mended", "box_swapped", index, _spell(numbers), f"{swapped} swapped")
+        findings.add("mended", "box_swapped", index, _spell(numbers), f"{swapped} swapped", name)
         xmin, xmax = sorted((xmin, xmax))
         ymin, ymax = sorted((ymin, ymax))
     if spec.voc_coords == "voc1":
         # The devkit counts pixels from 1 and includes the last one: only the near corner moves.
         xmin, ymin = xmin - 1, ymin - 1
     if not (xmax > xmin and ymax > ymin):
-        findings.drop("box_zero_area", index, _spell(numbers))
+        findings.drop("box_zero_area", index, _spell(numbers), name)
         return None
     return xmin, ymin, xmax, ymax
 

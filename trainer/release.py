@@ -33,9 +33,10 @@ from shared.storage import Storage
 from trainer.data.examples import ShardPicture
 from trainer.data.shard_pictures import Pictures, Truth
 from trainer.detections import DetectionsById
-from trainer.evaluation.detections_file import detections_file
+from trainer.evaluation.detections_file import detections_file, read_detections
 from trainer.evaluation.latency import decode_ms, latency_ms
 from trainer.evaluation.measure import Measured, detect_all, drop_interval, measure
+from trainer.evaluation.resamples_file import resamples_file
 from trainer.evaluation.threshold import best_score
 from trainer.inference.detector import Detector
 from trainer.network.efficientnet_lite0 import ORIGIN as LITE0_ORIGIN
@@ -240,11 +241,13 @@ class Release:
         return metrics
 
     def _keep_detections(self, seen: DetectionsById) -> None:
-        """What int8 saw of the measured split, for comparisons with other runs."""
+        """What int8 saw of the measured split, and what that is worth on resamples, for comparisons with other runs."""
         split, manifest = self._measured_split, self.manifest
         facts: dict[str, Any] = {"labels": manifest.labels, "image_size": manifest.image_size}
         facts |= {"run": self.spec.run, "form": "int8", "split": split, "resize": manifest.resize}
-        self._files[f"detections_{split}.json"] = detections_file(self.truth(split), seen, **facts)
+        name = f"detections_{split}.json"
+        self._files[name] = detections_file(self.truth(split), seen, **facts)
+        self._files[f"resamples_{split}.json"] = resamples_file(read_detections(self._files[name], name))
 
     def _timed(self, stage: str) -> AbstractContextManager[None]:
         """Note the seconds that `stage` takes, and tell the guard that it began."""

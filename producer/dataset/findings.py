@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from shared.jobs.findings import Finding, Rank
 
-# (file, object index or 0, kind, rank, found, done): in the order that findings are sorted by.
-Row = tuple[str, int, str, Rank, str, str]
+# (file, object index or 0, kind, rank, found, done, class): in the order that findings are sorted by.
+Row = tuple[str, int, str, Rank, str, str, str]
 
 
 class Findings:
@@ -25,8 +25,8 @@ class Findings:
         for finding in findings:
             # The texts that repeat are kept once.
             rank: Rank = sys.intern(finding.rank)  # type: ignore[assignment]  # intern returns its argument's value
-            kind, done = sys.intern(finding.kind), sys.intern(finding.done)
-            self._rows.append((finding.file, finding.object_index or 0, kind, rank, finding.found, done))
+            kind, done, name = sys.intern(finding.kind), sys.intern(finding.done), sys.intern(finding.class_name)
+            self._rows.append((finding.file, finding.object_index or 0, kind, rank, finding.found, done, name))
 
     def append(self, finding: Finding) -> None:
         """Append one finding."""
@@ -50,5 +50,6 @@ class Findings:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[Finding]:
-        for file, index, kind, rank, found, done in self._rows:
-            yield Finding(file=file, object_index=index or None, rank=rank, kind=kind, found=found, done=done)
+        for file, index, kind, rank, found, done, name in self._rows:
+            about = {"file": file, "object_index": index or None, "class_name": name}
+            yield Finding(**about, rank=rank, kind=kind, found=found, done=done)

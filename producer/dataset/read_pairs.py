@@ -181,8 +181,8 @@ def _beyond_size(annotation: Annotation, file: str) -> Iterator[Finding]:
             corners = "xmin {:g}, ymin {:g}, xmax {:g}, ymax {:g}".format(*voc_object.box)
             found = f"{corners} in a picture of {width}x{height}"
             done = "clipped by the picture's true size, dropped where under 25 % remains"
-            index = voc_object.index
-            yield Finding(file=file, object_index=index, rank="info", kind="box_beyond_size", found=found, done=done)
+            about = {"file": file, "object_index": voc_object.index, "class_name": voc_object.name[:200]}
+            yield Finding(**about, rank="info", kind="box_beyond_size", found=found, done=done)
 
 
 def _other_filename(annotation: Annotation, image: str, file: str) -> Iterator[Finding]:

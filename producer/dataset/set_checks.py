@@ -97,7 +97,8 @@ def _unseen_classes(facts: FolderFacts) -> Iterator[Finding]:
     for name in facts.spec.classes or ():
         if not facts.read.class_counts[name]:
             found = f"no object of class {name!r}"
-            yield Finding(file=".", rank="info", kind="class_unseen", found=found, done="kept in the label map")
+            about = {"file": ".", "class_name": name[:200]}
+            yield Finding(**about, rank="info", kind="class_unseen", found=found, done="kept in the label map")
 
 
 def _far_larger_boxes(facts: FolderFacts) -> Iterator[Finding]:
@@ -105,8 +106,8 @@ def _far_larger_boxes(facts: FolderFacts) -> Iterator[Finding]:
         for pair, index, times in areas.far_larger():
             image, path = facts.pairs[pair]
             found = f"{name}: {times:.0f} times the usual area of the class"
-            file = path or image
-            yield Finding(file=file, object_index=index, rank="info", kind="box_far_larger", found=found, done="kept")
+            about = {"file": path or image, "object_index": index, "class_name": name[:200]}
+            yield Finding(**about, rank="info", kind="box_far_larger", found=found, done="kept")
 
 
 def _too_few(facts: FolderFacts) -> Iterator[Finding]:

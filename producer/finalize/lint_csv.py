@@ -1,4 +1,4 @@
-"""Findings -> `lint.csv`, one line each: file, object, rank, kind, found, done."""
+"""Findings -> `lint.csv`, one line each: file, object, rank, kind, found, done, class."""
 
 import csv
 import io
@@ -8,7 +8,8 @@ from typing import Final
 from shared.jobs.findings import Finding
 from shared.text import printable
 
-COLUMNS: Final = ("file", "object", "rank", "kind", "found", "done")
+# The last one is newer than 0.2.0: whoever reads by place finds the others where they were.
+COLUMNS: Final = ("file", "object", "rank", "kind", "found", "done", "class")
 
 # Found by `<size>` before any picture was read; the workers find the same by the picture itself.
 _BY_SIZE_ONLY: Final = frozenset({"box_beyond_size"})
@@ -43,6 +44,6 @@ def lint_rows(findings: Iterable[Finding]) -> Iterator[str]:
     yield ",".join(COLUMNS)
     for finding in findings:
         text, index = io.StringIO(), finding.object_index or ""
-        cells = [finding.file, index, finding.rank, finding.kind, finding.found, finding.done]
+        cells = [finding.file, index, finding.rank, finding.kind, finding.found, finding.done, finding.class_name]
         csv.writer(text, lineterminator="\r\n").writerow([printable(str(cell)) for cell in cells])
         yield text.getvalue().removesuffix("\r\n")

@@ -19,15 +19,17 @@ from producer.page.facts.findings import FindingsTables
 from producer.page.guard import Guard
 from producer.page.labels import Audits
 from producer.page.render import problem
+from producer.page.sent import photo
+from producer.page.sent.child import Looker
 from producer.settings import ProducerSettings
-from shared.errors import FormatError, PipelineError, PlanError, StorageError
+from shared.errors import FormatError, InputError, PipelineError, PlanError, StorageError
 from shared.storage import Storage
 
 logger = logging.getLogger(__name__)
 
 _STATIC: Final = Path(__file__).parent / "static"
 # What is not there, what is there and cannot be read, and a store that does not answer.
-_STATUS: Final[dict[type[Exception], int]] = {PlanError: 404, FormatError: 422, StorageError: 424}
+_STATUS: Final[dict[type[Exception], int]] = {PlanError: 404, FormatError: 422, InputError: 422, StorageError: 424}
 
 
 def make_app(
@@ -37,6 +39,7 @@ def make_app(
     token: str | None = None,
     change_token: str | None = None,
     node_modules: Path = parts.NODE_MODULES,
+    looker: Looker | None = None,
 ) -> Starlette:
     """The application.
 
@@ -46,6 +49,7 @@ def make_app(
         token: What whoever looks has to know; None: nothing.
         change_token: What whoever changes something has to know; None: nothing can be changed.
         node_modules: Where npm's packages are, if they are.
+        looker: What looks at photos that are sent; None: in processes of this installation.
 
     Raises:
         StorageError: The store cannot be opened.
@@ -61,6 +65,7 @@ def make_app(
     state.board, state.findings = Board(state.storage, settings), FindingsTables(state.storage)
     # Where other machines reach the page, and what they have to know; the server tells.
     state.outside, state.token = None, token
+    state.looker, state.places = looker or Looker(), photo.Places()
     state.audits, state.parts = Audits(state.storage), parts.Parts(node_modules)
     return app
 
@@ -89,6 +94,9 @@ def _routes() -> list[BaseRoute]:
         Route("/runs/{run}/photos/{image:int}", seen_pages.photo),
         Route("/runs/{run}/scores.json", seen_pages.scores),
         Route("/runs/{run}/try", try_it.try_page),
+        Route("/runs/{run}/seen", lambda request: RedirectResponse(f"/runs/{request.path_params['run']}/try", 303)),
+        Route("/runs/{run}/seen", photo.seen_page, methods=["POST"]),
+        Route("/runs/{run}/seen.json", photo.seen_json, methods=["POST"]),
         Route("/runs/{run}/try.svg", try_it.try_code),
         Route("/runs/{run}/model.json", try_it.model_json),
         Route("/runs/{run}/model_int8.tflite", try_it.model_bytes),

@@ -1,6 +1,7 @@
 """The list of jobs; one job: what was found in its photos, and what became of them."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -22,6 +23,8 @@ from shared.jobs.paths import JobPaths
 from shared.storage import Storage
 
 _MOST_TEXT: Final = 200
+# A choice of more classes is none; the field for words finds the others.
+_MOST_CLASSES: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,33 +48,34 @@ def jobs(request: Request) -> Response:
 def job(request: Request) -> Response:
     """`/jobs/{job}`: one job."""
     row, storage = _row(request), request.app.state.storage
-    facts: dict[str, Any] = {"row": row, "now": time.time(), "job": None}
+    facts: dict[str, Any] = {"row": row, "now": time.time(), "job": None, "found_by_class": {}}
     if row.status is not None:
         asked = load_job(storage, row.name)
         manifest = _manifest(storage, row.name)
         table = request.app.state.findings.get(row.name)
         counts = table.counts if table is not None else []
         facts |= {"job": asked, "stages": funnel(asked, manifest, table), "kinds": counts}
+        facts |= {"found_by_class": dict(table.class_counts) if table is not None else {}}
         facts |= {"classes": classes(asked, manifest), "splits": SPLITS, "counts": asked.counts}
     return render(request, "job.html.j2", **facts)
 
 
 def findings(request: Request) -> Response:
-    """`/jobs/{job}/findings?kind=&text=&page=`: what lint found, a page of it, with the photos."""
+    """`/jobs/{job}/findings?kind=&class=&text=&page=`: what lint found, a page of it, with the photos."""
     state, row, query = request.app.state, _row(request), request.query_params
     table = _table(request, row)
     asked = load_job(state.storage, row.name)
-    kind, text = query.get("kind", ""), query.get("text", "")[:_MOST_TEXT]
+    chosen = {name: query.get(name, "")[:_MOST_TEXT] for name in ("kind", "class", "text")}
     page = max(1, int(query["page"])) if query.get("page", "").isdecimal() and len(query["page"]) < 9 else 1
-    rows, total = table.page(page, kind=kind, text=text)
+    rows, total = table.page(page, kind=chosen["kind"], class_name=chosen["class"], text=chosen["text"])
     drawn = {each.number: draw(state.storage, asked, state.settings.data_root, each) for each in rows}
 
     def address(number: int) -> str:
-        return f"/jobs/{row.name}/findings?{urlencode({'kind': kind, 'text': text, 'page': number})}"
+        return f"/jobs/{row.name}/findings?{urlencode({**chosen, 'page': number})}"
 
     pages = -(-total // PAGE)
     around = {"before": address(page - 1) if page > 1 else "", "after": address(page + 1) if page < pages else ""}
-    facts: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "rows": rows,
         "drawn": drawn,
         "total": total,
@@ -79,7 +83,16 @@ def findings(request: Request) -> Response:
         "pages": pages,
         "around": around,
     }
-    return render(request, "findings.html.j2", job=row.name, kinds=table.counts, kind=kind, text=text, **facts)
+    shown |= {"kinds": table.counts, "classes": _offered(table.class_counts, chosen["class"]), "chosen": chosen}
+    return render(request, "findings.html.j2", job=row.name, **shown)
+
+
+def _offered(counts: Sequence[tuple[str, int]], chosen: str) -> list[tuple[str, int]]:
+    """The classes to choose from, by name: those with the most findings, and the one that is chosen."""
+    offered = dict(counts[:_MOST_CLASSES])
+    if chosen:
+        offered[chosen] = dict(counts).get(chosen, 0)
+    return sorted(offered.items(), key=lambda each: (each[0].casefold(), each[0]))
 
 
 def finding_photo(request: Request) -> Response:

@@ -1,7 +1,7 @@
 """One run: its training as it goes on, its figures, its model; and several runs beside one another."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -10,6 +10,7 @@ from starlette.responses import Response, StreamingResponse
 from producer.jobs.status import load_job
 from producer.page.facts.confusion import precision_recall, read_confusion
 from producer.page.facts.differences import Difference, difference, most_different
+from producer.page.facts.resamples import Pair, pair_of, read_resamples
 from producer.page.facts.run_files import FORMS, RunFiles, charts_of, is_inside, read_run
 from producer.page.facts.seen import SeenPhoto, SeenRun, counts_at, read_seen
 from producer.page.render import render
@@ -54,12 +55,15 @@ def compare(request: Request) -> Response:
         raise OptionError(f"expected 2 to {MOST_COMPARED} runs, found {len(names)}: /compare?run=ONE&run=OTHER")
     asked = {name: _asked(request, name) for name in names}
     files = {name: read_run(request.app.state.storage, each) for name, each in asked.items()}
+    forms = [each.forms.get("int8", {}) for each in files.values()]
+    pairs = _pairs(request.app.state.storage, names, [str(form.get("split", "")) for form in forms])
     facts: dict[str, Any] = {
         "files": files,
         "charts": charts_of(files),
         "differ": _differing(asked),
-        "figures": [(name, _beside([each.forms.get("int8", {}) for each in files.values()], name)) for name in _MAPS],
-        "classes": [(name, _beside(rows, "ap50")) for name, rows in _all_classes(files)],
+        "figures": [(name, _beside(forms, name, pairs)) for name in _MAPS],
+        "classes": [(name, _beside(rows, "ap50", pairs, name)) for name, rows in _all_classes(files)],
+        "alone": [name for name, pair in zip(names, pairs, strict=True) if pair is None][1:],
         "photos": _same_photos(request, asked),
     }
     return render(request, "compare.html.j2", asked=asked, **facts)
@@ -112,9 +116,20 @@ def _what_it_sees(request: Request, asked: RunSpec) -> dict[str, Any]:
     }
 
 
-def _beside(rows: list[Mapping[str, Any]], name: str) -> list[tuple[Mapping[str, Any], Difference | None]]:
+def _pairs(storage: Storage, runs: Sequence[str], splits: Sequence[str]) -> list[Pair | None]:
+    """Each run's resamples with the first one's; None for the first, and where they are not of the same photos."""
+    first, *others = (read_resamples(storage, run, split) for run, split in zip(runs, splits, strict=True))
+    return [None, *(pair_of(first, other) for other in others)]
+
+
+def _beside(
+    rows: list[Mapping[str, Any]], name: str, pairs: Sequence[Pair | None], label: str | None = None
+) -> list[tuple[Mapping[str, Any], Difference | None]]:
     """A figure of each run, and how it differs from the first one's."""
-    return [(row, difference(rows[0], row, name) if at else None) for at, row in enumerate(rows)]
+    return [
+        (row, difference(rows[0], row, name, pair, label) if at else None)
+        for at, (row, pair) in enumerate(zip(rows, pairs, strict=True))
+    ]
 
 
 def _same_photos(request: Request, asked: Mapping[str, RunSpec]) -> list[list[tuple[str, Tile, float]]]:

@@ -1,6 +1,7 @@
 """A run's int8 model -> the page on which it runs in the browser, and what that must know of it.
 
-Nothing that a person shows the model comes here: pictures stay in the browser.
+Nothing that a person shows the model there comes here: pictures stay in the browser. Where it cannot run, the page says
+so before it offers to send a photo (`producer/page/sent/`).
 """
 
 from collections.abc import Mapping
@@ -29,6 +30,19 @@ _ISOLATED: Final = {"Cross-Origin-Embedder-Policy": "require-corp"}
 _SOURCES: Final = {"script-src": "'self' 'wasm-unsafe-eval'"}
 
 
+def find_model(storage: Storage, run: str) -> tuple[str, int]:
+    """Where the int8 model of a run lies, and its bytes.
+
+    Raises:
+        PlanError: There is no such run, or it has no model (yet).
+    """
+    key = RunPaths(run).int8
+    size = storage.size_or_none(key) if is_name(run) and is_inside(storage, key) else None
+    if size is None:
+        raise _no_model(storage, run)
+    return key, size
+
+
 def read_model(storage: Storage, run: str) -> ModelFile:
     """The int8 model of a run.
 
@@ -36,13 +50,9 @@ def read_model(storage: Storage, run: str) -> ModelFile:
         PlanError: There is no such run, or it has no model (yet).
         ExportError: Its file is larger than a model may be.
     """
-    key = RunPaths(run).int8
-    size = storage.size_or_none(key) if is_name(run) and is_inside(storage, key) else None
-    if size is None:
-        raise _no_model(storage, run)
-    name = storage.url(key)
+    key, size = find_model(storage, run)
     content = storage.read_range(key, 0, min(size, MOST_MODEL_BYTES + 1))
-    return ModelFile.read(content, name)
+    return ModelFile.read(content, storage.url(key))
 
 
 def _no_model(storage: Storage, run: str) -> PlanError:
@@ -84,6 +94,7 @@ def try_page(request: Request) -> Response:
     command = hint("predict", state.storage.url(key), "PHOTO")
     missing = "" if state.parts.has_litert() else MAKE_PARTS
     facts = {"run": run, "missing": missing, "command": command, "outside": state.outside}
+    facts["cannot_look"] = state.looker.missing()
     return render(request, "try.html.j2", sources=_SOURCES, headers=_ISOLATED, **facts)
 
 

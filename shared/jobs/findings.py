@@ -1,6 +1,9 @@
 """`Finding`: one line of the lint report, by the producer's lint or by a worker."""
 
-from typing import Literal
+import operator
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from shared.jobs.frozen import Frozen
 
@@ -11,7 +14,8 @@ class Finding(Frozen):
     """One line of the lint report: what was found in which file, and what was done.
 
     `object_index` counts the direct `object` children from 1; None stands for the file as a whole. `kind` is a fixed
-    name such as `box_clipped`, and is also the name of its counter.
+    name such as `box_clipped`, and is also the name of its counter. `class_name` is the class of that object, as the
+    job names it; empty where the finding is about no single class, and in what 0.2.0 wrote.
     """
 
     file: str
@@ -20,3 +24,5 @@ class Finding(Frozen):
     kind: str
     found: str
     done: str
+    # Not in the text where it is empty: digests are made of the texts of before.
+    class_name: Annotated[str, Field(exclude_if=operator.not_)] = ""

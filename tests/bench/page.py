@@ -4,7 +4,8 @@ The page is a process of its own (`voc2tflite page`) on a store of one finished 
 identities of their own; its findings are made up. Times are what a client waits, the longest of a dozen;
 memory is the process's resident set. A figure above what is promised is a MISS; it does not stop `make bench`.
 
-Run: `python tests/bench/page.py [--jobs 1000] [--findings 100000] [--polls 2000]`.
+Run: `python tests/bench/page.py [--jobs 1000] [--findings 100000] [--polls 2000 | --day]`. `--day` polls as often as a
+browser does in 24 hours, the list and a job in turn, as fast as answers come; a smaller store makes it minutes.
 """
 
 import argparse
@@ -33,6 +34,10 @@ from tests.tiny import make_tiny_voc
 
 MOST_START_S, MOST_MB = 1.0, 120.0
 MOST_LIST_S, MOST_FINDINGS_S = 0.2, 0.3
+# Of a browser that asks every 2 s.
+POLLS_A_DAY: Final = 43_200
+# How many times memory is told on the way.
+PARTS: Final = 6
 # How much more memory many polls may leave behind.
 MOST_GROWTH: Final = 1.1
 ROUNDS: Final = 12
@@ -58,6 +63,7 @@ def make_store(scratch: Path, jobs: int, findings: int) -> Path:
             kind=("box_clipped", "class_typo", "box_swapped")[number % 3],
             found=f"number {number}",
             done="kept",
+            class_name=("circle", "cross", "triangle", "")[number % 4],
         )
         for number in range(findings)
     )
@@ -96,6 +102,22 @@ def slowest_s(page: ServedPage, path: str, rounds: int = ROUNDS) -> float:
     return max(seconds)
 
 
+def memory(process: subprocess.Popen[str]) -> float:
+    """The resident set of a process in MB."""
+    return psutil.Process(process.pid).memory_info().rss / 1e6
+
+
+def poll(page: ServedPage, process: subprocess.Popen[str], polls: int) -> float:
+    """Ask for the list and a job in turn, as fast as answers come; the most memory seen, in MB."""
+    begun, most = time.perf_counter(), 0.0
+    for number in range(1, polls + 1):
+        assert page.ask("/jobs/first" if number % 2 else "/").status == 200
+        if number % max(1, polls // PARTS) == 0:
+            most = max(most, found := memory(process))
+            print(f"    \t{number:,} polls in {time.perf_counter() - begun:.0f} s: {found:.1f} MB", flush=True)
+    return most
+
+
 def tell(what: str, found: float, most: float, unit: str) -> None:
     """Print a figure beside what is promised."""
     print(f"{'ok  ' if found <= most else 'MISS'}\t{what}: {found:.2f} {unit} (at most {most:g})", flush=True)
@@ -106,7 +128,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=1000)
     parser.add_argument("--findings", type=int, default=100_000)
-    parser.add_argument("--polls", type=int, default=2000)
+    polls = parser.add_mutually_exclusive_group()
+    polls.add_argument("--polls", type=int, default=2000)
+    polls.add_argument("--day", dest="polls", action="store_const", const=POLLS_A_DAY)
     asked = parser.parse_args()
     logging.disable(logging.INFO)
     scratch = Path(tempfile.mkdtemp(prefix="vb-"))
@@ -125,12 +149,14 @@ def main() -> None:
             path = "/jobs/first/findings"
             tell(f"50 of {asked.findings:,} findings, drawn", slowest_s(page, f"{path}?page=77"), MOST_FINDINGS_S, "s")
             tell("50 of one kind", slowest_s(page, f"{path}?kind=class_typo&page=9"), MOST_FINDINGS_S, "s")
-            memory = psutil.Process(process.pid).memory_info
-            before = memory().rss
-            tell("memory", before / 1e6, MOST_MB, "MB")
-            for _ in range(asked.polls):
-                page.ask("/")
-            tell(f"memory after {asked.polls:,} polls, as a ratio", memory().rss / before, MOST_GROWTH, "")
+            tell("50 of one class", slowest_s(page, f"{path}?class=cross&page=9"), MOST_FINDINGS_S, "s")
+            both = f"{path}?kind=class_typo&class=cross&page=9"
+            tell("50 of one kind and class", slowest_s(page, both), MOST_FINDINGS_S, "s")
+            before = memory(process)
+            tell("memory", before, MOST_MB, "MB")
+            most = poll(page, process, asked.polls)
+            tell(f"memory at most in {asked.polls:,} polls, as a ratio", most / before, MOST_GROWTH, "")
+            tell("the same", most, MOST_MB, "MB")
         finally:
             process.terminate()
             process.wait(20)

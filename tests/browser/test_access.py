@@ -25,6 +25,7 @@ PAGES = {
     "jobs": "/",
     "job": f"/jobs/{RUN}",
     "findings": f"/jobs/{RUN}/findings",
+    "findings of a class": f"/jobs/{RUN}/findings?class=queen&kind=box_clipped",
     "run": f"/runs/{RUN}",
     "compare": f"/compare?run={RUN}&run=other",
     "photos": f"/runs/{RUN}/photos",
@@ -86,6 +87,7 @@ def test_axe_finds_nothing_serious(page: Page, site: str, name: str, scheme: str
 def test_tab_reaches_all_that_can_be_pressed(page: Page, site: str, name: str) -> None:
     page.visit(f"{site}{PAGES[name]}")
     count = page.evaluate("document.querySelectorAll('a[href], button, input, select, summary, [tabindex]').length")
+    page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
     page.evaluate("globalThis.reached = new Set(), 0")
     for _ in range(count + 2):
         page.press("Tab")

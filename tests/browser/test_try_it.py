@@ -98,7 +98,7 @@ def listed(page: Page) -> list[dict[str, Any]]:
 
 def choose(page: Page, path: Path) -> list[dict[str, Any]]:
     page.choose_file("[data-part=file]", path)
-    page.wait(f"document.querySelector('[data-part=said]').textContent.startsWith({json.dumps(path.name)})")
+    page.wait(f"document.querySelector('[data-part=said]').textContent.startsWith({json.dumps(path.name + ': ')})")
     return listed(page)
 
 
@@ -223,6 +223,65 @@ def test_a_video_is_seen_frame_by_frame_to_its_end(page: Page, site: str, tmp_pa
     page.wait("/frames a second/.test(document.querySelector('[data-part=speed]').textContent)")
     page.wait("document.querySelectorAll('[data-part=list] li').length > 3")
     assert page.wait("document.querySelector('[data-part=said]').textContent === 'film.webm has ended'")
+
+
+@pytest.fixture
+def without_wasm(page: Page) -> Iterator[None]:
+    """A browser that has no WebAssembly."""
+    script = "Object.defineProperty(globalThis, 'WebAssembly', {value: undefined})"
+    added = page.call("Page.addScriptToEvaluateOnNewDocument", source=script)
+    yield
+    page.call("Page.removeScriptToEvaluateOnNewDocument", identifier=added["identifier"])
+
+
+@pytest.mark.usefixtures("without_wasm")
+@pytest.mark.parametrize(("height", "width"), [(480, 640), (4500, 4000)])
+def test_where_wasm_cannot_run_the_server_looks_and_the_page_says_so_before(
+    page: Page, site: str, models: dict[str, bytes], tmp_path: Path, height: int, width: int
+) -> None:
+    open_page(page, site)
+    told = page.evaluate("document.querySelector('main').innerText")
+    assert "Your photo is sent to this server" in told
+    assert "stays on this device" not in told
+    assert page.evaluate("document.querySelector('[data-part=camera]').hidden")
+    cv2.imwrite(str(tmp_path / "photo.png"), noise(height, width))
+    page.asked.clear()
+    shown = choose(page, tmp_path / "photo.png")
+    assert [address for address in page.asked if address.startswith("http")] == [f"{site}/runs/{RUN}/seen.json"]
+    # A canvas holds 16 million pixels; boxes are those of what is shown.
+    scale = page.evaluate("document.querySelector('[data-part=picture]').width") / width
+    for one in shown:
+        one["box"] = [corner / scale for corner in one["box"]]
+    assert_agrees(shown, models["int8"], noise(height, width))
+
+
+@pytest.mark.usefixtures("without_wasm")
+def test_what_the_server_refuses_is_said(page: Page, site: str, tmp_path: Path) -> None:
+    open_page(page, site)
+    path = tmp_path / "film.webm"
+    path.write_bytes(b"no film")
+    page.choose_file("[data-part=file]", path)
+    page.wait("/the server looks at photos only/.test(document.querySelector('[data-part=said]').textContent)")
+
+
+def test_without_a_script_a_form_sends_the_photo_and_shows_its_boxes(
+    page: Page, site: str, models: dict[str, bytes], tmp_path: Path
+) -> None:
+    cv2.imwrite(str(tmp_path / "photo.png"), noise(200, 300))
+    page.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        page.visit(f"{site}/runs/{RUN}/try")
+        page.evaluate("document.querySelector('details.send').open = true")
+        page.choose_file("input[name=photo]", tmp_path / "photo.png")
+        page.evaluate("document.querySelector('form[enctype] button').focus()")
+        page.leave_by_key("Enter")
+        seen = Detector(models["int8"], is_ours=True)
+        kept = (seen.detect(noise(200, 300)).scores >= seen.description.threshold).sum()
+        assert page.evaluate("document.querySelectorAll('svg.sent rect').length") == kept > 0
+        assert page.evaluate("document.querySelector('svg.sent image').getBoundingClientRect().width") > 200
+        assert "has not kept it" in page.evaluate("document.body.innerText")
+    finally:
+        page.call("Emulation.setScriptExecutionDisabled", value=False)
 
 
 def test_what_is_no_picture_and_a_model_that_is_broken_are_said(page: Page, site: str, tmp_path: Path) -> None:

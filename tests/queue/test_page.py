@@ -271,7 +271,22 @@ def fuzzed(seed: int, count: int) -> Iterator[tuple[str, dict[str, str] | None]]
         "audit",
         "allow",
     ]
-    pieces += ["submit", "model.json", "files", "page.css", "%5c..%5c", "etc", "passwd", "", ".", "litert", "%0d%0aX:1"]
+    pieces += [
+        "submit",
+        "seen",
+        "seen.json",
+        "try",
+        "model.json",
+        "files",
+        "page.css",
+        "%5c..%5c",
+        "etc",
+        "passwd",
+        "",
+        ".",
+        "litert",
+        "%0d%0aX:1",
+    ]
     names = ["kind", "text", "page", "run", "token", "said", "%00", "x" * 200]
     for _ in range(count):
         path = "/" + "/".join(random_.choice(pieces) for _ in range(random_.randint(0, 6)))

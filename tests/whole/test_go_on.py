@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from producer.page.facts.resamples import pair_of, paired_bounds, read_resamples
 from shared.storage import Storage
 from tests.cluster import REPOSITORY
 
@@ -71,6 +72,17 @@ def test_runs_are_compared_on_the_same_photos(two_runs: Path, tmp_path: Path) ->
     page = (tmp_path / "compared.html").read_text()
     assert "<h2>new against old</h2>" in page
     assert "<td>start</td>" in page
+
+
+def test_the_page_tells_the_intervals_that_compare_tells(two_runs: Path) -> None:
+    storage = Storage(str(two_runs))
+    pair = pair_of(*(read_resamples(storage, run, "test") for run in ("old", "new")))
+    assert pair is not None, "they were measured on the same photos"
+    rows = json.loads(voc2tflite("compare", "old", "new", "--store", two_runs, "--json").stdout)
+    told = {row["label"]: row for row in rows[1]["against_first"]["rows"] if row["label"] in ("circle", "cross")}
+    assert any(row["points"] for row in told.values()), "there is a difference"
+    for label, row in told.items():
+        assert paired_bounds(pair, "ap50", label, row["points"]) == pytest.approx(row["interval"], abs=0.002), label
 
 
 def test_a_model_on_a_folder_is_what_the_jobs_own_evaluation_says(

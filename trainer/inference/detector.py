@@ -49,7 +49,13 @@ class Detector:
     """An exported `.tflite` ready to run; holds LiteRT's interpreter, so one per thread."""
 
     def __init__(
-        self, model: Path | bytes, threads: int = 1, *, file: str | None = None, is_ours: bool = False
+        self,
+        model: Path | bytes,
+        threads: int = 1,
+        *,
+        file: str | None = None,
+        is_ours: bool = False,
+        is_apart: bool = False,
     ) -> None:
         """Load a model.
 
@@ -59,6 +65,7 @@ class Detector:
             file: How a refusal names it; default: its path.
             is_ours: This program made it a moment ago and judges what it sees: it is neither tried apart first, nor
                 are its detections held against its labels.
+            is_apart: This process is there for it alone and may die of it: it is not tried in another one first.
 
         Raises:
             ExportError: It is no model of this project, is damaged, or LiteRT does not survive it.
@@ -68,7 +75,7 @@ class Detector:
         self._is_ours: Final = is_ours
         self.description: Final[ModelDescription] = read_description(self._file)
         size = self.description.image_size
-        if not is_ours:
+        if not (is_ours or is_apart):
             try_model(self._file, size)
         self.network: Final = LiteModel(self._file, image_size=size, threads=threads)
         self._check_form()

@@ -97,24 +97,39 @@ def _picture(path: Path, tell: Callable[[str], None]) -> NDArray[np.uint8] | Non
         content = path.read_bytes()
     except OSError as error:
         raise ImageError(f"{path}: {error.strerror}") from error
+    pixels = decode_picture(content, str(path), tell)
+    if pixels is None and (format_of(path.name) is not None or _is_text(content)):
+        raise ImageError(f"{path}: {_found(path, content)}")
+    return pixels
+
+
+def decode_picture(content: bytes, shown: str, tell: Callable[[str], None]) -> NDArray[np.uint8] | None:
+    """The picture in the bytes of a file, upright, BGR; None where it is none or damaged.
+
+    Args:
+        content: The bytes.
+        shown: How a refusal names them.
+        tell: Gets a line about a picture that ends too early.
+
+    Raises:
+        ImageError: It is empty, ends much too early, or is HEIC that cannot be read.
+    """
     if not content:
-        raise ImageError(f"{path}: an empty file")
+        raise ImageError(f"{shown}: an empty file")
     if heif.is_heif(content):  # an ISO media file of another brand is a video
         try:
             return heif.decode(content)
         except ImageError as error:
-            raise ImageError(f"{path}: {error}") from error
+            raise ImageError(f"{shown}: {error}") from error
     with decoder_warnings():
         pixels = _decoded(content)
     if pixels is None and (closed := _closed(content)) is not None:
-        found = f"{path}: {cut_short.told(closed.rows)}"
+        found = f"{shown}: {cut_short.told(closed.rows)}"
         if closed.rows < cut_short.KEPT_FROM:
             raise ImageError(f"{found}, at least {100 * cut_short.KEPT_FROM:g} % are needed; copy it anew")
         tell(f"{found}, and are looked at")
         with decoder_warnings():
             return _decoded(closed.content)
-    if pixels is None and (format_of(path.name) is not None or _is_text(content)):
-        raise ImageError(f"{path}: {_found(path, content)}")
     return pixels
 
 

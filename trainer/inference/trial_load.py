@@ -23,7 +23,8 @@ from trainer.inference.lite_model import LiteModel, memory_budget
 # Seconds for one picture. `small` takes 0.2 s with the start of the process; `medium` at 1280 px about 5 on a Pi.
 MOST_S: Final = 60.0
 
-_REFUSED: Final = 3
+# The child's exit code where it says why.
+REFUSED: Final = 3
 _EXPECTED: Final = "a model that runs"
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
@@ -56,7 +57,7 @@ def try_model(file: ModelFile, image_size: int, most_s: float = MOST_S) -> None:
         raise file.refusal(f"LiteRT ran it on one picture for more than {most_s:g} s", _EXPECTED) from error
     except OSError as error:
         raise file.refusal(f"it cannot be tried in a process of its own ({error.strerror})", _EXPECTED) from error
-    if done.returncode == _REFUSED:
+    if done.returncode == REFUSED:
         raise ExportError(done.stdout.decode())
     if done.returncode != 0:
         code = done.returncode
@@ -64,14 +65,17 @@ def try_model(file: ModelFile, image_size: int, most_s: float = MOST_S) -> None:
         raise file.refusal(f"LiteRT ended its process {how} when it ran it on one picture", _EXPECTED)
 
 
-def _limit(budget: int) -> None:
-    """Bound the memory to come, and the time in case the parent is gone; where the system can."""
+def limit_process(budget: int, most_s: float) -> None:
+    """Bound this process's memory to come, `budget` bytes, and its processor time, in case the parent is gone.
+
+    Where the system can; it writes no core.
+    """
     if sys.platform == "win32":
         return
     import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_CPU, (int(MOST_S), int(MOST_S)))
+    resource.setrlimit(resource.RLIMIT_CPU, (int(most_s), int(most_s)))
     statm = Path("/proc/self/statm")
     if not statm.exists():
         return
@@ -84,13 +88,13 @@ def _limit(budget: int) -> None:
 def _main(image_size: int, name: str) -> int:
     """The child's side."""
     file = ModelFile(name=name, content=sys.stdin.buffer.read())
-    _limit(memory_budget(file.content, image_size))
+    limit_process(memory_budget(file.content, image_size), MOST_S)
     try:
         model = LiteModel(file, image_size=image_size, threads=1)
         model.run(np.random.default_rng(0).integers(0, 256, (image_size, image_size, 3), np.uint8))
     except ExportError as error:
         sys.stdout.buffer.write(str(error).encode())
-        return _REFUSED
+        return REFUSED
     return 0
 
 

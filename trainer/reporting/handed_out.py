@@ -27,6 +27,7 @@ _FILES: Final[Mapping[str, str]] = {
     "model_card.md": "people: this page",
     "plots/": "people: pictures and curves",
     "detections_": "`compare`: what int8 saw of the split that was measured",
+    "resamples_": "the page's compare: what int8 is worth on resamples of that split's photos",
 }
 
 
@@ -48,4 +49,4 @@ def _entry(name: str) -> str:
 
 
 def _key(name: str) -> str:
-    return "detections_" if name.startswith("detections_") else name
+    return next((start for start in ("detections_", "resamples_") if name.startswith(start)), name)

@@ -173,9 +173,11 @@ class _Findings:
         self.file = pair.annotation or pair.image
         self.found: list[Finding] = []
 
-    def _add(self, rank: Rank, kind: str, found: str, done: str, *, index: int | None = None) -> None:
-        file = self.image if index is None else self.file
-        self.found.append(Finding(file=file, object_index=index, rank=rank, kind=kind, found=found[:200], done=done))
+    def _add(self, rank: Rank, kind: str, found: str, done: str, *, of: VocObject | None = None) -> None:
+        """Note one, of the picture or of an object in it."""
+        about = {"file": self.image} if of is None else {"file": self.file, "object_index": of.index}
+        name = "" if of is None else of.name[:200]
+        self.found.append(Finding(**about, rank=rank, kind=kind, found=found[:200], done=done, class_name=name))
 
     def note_format(self, header: ImageHeader) -> None:
         promised = format_of(self.image)
@@ -208,9 +210,9 @@ class _Findings:
             return box
         found = f"{voc_object.name} at {', '.join(f'{corner:g}' for corner in box)} in {size[0]}x{size[1]}"
         if remaining < MIN_REMAINING:
-            self._add("dropped", "box_outside", found, "object dropped", index=voc_object.index)
+            self._add("dropped", "box_outside", found, "object dropped", of=voc_object)
             return None
-        self._add("mended", "box_clipped", found, f"clipped, {remaining:.0%} remains", index=voc_object.index)
+        self._add("mended", "box_clipped", found, f"clipped, {remaining:.0%} remains", of=voc_object)
         return inside
 
     def is_known(self, voc_object: VocObject, labels: LabelMap) -> bool:
@@ -218,7 +220,7 @@ class _Findings:
         if voc_object.name in labels.ids:
             return True
         found = f"class {voc_object.name!r} is not in the job's label map"
-        self._add("error", "class_unknown", found, "object dropped", index=voc_object.index)
+        self._add("error", "class_unknown", found, "object dropped", of=voc_object)
         return False
 
     def has_area(self, voc_object: VocObject, stored: StoredObject, size: int) -> bool:
@@ -226,5 +228,5 @@ class _Findings:
         xmin, ymin, xmax, ymax = fractions(stored.box, size)
         if xmin < xmax and ymin < ymax:
             return True
-        self._add("dropped", "box_zero_area", f"{voc_object.box}", "object dropped", index=voc_object.index)
+        self._add("dropped", "box_zero_area", f"{voc_object.box}", "object dropped", of=voc_object)
         return False

@@ -5,16 +5,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from producer.page.facts.resamples import Pair, paired_bounds
 from producer.page.facts.seen import SeenPhoto, SeenRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """By how many points a figure is higher than the first run's, and between which it may lie (95 %)."""
+    """By how many points a figure is higher than the first run's, and between which it may lie (95 %).
+
+    `is_paired` where that was told from the same photos; otherwise it is wider than need be.
+    """
 
     points: float
     low: float
     high: float
+    is_paired: bool = False
 
     @property
     def is_sure(self) -> bool:
@@ -22,17 +27,30 @@ class Difference:
         return not self.low <= 0 <= self.high
 
 
-def difference(first: Mapping[str, Any], other: Mapping[str, Any], name: str) -> Difference | None:
+def difference(
+    first: Mapping[str, Any], other: Mapping[str, Any], name: str, pair: Pair | None = None, label: str | None = None
+) -> Difference | None:
     """The difference of a figure of two runs; None where one lacks it or its interval.
 
-    Its interval is made of the two (MOVER; Zou and Donner, doi.org/10.1002/sim.3095), as if the runs were measured on
-    different photos. On the same ones it is wider than need be: what it calls sure is.
+    Its interval is of the resamples of a `pair`. Without one it is made of the two runs' own (MOVER; Zou and Donner,
+    doi.org/10.1002/sim.3095), as if they were measured on different photos. On the same ones that is wider than need
+    be: what it calls sure is.
+
+    Args:
+        first: Figures of a form, or of a class of it.
+        other: Those of the other run.
+        name: Of the figure: `map50`, `map`, `ap50`.
+        pair: Both runs' resamples, if they were measured on the same photos.
+        label: The class, where the figures are of one.
     """
     before, now = _span(first, name), _span(other, name)
     if before is None or now is None:
         return None
     (low, value, high), (other_low, other_value, other_high) = before, now
     points = other_value - value
+    bounds = paired_bounds(pair, name, label, 100 * points) if pair is not None else None
+    if bounds:
+        return Difference(points=100 * points, low=bounds[0], high=bounds[1], is_paired=True)
     below, above = math.hypot(other_value - other_low, high - value), math.hypot(other_high - other_value, value - low)
     return Difference(points=100 * points, low=100 * (points - below), high=100 * (points + above))
 

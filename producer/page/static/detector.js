@@ -23,7 +23,13 @@ export class Detector {
    */
   static async load(description, threads = globalThis.crossOriginIsolated === true) {
     const litert = await import(`${PARTS}/index.js`);
-    await litert.loadLiteRt(`${PARTS}/wasm/`, {threads});
+    try {
+      await litert.loadLiteRt(`${PARTS}/wasm/`, {threads});
+    } catch (error) {
+      if (!threads) throw error;
+      // Its threads want relaxed SIMD, which not every browser has.
+      await litert.loadLiteRt(`${PARTS}/wasm/`, {threads: false});
+    }
     const answer = await fetch(description.url);
     if (!answer.ok) throw new Error(`${description.url}: the server answered ${answer.status}`);
     const model = await litert.loadAndCompile(new Uint8Array(await answer.arrayBuffer()), {accelerator: "wasm"});

@@ -1,7 +1,9 @@
-// The page "Try it": photos, videos and the camera of this device, seen by the run's own model. Nothing is sent anywhere.
+// The page "Try it": photos, videos and the camera of this device, seen by the run's own model. Nothing is sent anywhere;
+// where the model does not run in the browser, the page says that photos are sent to its server, and does so.
 
 import {Detector} from "./detector.js";
 import {drawSeen} from "./boxes.js";
+import {ServerDetector} from "./server.js";
 
 // Canvases of phones hold no more than 16 million pixels.
 const MOST_PIXELS = 16e6;
@@ -58,11 +60,11 @@ function draw() {
   shown.setAttribute("aria-label", `${kept.length} seen: ${kept.map((one) => one.label).join(", ") || "nothing"}`);
 }
 
-async function look(source, width, height) {
+async function look(source, width, height, file) {
   const mine = watching;
   const image = take(source, width, height);
   const began = performance.now();
-  const found = await detector.detect(image);
+  const found = await detector.detect(image, file);
   if (mine === watching) {
     seen = found;
     draw();
@@ -82,9 +84,10 @@ function stop() {
 }
 
 async function openPhoto(file) {
+  if (detector.isAway) say(`${file.name} is sent to this server …`);
   // As the shards have it: turned by its EXIF, its colours as they are written.
   const bitmap = await createImageBitmap(file, {imageOrientation: "from-image", colorSpaceConversion: "none"});
-  const took = await look(bitmap, bitmap.width, bitmap.height);
+  const took = await look(bitmap, bitmap.width, bitmap.height, file);
   say(`${file.name}: ${bitmap.width} × ${bitmap.height} px, seen in ${Math.round(took)} ms`);
   bitmap.close();
 }
@@ -137,6 +140,7 @@ async function openCamera() {
 async function open(file) {
   if (!file) return;
   stop();
+  if (file.type.startsWith("video/") && detector.isAway) throw new Error("the server looks at photos only");
   await (file.type.startsWith("video/") ? openVideo(file) : openPhoto(file));
 }
 
@@ -170,7 +174,9 @@ function listen() {
     choose(event.dataTransfer.files[0]);
   });
   document.addEventListener("paste", (event) => event.clipboardData.files.length && choose(event.clipboardData.files[0]));
-  if (navigator.mediaDevices?.getUserMedia) {
+  if (detector.isAway) {
+    part("camera").hidden = true;
+  } else if (navigator.mediaDevices?.getUserMedia) {
     part("camera").addEventListener("click", told(openCamera, "The camera cannot be opened"));
   } else {
     part("camera").hidden = true;
@@ -178,11 +184,34 @@ function listen() {
   }
 }
 
+/** What is said of photos before the first one can be chosen. */
+function sayThatPhotosAreSent(reason) {
+  const [sentence, place] = [document.createElement("strong"), document.getElementById("privacy")];
+  sentence.textContent = "Your photo is sent to this server";
+  const why = reason.message || reason.name || reason;
+  place.replaceChildren(sentence, `, which looks at it and does not keep it: the model cannot run in this browser (${why}).`);
+  place.classList.add("warning");
+  part("what").textContent = "A photo";
+  part("file").accept = "image/*";
+}
+
+/** The model in this browser; else by the server, if it can. */
+async function load(description) {
+  try {
+    return await Detector.load(description);
+  } catch (error) {
+    const address = document.getElementById("try").dataset.server;
+    if (!address) throw error;
+    sayThatPhotosAreSent(error);
+    return new ServerDetector(address, description);
+  }
+}
+
 async function start() {
   const answer = await fetch(document.getElementById("try").dataset.model);
   const description = await answer.json();
   if (!answer.ok) throw new Error(description.error);
-  detector = await Detector.load(description);
+  detector = await load(description);
   part("threshold").value = description.threshold;
   setLeast(description.threshold);
   listen();

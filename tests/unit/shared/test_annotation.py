@@ -392,3 +392,41 @@ def test_boxes_outside_of_objects_are_no_picture_of_nothing() -> None:
 def test_cvats_own_format_is_named_with_the_way_out() -> None:
     with pytest.raises(AnnotationError, match="CVAT's own format, expected Pascal VOC; export it again"):
         read_annotation(b"<annotations><version>1.1</version></annotations>", file="a.xml", spec=JobSpec())
+
+
+def test_a_finding_about_an_object_names_its_class_as_the_job_does() -> None:
+    objects = [
+        voc_object("cat", corners(50, 9, 10, 2)),
+        voc_object("big\ncat", corners(1, 1, 1, 9)),
+        voc_object("dog", corners("x", 1, 2, 9)),
+        voc_object("", corners(1, 1, 2, 9)),
+        voc_object("crow"),
+        voc_object("owl"),
+        voc_object("dog", extra="<difficult>maybe</difficult>"),
+        voc_object("dog"),
+        "<object><name>dog</name></object>",
+        voc_object("dog", corners(5, 5, 9, 9), "<difficult>1</difficult>"),
+    ]
+    annotation = read(
+        "".join(objects), rename={"big cat": "cat"}, ignore_classes=["owl"], classes=["cat", "dog"], difficult="drop"
+    )
+    named = {(finding.object_index, finding.kind): finding.class_name for finding in annotation.findings}
+    assert named == {
+        (None, "size_missing"): "",
+        (1, "box_swapped"): "cat",
+        (2, "class_respelled"): "cat",
+        (2, "box_zero_area"): "cat",
+        (3, "box_unreadable"): "dog",
+        (4, "class_missing"): "",
+        (5, "class_unknown"): "crow",
+        (6, "class_ignored"): "owl",
+        (7, "flag_unreadable"): "dog",
+        (8, "object_duplicate"): "dog",
+        (9, "box_missing"): "dog",
+        (10, "difficult_dropped"): "dog",
+    }
+
+
+def test_the_class_in_a_finding_is_no_longer_than_its_other_texts() -> None:
+    (_, finding) = read(voc_object("x" * 1000, corners(1, 1, 1, 9))).findings
+    assert finding.class_name == "x" * 200

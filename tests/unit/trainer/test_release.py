@@ -155,6 +155,7 @@ def test_all_files_are_there_although_the_gate_refused(released: Released) -> No
     names = {path.relative_to(released.folder).as_posix() for path in released.folder.rglob("*") if path.is_file()}
     assert {f"model_{form}.tflite" for form in FORMS} <= names
     assert {"model.keras", "saved_model/saved_model.pb", "labels.txt", "gate.json", "metrics.json"} <= names
+    assert {"detections_test.json", "resamples_test.json"} <= names
     assert {"report.html", "model_card.md", "plots/detections.jpg", "plots/curves.png"} <= names
     assert released.guard.published == 1
 

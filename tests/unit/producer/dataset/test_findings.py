@@ -8,7 +8,12 @@ def finding(file: str, kind: str = "box_clipped", index: int | None = None, rank
     )
 
 
-MIXED = [finding("b"), finding("a", index=2), finding("a", index=1), finding("a", "class_unknown", rank="error")]
+MIXED = [
+    finding("b"),
+    finding("a", index=2).model_copy(update={"class_name": "cat"}),
+    finding("a", index=1),
+    finding("a", "class_unknown", rank="error"),
+]
 
 
 def test_what_goes_in_comes_out() -> None:

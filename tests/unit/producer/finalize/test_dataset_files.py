@@ -89,7 +89,9 @@ class Finished:
 
 
 ZERO_AREA = Finding(file="07.xml", object_index=2, rank="dropped", kind="box_zero_area", found="", done="")
-BY_PIXELS = Finding(file="07.xml", object_index=1, rank="mended", kind="box_clipped", found="far", done="clipped")
+BY_PIXELS = Finding(
+    file="07.xml", object_index=1, rank="mended", kind="box_clipped", found="far", done="clipped", class_name="it's"
+)
 
 
 @pytest.fixture
@@ -143,9 +145,9 @@ def test_lint_csv_has_submit_and_receipts_and_nothing_twice(finished: Finished) 
     dataset_files(finished.job, finished.receipts, finished.storage)
     lines = finished.read(PATHS.lint).splitlines()
     assert [line for line in lines if "class_small" not in line] == [
-        "file,object,rank,kind,found,done",
-        '07.xml,2,dropped,box_zero_area,"xmin 2, ymin 2, xmax 2, ymax 9",object dropped',
-        "07.xml,1,mended,box_clipped,far,clipped",
+        "file,object,rank,kind,found,done,class",
+        '07.xml,2,dropped,box_zero_area,"xmin 2, ymin 2, xmax 2, ymax 9",object dropped,cat',
+        "07.xml,1,mended,box_clipped,far,clipped,it's",
     ]
 
 

@@ -1,4 +1,4 @@
-"""`lint.csv` by page and kind: nothing lost, nothing twice, and a damaged line is named."""
+"""`lint.csv` by page, kind and class: nothing lost, nothing twice, and a damaged line is named."""
 
 from pathlib import Path
 
@@ -11,6 +11,8 @@ from shared.jobs.findings import Finding
 from shared.storage import Storage
 
 KINDS = ("box_clipped", "class_typo", "image_unreadable")
+# As any class may be called; one that needs quotes in a CSV, and findings without one.
+CLASSES = ("king", 'king, "of" hearts', "", "queen")
 
 
 def findings(count: int) -> list[Finding]:
@@ -22,6 +24,7 @@ def findings(count: int) -> list[Finding]:
             kind=KINDS[number % 3],
             found=f'number {number}, "quoted", of class {"quen" if number % 7 == 0 else "king"}\nand a line',
             done="kept",
+            class_name=CLASSES[number % 4],
         )
         for number in range(count)
     ]
@@ -47,6 +50,30 @@ def test_a_kind_and_a_word_leave_those_that_have_both() -> None:
     expected = [number for number in range(120) if number % 3 == 1 and number % 7 == 0]
     assert ([row.file for row in rows], total) == ([f"photos/{n:06d}.jpg" for n in expected], len(expected))
     assert read.page(1, kind="no_such_kind") == ([], 0)
+
+
+@pytest.mark.parametrize(("place", "name"), [(place, name) for place, name in enumerate(CLASSES) if name])
+def test_a_class_leaves_the_findings_about_its_objects_with_or_without_a_kind(place: int, name: str) -> None:
+    read = table(120)
+    assert dict(read.class_counts) == dict.fromkeys(filter(None, CLASSES), 30)
+    rows, total = read.page(1, class_name=name)
+    assert ({row.class_name for row in rows}, total) == ({name}, 30)
+    assert [row.number for row in rows] == [number for number in range(120) if number % 4 == place]
+    rows, total = read.page(1, class_name=name, kind="box_clipped", text="number")
+    assert [row.number for row in rows] == [number for number in range(120) if number % 4 == place and number % 3 == 0]
+    assert read.page(1, class_name="no such class") == ([], 0)
+
+
+def test_what_a_version_without_classes_wrote_is_read_and_has_none() -> None:
+    of_before = FindingsTable(
+        b'file,object,rank,kind,found,done\na.xml,2,mended,box_clipped,"cat, far",clipped\na.xml,,quarantined,x,y,z\n',
+        "",
+    )
+    assert dict(of_before.counts) == {"box_clipped": 1, "x": 1}
+    assert (of_before.class_counts, of_before.aside) == ([], [("x", 1)])
+    (row, other), total = of_before.page(1)
+    assert (row.found, row.object_index, row.class_name, other.object_index, total) == ("cat, far", 2, "", None, 2)
+    assert of_before.page(1, class_name="cat") == ([], 0)
 
 
 def test_text_of_a_finding_is_what_was_found() -> None:

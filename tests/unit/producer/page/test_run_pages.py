@@ -1,5 +1,6 @@
 """A run with what it sees, and two runs beside one another, as a browser gets them from a real server."""
 
+import json
 import re
 from collections.abc import Iterator
 from html import unescape
@@ -94,6 +95,35 @@ def test_two_runs_are_held_against_one_another(page: ServedPage) -> None:
     assert re.findall(r"<figcaption>(.*?)</figcaption>", beside) == [FILES[0], FILES[0]]
     drawn = re.findall(r'<rect class="box ([a-z ]+)"', beside)
     assert drawn.count("right") == 3
+
+
+def resamples(folder: Path, run: str, figure: float, photos: str = "a") -> None:
+    """Resamples in which every figure is one of two values, so that a difference is the same in all of them."""
+    figures = [round(figure + 0.05 * (place % 2), 3) for place in range(200)]
+    said = {"run": run, "form": "int8", "split": "test", "drawn_from": photos, "map50": figures, "map": figures}
+    content = json.dumps({**said, "ap50": dict.fromkeys(LABELS, figures)}).encode()
+    Storage(str(folder / "store")).write(f"runs/{run}/resamples_test.json", content)
+
+
+def test_runs_on_the_same_photos_have_the_interval_of_the_same_resamples(page: ServedPage, folder: Path) -> None:
+    resamples(folder, "first", 0.6)
+    resamples(folder, "second", 0.8)
+    text = page.ask("/compare?run=first&run=second").text
+    assert re.search(r">second</a></th><td>90\.0 % .*?\+30\.0 \(\+20\.0 to \+30\.0\), sure", text)
+    assert re.search(r"\+20\.0 \(\+20\.0 to \+20\.0\), sure", text), "a class"
+    assert "told from the same photos for both" in text
+    assert "as if measured" not in text
+
+
+def test_a_run_on_other_photos_is_named_as_such(page: ServedPage, folder: Path) -> None:
+    add(folder, "third", seen_file())
+    for run, photos in (("first", "a"), ("second", "a"), ("third", "b")):
+        resamples(folder, run, 0.6, photos)
+    text = page.ask("/compare?run=first&run=second&run=third").text
+    assert "told from the same photos for both" in text
+    assert "third: as if measured on different photos" in text
+    text = page.ask("/compare?run=first&run=third").text
+    assert "told from the same photos" not in text
 
 
 @pytest.mark.parametrize("query", ["", "run=first", "&".join(f"run=r{n}" for n in range(6)), "run=first&run=first"])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import ShardError
+from shared.jobs.findings import Finding
 from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import ShardReceipt, check_shard
 from shared.storage import Storage
@@ -64,3 +65,11 @@ def test_truncated_or_absent_shard_is_found_by_its_size(storage: Storage) -> Non
     storage.remove(JobPaths("job").tfrecord("train-00000-of-00001"))
     with pytest.raises(ShardError, match="found no file"):
         check_shard(storage, receipt(), with_digest=False)
+
+
+def test_a_finding_without_a_class_is_the_text_that_it_was_before_there_were_classes() -> None:
+    text = '{"done":"d","file":"f","found":"x","kind":"k","object_index":1,"rank":"info"}'
+    of_before = Finding.model_validate_json(text)
+    assert of_before.to_json() == text
+    with_class = of_before.model_copy(update={"class_name": "cat"})
+    assert Finding.model_validate_json(with_class.to_json()) == with_class

@@ -77,6 +77,7 @@ def test_box_beyond_the_picture_is_clipped_or_dropped_under_a_quarter(
 ) -> None:
     example = prepare(tmp_path, encode(WIDE), voc_xml(box, size=(200, 100)))
     assert kinds(example) == found
+    assert {finding.class_name for finding in example.findings} <= {"cat"}
     np.testing.assert_allclose(np.reshape(boxes(example), (-1, 4)), np.reshape(stored, (-1, 4)), atol=1e-6)
 
 

@@ -1,0 +1,79 @@
+"""`resamples_<split>.json` of two runs that were measured on the same photos -> where a figure's difference lies.
+
+In plain Python: the producer's image has no numpy.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from shared.audit.resamples import Figures, ResampledSplit
+from shared.errors import FormatError
+from shared.jobs.job import SPLITS
+from shared.jobs.paths import RunPaths
+from shared.jobs.versioned import read_stored
+from shared.storage import Storage
+
+# 300 classes; of more, the intervals are those of the runs alone.
+_MOST_BYTES: Final = 4 << 20
+# Fewer say nothing of the outermost 2.5 %.
+_LEAST_RESAMPLES: Final = 100
+
+# What two runs were worth on the same resamples of the same photos.
+Pair = tuple[ResampledSplit, ResampledSplit]
+_OUTERMOST: Final = 0.025
+
+
+def read_resamples(storage: Storage, run: str, split: str) -> ResampledSplit | None:
+    """What a run's int8 model was worth on resamples of a split; None where no file says it."""
+    if split not in SPLITS:  # a name from another file of the run
+        return None
+    key = f"{RunPaths(run).root}/resamples_{split}.json"
+    size = storage.size_or_none(key)
+    if size is None or size > _MOST_BYTES:
+        return None
+    try:
+        return read_stored(ResampledSplit, storage.read(key), storage.url(key))
+    except FormatError:
+        return None
+
+
+def pair_of(first: ResampledSplit | None, other: ResampledSplit | None) -> Pair | None:
+    """Both, if they are of the same resamples of the same photos."""
+    if first is None or other is None or first.drawn_from != other.drawn_from:
+        return None
+    enough = len(first.map50) == len(other.map50) >= _LEAST_RESAMPLES
+    return (first, other) if enough else None
+
+
+def _figures_of(resampled: ResampledSplit, name: str, label: str | None) -> Figures:
+    """The figures called `name` of metrics.json: `map50` and `map` of all, `ap50` of the class `label`."""
+    if label is not None:
+        return resampled.ap50.get(label, ())
+    return {"map50": resampled.map50, "map": resampled.map}.get(name, ())
+
+
+def paired_bounds(pair: Pair, name: str, label: str | None, points: float) -> tuple[float, float] | None:
+    """Where a difference lies with 95 % confidence; None where the resamples do not say.
+
+    Args:
+        pair: Both runs' resamples.
+        name: Of the figure: `map50`, `map`, or `ap50` of the class `label`.
+        label: The class.
+        points: The difference as measured: the other's figure less the first one's, times 100.
+    """
+    first, other = (_figures_of(each, name, label) for each in pair)
+    if len(first) != len(other):
+        return None
+    known = sorted(100 * (b - a) for a, b in zip(first, other, strict=True) if a is not None and b is not None)
+    if len(known) < _LEAST_RESAMPLES or not all(map(math.isfinite, (known[0], known[-1]))):
+        return None
+    return min(_percentile(known, _OUTERMOST), points), max(_percentile(known, 1 - _OUTERMOST), points)
+
+
+def _percentile(ordered: Sequence[float], share: float) -> float:
+    """As numpy's: between two places it lies on the line between them."""
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])

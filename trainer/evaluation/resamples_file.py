@@ -1,0 +1,47 @@
+"""What a model saw of a split -> `resamples_<split>.json` of its run: what that is worth on resamples of the photos.
+
+They are drawn by the order of the photos' names, as `compare` draws them: its intervals and the page's are the same.
+"""
+
+from typing import Final
+
+import numpy as np
+
+from shared.audit.resamples import Figures, ResampledSplit, digest_of
+from shared.audit.seen import SeenSplit
+from shared.jobs.frozen import canonical_json
+from trainer.evaluation.bootstrap import resampled
+from trainer.evaluation.coco_map import judge
+from trainer.evaluation.detections_file import choose
+
+# A thousandth of a point, below what any figure shows.
+_DIGITS: Final = 5
+# One picture says nothing about others.
+_LEAST_PHOTOS: Final = 2
+
+
+def resamples_file(split: SeenSplit) -> bytes:
+    """The content of a `resamples_<split>.json`.
+
+    Raises:
+        ExportError: A detection or annotation names a photo or class that there is not.
+    """
+    photos = list(split.photos())
+    chosen = choose(split, photos, split.labels)
+    _, matches = judge(chosen.truth, chosen.seen)
+    samples = resampled(matches) if len(photos) >= _LEAST_PHOTOS else np.zeros((2 + len(matches), 0))
+    map50, mean, *ap50 = (_figures(row.tolist()) for row in np.round(samples, _DIGITS))
+    kept = ResampledSplit(
+        run=split.run,
+        form=split.form,
+        split=split.split,
+        drawn_from=digest_of(photos),
+        map50=map50,
+        map=mean,
+        ap50=dict(zip(split.labels, ap50, strict=True)),
+    )
+    return canonical_json(kept.model_dump(mode="json")).encode()
+
+
+def _figures(row: list[float]) -> Figures:
+    return tuple(None if np.isnan(value) else value for value in row)
