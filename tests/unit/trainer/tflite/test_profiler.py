@@ -57,7 +57,7 @@ def test_every_operator_of_the_file_is_in_the_profile(exported: Exported) -> Non
     assert convolutions == alone["CONV_2D"][0]
     assert list(kinds) == sorted(kinds, key=lambda kind: -kinds[kind][1])
     inside = profiled(exported.forms["int8"], exported.pictures[0].rgb)
-    assert {"QUANTIZE", "TFLite_Detection_PostProcess", "RESIZE_NEAREST_NEIGHBOR"} <= set(inside)
+    assert {"TFLite_Detection_PostProcess", "RESIZE_NEAREST_NEIGHBOR"} <= set(inside)
 
 
 def test_forms_without_suppression_run_in_one_piece(exported: Exported) -> None:
