@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from functools import partial
+from importlib import import_module
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
@@ -136,13 +137,11 @@ def _claim_by_nine(side: int) -> None:
     """Have a cell's nine anchors claimed as one of our cells is: by its centre."""
     import tensorflow as tf
 
-    from trainer.network import target_assignment
     from trainer.network.detector import make_priors
 
-    claims, priors = target_assignment.claims, make_priors(side)
-    target_assignment.claims = lambda boxes, is_true, _: tf.repeat(
-        claims(boxes, is_true, priors), len(ANCHORS), axis=-1
-    )
+    assignment: Any = import_module("trainer.network.target_assignment")
+    claims, priors = assignment.claims, make_priors(side)
+    assignment.claims = lambda boxes, is_true, _: tf.repeat(claims(boxes, is_true, priors), len(ANCHORS), axis=-1)
 
 
 def fresh_row(name: str, *, side: int) -> tuple[bytes, dict[str, Any]]:
