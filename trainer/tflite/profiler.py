@@ -74,8 +74,6 @@ def profile(model: bytes, picture: NDArray[Any]) -> list[Step]:
     """
     with quiet_libraries():
         runs = [_run(model, np.ascontiguousarray(picture)) for _ in range(_MODELS)]
-    if not runs[0]:
-        raise NoProfilerError("the profiler's report has no operators")
     times = defaultdict(list)
     for step in (step for run in runs for step in run):
         times[replace(step, ms=0.0)].append(step.ms)
@@ -104,9 +102,15 @@ def _run(model: bytes, picture: NDArray[Any] | None) -> list[Step]:
 
 
 def _steps(report: str) -> list[Step]:
-    """The rows of the report's first table."""
+    """The rows of the report's first table.
+
+    Raises:
+        NoProfilerError: There are none: it is written in another way.
+    """
     table = report.split("Top by Computation Time")[0]
-    rows = (row for row in map(_ROW.match, table.splitlines()) if row is not None)
+    rows = [row for row in map(_ROW.match, table.splitlines()) if row is not None]
+    if not rows:
+        raise NoProfilerError("the profiler's report has no operators in it, or in another form")
     return [
         Step(
             kind=row["kind"].removeprefix(_OF_XNNPACK),

@@ -75,6 +75,11 @@ def test_a_model_that_does_not_load_and_a_picture_of_another_size_are_told() -> 
         profile(converted(sums), np.zeros((1, 3, 3, 3), np.float32))
 
 
+def test_a_report_in_another_form_is_told() -> None:
+    with pytest.raises(NoProfilerError, match="in another form"):
+        profiler._steps("Run Order\nCONV_2D took 3 ms\n")
+
+
 def test_another_version_is_not_called_and_operators_are_timed_by_themselves(
     exported: Exported, monkeypatch: pytest.MonkeyPatch
 ) -> None:
