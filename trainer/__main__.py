@@ -451,12 +451,16 @@ def _detail(name: str, model: bytes, image_size: int) -> str:
     total = sum(ms for _, ms in found.operators.values())
     lines = [
         f"  {name}: loading {found.load_ms:.1f} ms, arena {found.arena_bytes / 1e3:,.0f} kB, "
-        f"a picture {found.run_ms:.2f} ms in one piece; operators by themselves {total:.2f} ms:"
+        f"a picture {found.run_ms:.2f} ms; operators {_timed_by(found.no_profiler)} {total:.2f} ms:"
     ]
     lines += [
-        f"    {kind:30}{count:5}{ms:9.3f} ms{100 * ms / total:7.1f} %" for kind, (count, ms) in found.operators.items()
+        f"    {kind:42}{count:5}{ms:9.3f} ms{100 * ms / total:7.1f} %" for kind, (count, ms) in found.operators.items()
     ]
     return "\n".join(lines)
+
+
+def _timed_by(no_profiler: str | None) -> str:
+    return "by LiteRT's profiler" if no_profiler is None else f"by themselves (no profiler: {no_profiler})"
 
 
 def _counted(names: list[str]) -> str:

@@ -26,6 +26,8 @@ from shared.storage import Storage
 # Threads in WebAssembly want a page that shares its process with no other origin.
 # https://developer.mozilla.org/docs/Web/API/Window/crossOriginIsolated
 _ISOLATED: Final = {"Cross-Origin-Embedder-Policy": "require-corp"}
+# The operator's name, as a file that has it holds it.
+_SUPPRESSION: Final = b"TFLite_Detection_PostProcess"
 # To compile WebAssembly; no text becomes a script by it.
 _SOURCES: Final = {"script-src": "'self' 'wasm-unsafe-eval'"}
 
@@ -68,10 +70,12 @@ def model_facts(file: ModelFile, url: str) -> Mapping[str, Any]:
     """What the browser must know to run a model at `url` as `predict` does.
 
     Raises:
-        ExportError: The file does not say what it is.
+        ExportError: The file does not say what it is, or suppression is outside of it.
     """
     file.check_identifier()
     said = read_description(file)
+    if said.decoding is not None or _SUPPRESSION not in file.content:
+        raise file.refusal("its suppression (NMS) is outside", "a model with it inside, which the page can run")
     return {
         "url": url,
         "name": said.name,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-# Which kernels are used, and the options that were asked for.
-_REMARK: Final = re.compile(rb"INFO: |VERBOSE: |fully_quantize: ")
+# Which kernels are used, the options that were asked for, and accelerators that are not there.
+_REMARK: Final = re.compile(rb"INFO: |VERBOSE: |fully_quantize: |WARNING: \[[ng]pu_registry\.cc")
 # Errors that LiteRT raises too, in Python.
 _RAISED: Final = re.compile(rb"ERROR: |WARNING: ")
 

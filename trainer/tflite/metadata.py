@@ -23,7 +23,7 @@ from shared.model.description import (
     read_description,
 )
 from trainer.tflite.flatbuffer import add_buffer, serialize
-from trainer.tflite.output_graph import finish_outputs
+from trainer.tflite.output_graph import finish_input, finish_outputs
 from trainer.tflite.raw_graph import cut_suppression
 
 # The names MediaPipe Tasks looks for (object_detector_graph.cc), in the order of the custom op's outputs.
@@ -38,7 +38,7 @@ _METADATA: Final = b"TFLITE_METADATA"
 
 
 def with_metadata(model: bytes, description: ModelDescription) -> bytes:
-    """A converted `.tflite` with its outputs finished, the metadata flatbuffer in it and the files at its end.
+    """A converted `.tflite` with its ends finished, the metadata flatbuffer in it and the files at its end.
 
     Outputs are those of the post-processing op in its order; where the description has a decoding, those of the heads.
 
@@ -48,6 +48,7 @@ def with_metadata(model: bytes, description: ModelDescription) -> bytes:
     tree = schema.ModelT.InitFromPackedBuf(model, 0)
     if description.decoding is None:
         finish_outputs(tree)
+        finish_input(tree)
     else:
         cut_suppression(tree)
     entry = schema.MetadataT()

@@ -1,8 +1,8 @@
 """A `.tflite` -> where its time and memory go: milliseconds of each kind of operator, arena, loading.
 
-LiteRT's profiler is in its C library only (LiteRtCreateProfiler) and has no call in Python. So each operator becomes a
-model of its own, fed with what it is given in the whole model, and is timed by itself: what XNNPACK gains by running
-them in one piece is missing from the sum.
+By LiteRT's own profiler (`trainer/tflite/profiler.py`). Where it cannot be asked, each operator becomes a model of its
+own, fed with what it is given in the whole model, and is timed by itself: what XNNPACK gains by running them in one
+piece is missing from the sum.
 """
 
 import copy
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from trainer.pixels import as_input
 from trainer.tflite.flatbuffer import serialize
 from trainer.tflite.interpreter import InspectedModel
+from trainer.tflite.profiler import NoProfilerError, profile
 from trainer.tflite.raw_graph import drop_unused
 
 # Of each operator: five are run in a row, so that the first's cold caches do not count.
@@ -33,11 +34,14 @@ _LOADS: Final = 5
 class Details:
     """Where a model's time and memory go, on one thread.
 
-    `operators`: kind -> (how many, milliseconds of all of them). `arena_bytes` hold all activations of a run without
-    XNNPACK; `load_ms` is from the bytes to an interpreter with its memory planned, `run_ms` one picture.
+    `operators`: kind -> (how many, milliseconds of all of them), costly ones first; of the profiler, where it could be
+    asked, with the names that it has for them, or timed by themselves for the reason `no_profiler`. `arena_bytes` hold
+    all activations of a run without XNNPACK; `load_ms` is from the bytes to an interpreter with its memory planned,
+    `run_ms` one picture.
     """
 
     operators: Mapping[str, tuple[int, float]]
+    no_profiler: str | None
     arena_bytes: int
     load_ms: float
     run_ms: float
@@ -45,6 +49,39 @@ class Details:
 
 def details(model: bytes, picture: NDArray[np.uint8]) -> Details:
     """Measure a model on one picture, uint8 [H, W, 3], RGB, of its size."""
+    given = as_input(picture, InspectedModel(model).input["dtype"])
+    no_profiler = None
+    try:
+        operators = profiled(model, picture)
+    except NoProfilerError as error:
+        operators, no_profiler = by_themselves(model, picture), str(error)
+    loads = [_load_ms(model) for _ in range(_LOADS)]
+    return Details(
+        operators=operators,
+        no_profiler=no_profiler,
+        arena_bytes=arena_bytes(model),
+        load_ms=statistics.median(loads),
+        run_ms=_timed(model, [given]),
+    )
+
+
+def profiled(model: bytes, picture: NDArray[np.uint8]) -> dict[str, tuple[int, float]]:
+    """Kind -> (how many, milliseconds of all) by LiteRT's profiler, costly ones first.
+
+    Raises:
+        NoProfilerError: It cannot be asked.
+    """
+    given = as_input(picture, InspectedModel(model).input["dtype"])
+    steps = profile(model, given)
+    kinds = dict.fromkeys(step.kind for step in steps)
+    alike = {kind: [step for step in steps if step.kind == kind] for kind in kinds}
+    return _costly_first(
+        {kind: (sum(step.calls for step in found), sum(step.ms for step in found)) for kind, found in alike.items()}
+    )
+
+
+def by_themselves(model: bytes, picture: NDArray[np.uint8]) -> dict[str, tuple[int, float]]:
+    """Kind -> (how many, milliseconds of all), each operator timed as a model of its own; costly ones first."""
     whole = InspectedModel(model)
     whole.run(as_input(picture, whole.input["dtype"]))
     tree = schema.ModelT.InitFromPackedBuf(model, 0)
@@ -53,15 +90,11 @@ def details(model: bytes, picture: NDArray[np.uint8]) -> Details:
         inputs = _given(tree, operator)
         alone = _timed(_alone(tree, place, inputs), [whole.stored(index) for index in inputs])
         found[whole.operators[place]["op_name"]].append(alone)
-    loads = [_load_ms(model) for _ in range(_LOADS)]
-    return Details(
-        operators={
-            kind: (len(times), sum(times)) for kind, times in sorted(found.items(), key=lambda row: -sum(row[1]))
-        },
-        arena_bytes=arena_bytes(model),
-        load_ms=statistics.median(loads),
-        run_ms=_timed(model, [as_input(picture, whole.input["dtype"])]),
-    )
+    return _costly_first({kind: (len(times), sum(times)) for kind, times in found.items()})
+
+
+def _costly_first(operators: Mapping[str, tuple[int, float]]) -> dict[str, tuple[int, float]]:
+    return dict(sorted(operators.items(), key=lambda row: -row[1][1]))
 
 
 def arena_bytes(model: bytes) -> int:

@@ -1,10 +1,12 @@
-"""The four outputs of a converted `.tflite`: in their order, logits made scores, cleared where nothing was detected.
+"""The ends of a converted `.tflite`: outputs in their order, logits made scores, cleared where nothing was detected.
 
 `TFLite_Detection_PostProcess` leaves the places past its count as they were in memory (its fast suppression does, the
 regular one would not; docs/decisions/0019): clients that ignore the count see ghosts, and MediaPipe's score calibration
 stops at class ids such as -2147483648. Three selections behind the op put zeros there. Boxes are cut at the picture's
 edge, too: MediaPipe drops those that reach far beyond it. All this is added to the converted file, not to the network:
 there the int8 converter would quantize it, and class ids in steps of 0.00363 are not whole numbers.
+
+int8's input goes to int8 by way of float: XNNPACK takes that, but no QUANTIZE from uint8 (docs/decisions/0101).
 """
 
 from collections.abc import Callable, Sequence
@@ -34,6 +36,7 @@ _OPTIONS: Final[dict[int, tuple[int, Callable[[], Any]]]] = {
     Op.SELECT_V2: (schema.BuiltinOptions.SelectV2Options, schema.SelectV2OptionsT),
     Op.MAXIMUM: (schema.BuiltinOptions.MaximumMinimumOptions, schema.MaximumMinimumOptionsT),
     Op.MINIMUM: (schema.BuiltinOptions.MaximumMinimumOptions, schema.MaximumMinimumOptionsT),
+    Op.DEQUANTIZE: (schema.BuiltinOptions.DequantizeOptions, schema.DequantizeOptionsT),
 }
 _GOES_ON: Final = {Op.SUB: 0, Op.LOGISTIC: 0, Op.SELECT_V2: 1, Op.MAXIMUM: 0, Op.MINIMUM: 0}
 
@@ -79,6 +82,22 @@ def finish_outputs(tree: schema.ModelT) -> None:
     graph.outputs = np.asarray(settled, np.int32)
     for entry in tree.signatureDefs[0].outputs:
         entry.tensorIndex = moved[int(entry.tensorIndex)]
+
+
+def finish_input(tree: schema.ModelT) -> None:
+    """Put a DEQUANTIZE before the QUANTIZE that takes a uint8 picture; other models stay as they are.
+
+    The numbers are the very same: both ends have one scale, and zero points 128 apart.
+    """
+    graph, kinds = tree.subgraphs[0], operator_kinds(tree)
+    (image,) = map(int, graph.inputs)
+    takers = [op for op in graph.operators if image in op.inputs]
+    if [kinds[op.opcodeIndex] for op in takers] != [Op.QUANTIZE]:
+        return
+    picture = new_tensor(tree, "image_float", _shape_of(tree, image))
+    _operate(tree, Op.DEQUANTIZE, [image], picture)
+    takers[0].inputs = np.asarray([picture], np.int32)
+    graph.operators.insert(0, graph.operators.pop())
 
 
 def sources_of_outputs(tree: schema.ModelT) -> dict[int, int]:

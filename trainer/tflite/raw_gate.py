@@ -15,6 +15,7 @@ from shared.model.description import Decoding, ModelDescription, read_descriptio
 from shared.text import counted
 from trainer.tflite.flatbuffer import operator_kinds
 from trainer.tflite.gate import GateCheck
+from trainer.tflite.profiler import NoProfilerError, ran_in_pieces
 from trainer.tflite.raw_graph import RAW_INPUT, RAW_OUTPUTS
 from trainer.tflite.runtimes import left_to_cpu, operators, partitions
 
@@ -159,7 +160,17 @@ def _taken(file: _File) -> GateCheck:
 
 
 def _whole(file: _File) -> GateCheck:
-    pieces, outside = partitions(file.model)
-    found = counted(pieces, "piece") + (f", and {', '.join(outside)} outside" if outside else "")
-    advice = "Another --backbone, or --nms inside."
-    return file.check("XNNPACK takes it in one piece", found, advice, is_ok=pieces == 1 and not outside)
+    """One piece as LiteRT has planned it, and as its profiler saw it run, where that can be asked."""
+    plan = partitions(file.model)
+    found, is_ok = f"{_pieces(*plan)} as planned", plan == (1, [])
+    try:
+        run = ran_in_pieces(file.model)
+    except NoProfilerError as error:
+        found += f"; not seen to run: {error}"
+    else:
+        found, is_ok = f"{found}, {_pieces(*run)} as run", is_ok and run == (1, [])
+    return file.check("XNNPACK takes it in one piece", found, "Another --backbone, or --nms inside.", is_ok=is_ok)
+
+
+def _pieces(count: int, outside: list[str]) -> str:
+    return counted(count, "piece") + (f" and {', '.join(outside)} outside" if outside else "")

@@ -21,17 +21,22 @@ _NAMES: Final[Mapping[int, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """A runtime's list of operators, their names with a space between; `is_int8_only`: it runs no other form."""
+    """A runtime's list of operators, their names with a space between.
+
+    `is_of_refused`: the list is of what it does not take. `is_int8_only`: it runs no other form.
+    """
 
     listed: str
     source: str
     read: str
+    is_of_refused: bool = False
     is_int8_only: bool = False
 
     @property
     def takes(self) -> frozenset[str]:
         """Names of the operators that it takes."""
-        return frozenset(self.listed.split())
+        listed = frozenset(self.listed.split())
+        return frozenset(_NAMES.values()) - listed if self.is_of_refused else listed
 
 
 RUNTIMES: Final[Mapping[str, Runtime]] = {
@@ -75,6 +80,45 @@ RUNTIMES: Final[Mapping[str, Runtime]] = {
         ),
         source="https://android.googlesource.com/platform/external/armnn, delegate/TensorFlowLiteDelegateSupport.md",
         read="2026-11",
+    ),
+    # The three below are those of LiteRT's compilers for NPUs; each checks shapes and types of an operator besides.
+    "Qualcomm NPU (LiteRT)": Runtime(
+        listed=(
+            "ABS ADD ARG_MAX ARG_MIN AVERAGE_POOL_2D BATCH_MATMUL BROADCAST_TO CAST CEIL CONCATENATION CONV_2D CONV_3D "
+            "COS CUMSUM DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE DIV DYNAMIC_UPDATE_SLICE ELU EMBEDDING_LOOKUP "
+            "EQUAL EXP FLOOR FLOOR_DIV FULLY_CONNECTED GATHER GATHER_ND GELU GREATER GREATER_EQUAL HARD_SWISH "
+            "L2_NORMALIZATION L2_POOL_2D LEAKY_RELU LESS LESS_EQUAL LOG LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC "
+            "MAXIMUM MAX_POOL_2D MEAN MINIMUM MIRROR_PAD MUL NEG NOT_EQUAL PACK PAD PADV2 POW PRELU QUANTIZE "
+            "REDUCE_ALL REDUCE_ANY REDUCE_MAX REDUCE_MIN RELU RELU6 RELU_0_TO_1 RELU_N1_TO_1 RESHAPE RESIZE_BILINEAR "
+            "RESIZE_NEAREST_NEIGHBOR REVERSE_V2 ROUND RSQRT SELECT SELECT_V2 SIGN SIN SLICE SOFTMAX SPACE_TO_DEPTH "
+            "SPLIT SQRT SQUARE SQUARED_DIFFERENCE STRIDED_SLICE SUB SUM TANH TILE TOPK_V2 TRANSPOSE TRANSPOSE_CONV "
+            "UNPACK"
+        ),
+        source="https://github.com/google-ai-edge/LiteRT, litert/vendors/qualcomm/compiler/Qualcomm_QNN_Compiler.md",
+        read="2026-11",
+    ),
+    "MediaTek NPU (LiteRT)": Runtime(
+        listed=(
+            "ABS ADD AVERAGE_POOL_2D BATCH_MATMUL CAST CONCATENATION CONV_2D DEPTHWISE_CONV_2D DEQUANTIZE DIV "
+            "FULLY_CONNECTED GELU GREATER HARD_SWISH LEAKY_RELU LOGISTIC MAXIMUM MAX_POOL_2D MEAN MINIMUM MUL PAD "
+            "PADV2 PRELU QUANTIZE REDUCE_MAX RELU RESHAPE RESIZE_BILINEAR RESIZE_NEAREST_NEIGHBOR RSQRT SLICE SOFTMAX "
+            "SPLIT SQRT SQUARED_DIFFERENCE STRIDED_SLICE SUB SUM TANH TRANSPOSE TRANSPOSE_CONV"
+        ),
+        source="https://github.com/google-ai-edge/LiteRT, litert/vendors/mediatek/compiler/compiler_plugin.cc",
+        read="2026-11",
+    ),
+    "Google Tensor NPU (LiteRT)": Runtime(
+        listed=(
+            "ASSIGN_VARIABLE BIDIRECTIONAL_SEQUENCE_LSTM BROADCAST_ARGS BUCKETIZE CALL_ONCE COMPLEX_ABS CONV_3D "
+            "CONV_3D_TRANSPOSE CUSTOM DENSIFY FAKE_QUANT HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE "
+            "IMAG LOCAL_RESPONSE_NORMALIZATION MATRIX_DIAG MATRIX_SET_DIAG MULTINOMIAL NON_MAX_SUPPRESSION_V4 "
+            "NON_MAX_SUPPRESSION_V5 RANDOM_STANDARD_NORMAL RANDOM_UNIFORM RANK READ_VARIABLE REAL REDUCE_PROD "
+            "REVERSE_SEQUENCE RFFT2D SEGMENT_SUM SHAPE SPARSE_TO_DENSE SVDF UNIDIRECTIONAL_SEQUENCE_RNN UNIQUE "
+            "UNSORTED_SEGMENT_MAX UNSORTED_SEGMENT_MIN UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_SUM VAR_HANDLE WHERE"
+        ),
+        source="https://github.com/google-ai-edge/LiteRT, litert/vendors/google_tensor/compiler/compiler_plugin.cc",
+        read="2026-11",
+        is_of_refused=True,
     ),
 }
 

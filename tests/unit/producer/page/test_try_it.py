@@ -20,8 +20,8 @@ from shared.storage import Storage
 from tests.browser.served import served
 
 RUN = "mine"
-# The page reads what is zipped to the end and the identifier; what is between is LiteRT's.
-HEAD = b"\x1c\0\0\0TFL3" + bytes(200)
+# The page reads what is zipped to the end, the identifier and an operator's name; what is between is LiteRT's.
+HEAD = b"\x1c\0\0\0TFL3" + bytes(100) + b"TFLite_Detection_PostProcess" + bytes(100)
 
 
 def model(best_score: float | None = 0.37) -> bytes:

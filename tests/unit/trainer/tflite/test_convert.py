@@ -7,13 +7,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
-from ai_edge_litert.interpreter import Interpreter
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+from ai_edge_litert.schema_py_generated import BuiltinOperator as Op
 
 from tests.unit.trainer.exported import SIZE, Exported, as_batch
 from trainer.evaluation.measure import detect_all
 from trainer.inference.detector import Detector
 from trainer.network.postprocess import keras_detector
 from trainer.tflite.convert import CALIBRATION_IMAGES, FORMS, export_forms, representative, save_frozen
+from trainer.tflite.flatbuffer import operator_kinds, serialize
+from trainer.tflite.runtimes import partitions
 
 
 def test_every_form_is_made_and_lossy_ones_are_smaller(exported: Exported) -> None:
@@ -107,3 +110,31 @@ def test_the_same_model_is_the_same_bytes(exported: Exported, tmp_path: Path) ->
             archives.append([(entry.filename, entry.date_time) for entry in archive.infolist()])
     assert archives[0][0][1] == (1980, 1, 1, 0, 0, 0)
     assert all(entries == archives[0] for entries in archives)
+
+
+def test_int8s_picture_becomes_int8_by_way_of_float_byte_for_byte(exported: Exported) -> None:
+    """XNNPACK takes DEQUANTIZE and QUANTIZE, but no QUANTIZE from uint8; neither it nor LiteRT changes a byte by it."""
+    tree = schema.ModelT.InitFromPackedBuf(exported.forms["int8"], 0)
+    graph, kinds = tree.subgraphs[0], operator_kinds(tree)
+    first, second = graph.operators[:2]
+    assert [kinds[op.opcodeIndex] for op in (first, second)] == [Op.DEQUANTIZE, Op.QUANTIZE]
+    assert list(first.inputs) == list(graph.inputs)
+    assert "QUANTIZE" not in partitions(exported.forms["int8"])[1]
+    graph.operators, graph.outputs = [first, second], second.outputs
+    tree.signatureDefs[0].outputs = [tree.signatureDefs[0].outputs[0]]
+    tree.signatureDefs[0].outputs[0].tensorIndex = int(second.outputs[0])
+    every_byte = np.resize(np.arange(256, dtype=np.uint8), (1, SIZE, SIZE, 3))
+    for kernels in (OpResolverType.AUTO, OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES):
+        interpreter = Interpreter(model_content=serialize(tree), experimental_op_resolver_type=kernels)
+        interpreter.allocate_tensors()
+        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], every_byte)
+        interpreter.invoke()
+        found = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+        assert np.array_equal(found, (every_byte ^ 128).view(np.int8))
+
+
+@pytest.mark.parametrize("form", ["float32", "float16", "dynamic"])
+def test_a_float_picture_is_taken_as_it_is(form: str, exported: Exported) -> None:
+    tree = schema.ModelT.InitFromPackedBuf(exported.forms[form], 0)
+    names = [tensor.name for tensor in tree.subgraphs[0].tensors]
+    assert b"image_float" not in names

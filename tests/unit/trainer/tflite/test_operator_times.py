@@ -10,20 +10,22 @@ from ai_edge_litert.interpreter import Interpreter
 from tests.unit.trainer.exported import Exported
 from trainer.pixels import as_input
 from trainer.tflite.interpreter import InspectedModel
-from trainer.tflite.operator_times import _alone, _given, arena_bytes, details
+from trainer.tflite.operator_times import _alone, _given, arena_bytes, by_themselves, details
 
 
 @pytest.mark.parametrize("form", ["int8", "float32", "dynamic"])
 @pytest.mark.parametrize("is_raw", [False, True])
 def test_every_kind_of_operator_has_its_share(form: str, is_raw: bool, exported: Exported) -> None:
     model = (exported.raw if is_raw else exported.forms)[form]
-    found = details(model, exported.pictures[0].rgb)
     wanted = Counter(op["op_name"] for op in InspectedModel(model).operators)
-    assert {kind: count for kind, (count, _) in found.operators.items()} == wanted
-    times = [ms for _, ms in found.operators.values()]
-    assert times == sorted(times, reverse=True)
-    assert min(times) >= 0
-    assert sum(times) > 0
+    alone = by_themselves(model, exported.pictures[0].rgb)
+    assert {kind: count for kind, (count, _) in alone.items()} == wanted
+    found = details(model, exported.pictures[0].rgb)
+    assert found.no_profiler is None
+    for times in ([ms for _, ms in operators.values()] for operators in (alone, found.operators)):
+        assert times == sorted(times, reverse=True)
+        assert min(times) >= 0
+        assert sum(times) > 0
     assert found.load_ms > 0
     assert found.run_ms > 0
 

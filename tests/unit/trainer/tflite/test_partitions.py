@@ -1,4 +1,7 @@
-"""What XNNPACK takes of a model, in how many pieces, and who stays outside: on graphs of a few operators."""
+"""What XNNPACK takes of a model, in how many pieces, and who stays outside: on graphs of a few operators.
+
+As LiteRT plans it, and as its profiler sees it run.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,6 +9,7 @@ from typing import Any
 import pytest
 import tensorflow as tf
 
+from trainer.tflite.profiler import ran_in_pieces
 from trainer.tflite.runtimes import partitions
 
 Graph = Callable[[Any], Any]
@@ -41,4 +45,6 @@ def sums(picture: Any) -> Any:
     ids=["all", "between", "before", "after", "beside", "another output", "nothing"],
 )
 def test_pieces_and_what_stays_outside(graph: Graph, expected: tuple[int, list[str]]) -> None:
-    assert partitions(converted(graph)) == expected
+    model = converted(graph)
+    assert partitions(model) == expected
+    assert ran_in_pieces(model) == expected

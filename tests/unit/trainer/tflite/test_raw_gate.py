@@ -149,13 +149,27 @@ def test_an_operator_of_tensorflow_is_named(exported: Exported) -> None:
     assert left == {name: ["'FlexMaxPool'"] for name in RUNTIMES}
 
 
-def test_an_operator_that_no_list_has_is_named_by_each_runtime(exported: Exported) -> None:
-    def exotic(tree: Any) -> None:
-        code = next(code for code in tree.operatorCodes if code.builtinCode == Op.MAX_POOL_2D)
-        code.builtinCode = code.deprecatedBuiltinCode = Op.DEPTH_TO_SPACE
+def pooling_as(kind: int) -> Callable[[Any], None]:
+    """A change of a model: its poolings are called operators of another kind."""
 
-    left = left_to_cpu(changed(exported.raw["float32"], exotic), is_int8=False)
-    assert left == {name: ["DEPTH_TO_SPACE"] for name, runtime in RUNTIMES.items() if not runtime.is_int8_only}
+    def change(tree: Any) -> None:
+        code = next(code for code in tree.operatorCodes if code.builtinCode == Op.MAX_POOL_2D)
+        code.deprecatedBuiltinCode, code.builtinCode = min(kind, 127), kind
+
+    return change
+
+
+def test_an_operator_that_no_list_has_is_named_by_each_runtime(exported: Exported) -> None:
+    left = left_to_cpu(changed(exported.raw["float32"], pooling_as(Op.UNIQUE)), is_int8=False)
+    assert left == {name: ["UNIQUE"] for name, runtime in RUNTIMES.items() if not runtime.is_int8_only}
+
+
+def test_an_operator_is_named_by_those_alone_whose_list_lacks_or_refuses_it(exported: Exported) -> None:
+    left = left_to_cpu(changed(exported.raw["float32"], pooling_as(Op.DEPTH_TO_SPACE)), is_int8=False)
+    assert set(left) == {"LiteRT GPU delegate", "Arm NN delegate", "MediaTek NPU (LiteRT)"}
+    left = left_to_cpu(changed(exported.raw["float32"], pooling_as(Op.CONV_3D)), is_int8=False)
+    assert "Google Tensor NPU (LiteRT)" in left
+    assert "Qualcomm NPU (LiteRT)" not in left
 
 
 def test_every_list_has_its_source_and_the_month_it_was_read() -> None:
@@ -163,6 +177,8 @@ def test_every_list_has_its_source_and_the_month_it_was_read() -> None:
         assert runtime.source.startswith("https://")
         assert len(runtime.read) == len("2026-11")
         assert {"CONV_2D", "CONCATENATION", "RESHAPE", "MAX_POOL_2D", "ADD"} <= runtime.takes
+        assert set(runtime.listed.split()) <= set(vars(schema.BuiltinOperator))
+        assert sorted(set(runtime.listed.split())) == sorted(runtime.listed.split())
 
 
 def test_another_decoding_than_was_meant_is_refused(exported: Exported) -> None:
