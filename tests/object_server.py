@@ -254,7 +254,8 @@ class Troubled(Gateway):
             super()._ask(_flipped(body) if kind == "spoiled" else body)
         if kind in ("held", "late"):
             wait_until(lambda: trouble.kind != kind, 300, "the trouble is over")
-        self.close_connection = kind in ("held", "late", "lost")
+        if kind in ("held", "late", "lost"):
+            self.close_connection = True
 
     def _answer(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
         if getattr(self, "_dropped", False):
