@@ -1,8 +1,8 @@
 """What 500 finished jobs cost beside 5: a round of the reconciler that lists the whole store, and a `submit`.
 
 Two stores of one finished job, copied under other names with identities of their own, take turns in changing order;
-medians. Of a round the processor's time is told too, without Redis's: a busy machine's clock says little. A submit is of
-the same folder with one photo changed, so that nearly all shards are reused and some are looked for in vain. A ratio
+medians. Of a round the processor's time is told too, without Redis's: a busy machine's clock says little. A submit is
+of the same folder with one photo changed, so that nearly all shards are reused and some are looked for in vain. A ratio
 above what is promised is a MISS; it does not stop `make bench`.
 
 Run: `python tests/bench/old_jobs.py [--jobs 500] [--photos 2000] [--rounds 8]`.
