@@ -92,6 +92,8 @@ ROWS: Final[dict[str, Row]] = {
             "lite0-1e-3": Row(rate=1e-3),
             "lite0-strong-zoom": Row(recipe={"zoom": 0.6, "translate": 0.2}),
             "lite0-no-mosaic": Row(recipe={"mosaic": 0}),
+            "lite0-192": Row(side=192, recipe={"paste": 0.5}),
+            "lite0-224": Row(side=224, recipe={"paste": 0.5}),
             "lite0-256": Row(side=256),
             "lite0-416": Row(side=416),
         }.items()
@@ -181,15 +183,13 @@ def train_row(
     )
     truth = shard_pictures.truth_from_store(storage, manifest, "val")
     priors, strategy = detector.make_priors(row.side), tf.distribute.get_strategy()
-    build: Callable[[], Any] = lambda: _network(row, len(manifest.labels))  # noqa: E731
+    build: Callable[[], Any] = lambda: _network(row, len(manifest.labels), start)  # noqa: E731
     closed = round(row.mosaic_until * steps)
     stream, rest = (
         batches.batches_from_memory(train, batch=BATCH, recipe=Augmentation(**recipe), seed=seed, first_step=first)
         for first, recipe in ((0, MOSAIC | row.recipe), (closed, row.recipe | {"mosaic": 0.0}))
     )
     student = train_step.Learner(build, priors, strategy, stream.element_spec)
-    if start is not None:
-        train_step.load_average(student.model, np.load(start)["average"])
     judged = build()
     detect = postprocess.keras_detector(judged, priors)
     plan = schedule.Schedule(steps=steps, steps_per_epoch=len(train) // BATCH, peak_rate=row.rate, plateau=row.plateau)
@@ -221,11 +221,18 @@ def train_row(
         yield figures
 
 
-def _network(row: Row, classes: int) -> Any:
+def _network(row: Row, classes: int, start: Path | None) -> Any:
+    import numpy as np
+
     from trainer.network.detector import build_model
+    from trainer.training.train_step import load_average
 
     weights = "none" if row.backbone == "conv" else "imagenet"
-    return build_model(classes, row.side, row.model, backbone=row.backbone, weights=weights)  # type: ignore[arg-type]
+    network = build_model(classes, row.side, row.model, backbone=row.backbone, weights=weights)  # type: ignore[arg-type]
+    if start is not None:
+        # Before the optimizer copies the weights: it would put its own copies back at the first step.
+        load_average(network, np.load(start)["average"])
+    return network
 
 
 def main() -> None:

@@ -45,15 +45,26 @@ def photo_set(name: str, out: Path, tested: set[str]) -> Path:
         if name == "cards":
             _make_cards(part)
         else:
-            _cut_raccoon(part, 30 if name == "raccoon-30" else None, tested)
+            cut_raccoon(part, 30 if name == "raccoon-30" else None, tested)
         part.rename(folder)
     return folder
 
 
-def _cut_raccoon(folder: Path, learned: int | None, tested: set[str]) -> None:
+def cut_raccoon(folder: Path, learned: int | None, tested: set[str], seed: int = 0) -> None:
+    """Write a VOC folder of raccoons with a list of those that judge and one of `learned` (None: of all others).
+
+    Args:
+        folder: Where; it must be absent.
+        learned: How many photos the train list has.
+        tested: File names that are left out.
+        seed: Draws the train list; the 50 that judge are the same for all seeds.
+    """
     photos = sorted(path for path in (RACCOON / "images").iterdir() if path.name not in tested)
     order = np.random.default_rng(0).permutation(len(photos))
-    lists = {"val": order[:JUDGES], "train": order[JUDGES:][:learned]}
+    judges, others = order[:JUDGES], order[JUDGES:]
+    if seed:
+        others = np.random.default_rng(seed).permutation(others)
+    lists = {"val": judges, "train": others[:learned]}
     for kind in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / kind).mkdir(parents=True)
     for split, rows in lists.items():
