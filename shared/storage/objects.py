@@ -310,6 +310,8 @@ def _reason(error: Exception) -> str:
     text, _, details = str(error).partition("\n\nDebug source")
     if re.search(r"\bkind: Timeout\b", details):
         return "no whole answer within VOC_REQUEST_TIMEOUT_S"
+    if "IncompleteBody" in details:
+        return "the answer was cut short"
     told = re.search("<Code>(?P<code>.*?)</Code>.*?<Message>(?P<message>.*?)</Message>", text, re.DOTALL)
     if told is not None:
         return f"{told['code']}: {told['message']}"
