@@ -7,7 +7,7 @@ first turn of each, in which all is cold, is left out.
 Photos are of 16x16 pixels; 2,000 different ones are used again and again. A drift of the worker's own of more than 5 %
 is a MISS; it does not stop `make bench`.
 
-Run: `python tests/bench/worker_drift.py [--photos 20000] [--turns 20]`; 200,000 take a quarter of an hour.
+Run: `python tests/bench/worker_drift.py [--photos 20000] [--turns 20]`; 200,000 take 20 minutes.
 """
 
 import argparse
