@@ -10,10 +10,18 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from shared.errors import OptionError
 
 
-class CommonSettings(BaseSettings):
-    """Where the broker, the pictures and the store are, and how to log."""
+class RequestSettings(BaseSettings):
+    """What a client of a bucket takes from the environment beside its credentials."""
 
     model_config = SettingsConfigDict(env_prefix="VOC_", extra="ignore", env_ignore_empty=True)
+
+    request_timeout_s: float = Field(
+        default=120.0, ge=1, le=3600, description="A request to a bucket that takes longer has failed"
+    )
+
+
+class CommonSettings(RequestSettings):
+    """Where the broker, the pictures and the store are, and how to log."""
 
     broker_url: SecretStr | None = Field(
         default=None,

@@ -23,7 +23,9 @@ from shared.storage import BucketFolder, Storage
 from tests.cluster import wait_until
 
 BUCKET = "voc-test"
-KEY, SECRET = "key-of-tests", "secret-of-tests"
+KEY, SECRET, TOKEN = "key-of-tests", "secret-of-tests", "token-of-tests"
+# What nobody may be shown: these, and what a signature or a signed URL has in it.
+SECRETS = (KEY, SECRET, TOKEN, "AWS4-HMAC", "Signature=", "X-Amz-")
 _PORTS = ("master.port", "volume.port", "filer.port", "s3.port")
 
 
@@ -184,16 +186,17 @@ class Forgetful(Gateway):
 
 
 class Cutting(Gateway):
-    """Cuts what it hands out of photos short, the first `cuts` times of each, and counts them in `cut`.
+    """Cuts what it hands out of photos, or what else ends like `of`, short, the first `cuts` times, counted in `cut`.
 
     The first time it gives half. Then nothing: the client goes on where it was cut, and would have all of it by and by.
     """
 
+    of: str = ".jpg"
     cuts: int
     cut: Counter[str]
 
     def _answer(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
-        is_cut = self.command == "GET" and self.path.endswith(".jpg") and self.cut[self.path] < self.cuts
+        is_cut = self.command == "GET" and self.path.endswith(self.of) and self.cut[self.path] < self.cuts
         if not is_cut:
             super()._answer(status, headers, content)
             return
@@ -208,8 +211,9 @@ class Trouble:
     """What a `Troubled` gateway does at present: `kind` to what `touches` it, `""` for nothing; `times` counts it.
 
     slow_down, denied and no_bucket answer in the server's place; held keeps an answer back until the trouble is over,
-    and drops it; lost passes a request on and drops its answer; flipped changes a byte of what is handed out. The last
-    two do so once for each address.
+    and drops it; late passes a request on and keeps its answer back likewise; lost passes it on and drops its answer;
+    flipped changes a byte of what is handed out, spoiled one of what is handed in. The last three do so once for each
+    address.
     """
 
     kind: str = ""
@@ -219,7 +223,7 @@ class Trouble:
 
     def touches(self, method: str, path: str) -> bool:
         """Whether a request is one of those that it is about."""
-        is_once = self.kind in ("lost", "flipped") and self.times[path] > 0
+        is_once = self.kind in ("lost", "flipped", "spoiled") and self.times[path] > 0
         return bool(self.kind) and method in self.methods and self.part in path and not is_once
 
 
@@ -243,29 +247,37 @@ class Troubled(Gateway):
         trouble.times[self.path] += 1
         if kind in self._ERRORS:
             status, code = self._ERRORS[kind]
-            text = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code} of a test</Message></Error>"
-            self._answer(status, {"Content-Type": "application/xml"}, text.encode())
+            self._answer(status, {"Content-Type": "application/xml"}, _error(code, dict(self.headers)).encode())
             return
-        if kind == "held":
+        self._dropped, self._flipped = kind in ("lost", "late"), kind == "flipped"
+        if kind != "held":
+            super()._ask(_flipped(body) if kind == "spoiled" else body)
+        if kind in ("held", "late"):
             wait_until(lambda: trouble.kind != kind, 300, "the trouble is over")
-        elif kind == "lost":
-            self._dropped = True
-            super()._ask(body)
-        else:
-            self._flipped = True
-            super()._ask(body)
-            return
-        self.close_connection = True
+        if kind in ("held", "late", "lost"):
+            self.close_connection = True
 
     def _answer(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
         if getattr(self, "_dropped", False):
             self._dropped = False
             return
-        if getattr(self, "_flipped", False) and content:
+        if getattr(self, "_flipped", False):
             self._flipped = False
-            middle = len(content) // 2
-            content = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+            content = _flipped(content)
         super()._answer(status, headers, content)
+
+
+def _error(code: str, asked: Mapping[str, str]) -> str:
+    """An error as S3 words it, which repeats the key, the token and the signature of who asked."""
+    told = f"<AWSAccessKeyId>{KEY}</AWSAccessKeyId><StringToSign>{asked.get('x-amz-security-token')}</StringToSign>"
+    signed = f"<SignatureProvided>{asked.get('Authorization')}</SignatureProvided>"
+    return f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>{code} of a test</Message>{told}{signed}</Error>"
+
+
+def _flipped(content: bytes) -> bytes:
+    """The same bytes, but for one bit in the middle."""
+    middle = len(content) // 2
+    return content[:middle] + bytes(byte ^ 1 for byte in content[middle : middle + 1]) + content[middle + 1 :]
 
 
 @contextmanager

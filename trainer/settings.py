@@ -37,7 +37,9 @@ class TrainerSettings(CommonSettings):
     shard_cache: Path = Field(
         default=_CACHE_PATH, description="Folder for copies of a bucket's shards; trainers may share it"
     )
-    shard_cache_gb: float = Field(default=_CACHE_GB, gt=0, description="Copies of shards take at most so much disk")
+    shard_cache_gb: float = Field(
+        default=_CACHE_GB, gt=0, description="Most disk that copies of shards take, but for the 64 handed out last"
+    )
 
     def shard_folder(self) -> CacheFolder:
         """Where copies of a bucket's shards are kept, and how many bytes of them."""

@@ -1,10 +1,11 @@
 """Storage -> the jobs that a listing has to look at: not those that are over and whose folders nobody has changed.
 
-What is written into a folder, replaced or removed there changes the folder's mark. What a folder does not tell, a file
-that was cut short in its place, is found when the job's turn comes: `IN_TURN` jobs a listing, those first that nobody
-has looked at for longest.
+What is written into a folder, replaced or removed there changes the folder's mark. Of a large store the marks are asked
+in turn, all of them within `LISTINGS` listings. What a folder does not tell, a file that was cut short in its place, is
+found when the job's turn comes: `IN_TURN` jobs a listing, those first that nobody has looked at for longest.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from shared.storage import FolderMark, Storage
 
 # All of a small store are looked at. Of 500 jobs each is in 100 listings.
 IN_TURN: Final = 5
+# Of so few all marks are asked at each listing; of more, each at one of so many listings.
+LEAST_MARKS: Final = 50
+LISTINGS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +52,9 @@ class SettledJobs:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._marks: dict[str, FolderMark | None] = {}
+        self._marks: dict[str, FolderMark | None] = {}  # as they were asked last
         self._seen: dict[str, _Seen] = {}  # those first that were looked at longest ago
+        self._asked_up_to = ""
 
     def forget(self) -> None:
         """Have the next listing look at all jobs."""
@@ -57,11 +62,24 @@ class SettledJobs:
 
     def list_due(self) -> set[str]:
         """List the store: the names of the jobs to be looked at."""
-        self._marks = self._storage.list_marks("jobs", "shards")
-        due = {name for name, mark in self._marks.items() if not _holds(self._seen.get(name), mark)}
-        due |= self._seen.keys() - self._marks.keys()
-        due.update(islice((name for name in self._seen if name not in due), IN_TURN))
-        return due
+        names = self._storage.list_names("jobs")
+        there = set(names)
+        settled = {name for name, seen in self._seen.items() if seen.is_certain}
+        unsettled = [name for name in names if name not in settled]
+        in_turn = list(islice((name for name in self._seen if name in there), IN_TURN))
+        asked = {*unsettled, *in_turn, *self._marks_in_turn(names)}
+        marks = self._storage.marks_of("jobs", asked, "shards")
+        self._marks = {name: mark for name, mark in self._marks.items() if name in there} | marks
+        changed = {name for name in asked if not _holds(self._seen.get(name), self._marks[name])}
+        return changed | (self._seen.keys() - there) | set(in_turn)
+
+    def _marks_in_turn(self, names: list[str]) -> list[str]:
+        """The names, of those that are sorted, whose marks are asked at this listing whatever is known of them."""
+        count = max(LEAST_MARKS, -(-len(names) // LISTINGS))
+        start = bisect_right(names, self._asked_up_to)
+        found = (names[start:] + names[:start])[:count]
+        self._asked_up_to = found[-1] if found else ""
+        return found
 
     def note_look(self, name: str, *, is_over: bool) -> None:
         """Note that the job `name` was looked at after the last listing, and whether it is over with all its runs."""
@@ -87,7 +105,7 @@ class StoredRequests:
 
     def update(self) -> None:
         """Read what has changed since the last update."""
-        marks = self._storage.list_marks("runs")
+        marks = self._storage.marks_of("runs", self._storage.list_names("runs"))
         changed = [name for name, mark in marks.items() if not _holds(self._seen.get(name), mark)]
         gone = self._seen.keys() - marks.keys()
         self._changed_jobs |= self._jobs_of((*changed, *gone))

@@ -14,6 +14,7 @@ from obstore.exceptions import BaseError
 from obstore.store import ObjectStore, from_url
 
 from shared.errors import StorageError
+from shared.settings import RequestSettings
 
 EXPECTED: Final = "expected a folder, or s3://, gs:// or az:// with a bucket and perhaps a folder in it"
 
@@ -36,8 +37,10 @@ _RETRIES: Final = {
     "retry_timeout": timedelta(seconds=20),
     "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=3), "base": 2},
 }
-# Without TLS only where an address says http:// itself (AWS_ENDPOINT_URL). The time-out is of one whole request.
-_CLIENT: Final = {"allow_http": True, "connect_timeout": timedelta(seconds=5), "timeout": timedelta(seconds=120)}
+# Without TLS only where an address says http:// itself (AWS_ENDPOINT_URL).
+_CLIENT: Final = {"allow_http": True, "connect_timeout": timedelta(seconds=5)}
+# A server refuses what has changed on its way to it. By the signature alone S3 does so too, SeaweedFS 4.48 does not.
+_S3: Final = {"checksum_algorithm": "SHA256"}
 
 
 def open_bucket(url: str) -> ObjectStore:
@@ -50,8 +53,9 @@ def open_bucket(url: str) -> ObjectStore:
         StorageError: The URL is of no kind that is supported, or holds a secret; the profile that is named has no keys.
     """
     require_plain(url)
-    own: dict[str, Any] = profile_settings(os.environ) if url.startswith("s3:") else {}
-    options: dict[str, Any] = {"client_options": _CLIENT, "retry_config": _RETRIES, **own}
+    own: dict[str, Any] = {**_S3, **profile_settings(os.environ)} if url.startswith("s3:") else {}
+    client = {**_CLIENT, "timeout": timedelta(seconds=RequestSettings().request_timeout_s)}
+    options: dict[str, Any] = {"client_options": client, "retry_config": _RETRIES, **own}
     try:
         bucket: ObjectStore = from_url(url, **options)
     except (BaseError, ValueError, OSError) as error:

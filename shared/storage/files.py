@@ -1,6 +1,6 @@
 """`Files`: what a store has to do, whether it is a folder (`folder.py`) or an object store (`objects.py`)."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,8 +96,8 @@ class Files(Protocol):
     def stamps(self, folder: str) -> dict[str, Stamp]:
         """The files directly in a folder, without temporary ones, by name."""
 
-    def marks(self, folder: str, inside: Iterable[str]) -> dict[str, FolderMark | None]:
-        """The marks of the folders in a folder, each with those `inside` it; None where there is no telling."""
+    def marks(self, folder: str, names: Iterable[str], inside: Sequence[str]) -> dict[str, FolderMark | None]:
+        """The marks of the folders `names` in a folder, each with those `inside` it; None where there is no telling."""
 
     def walk(self, folder: str) -> Iterator[tuple[str, Stamp]]:
         """Key and stamp of each file in a folder and below, temporary ones too."""

@@ -7,7 +7,7 @@ import socket
 import stat
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
@@ -205,18 +205,16 @@ class FolderStorage:
             return False  # no such file, or a file system without locks, where nobody could take one either
         return False
 
-    def marks(self, folder: str, inside: Iterable[str]) -> dict[str, FolderMark | None]:
-        """The marks of the folders in a folder, each with those `inside` it; None where there is no telling."""
+    def marks(self, folder: str, names: Iterable[str], inside: Sequence[str]) -> dict[str, FolderMark | None]:
+        """The times of the folders `names`, each with those `inside` it; None where there is no telling."""
         found: dict[str, FolderMark | None] = {}
-        with os.scandir(self.path(folder)) as entries:
-            for entry in entries:
-                if TEMPORARY_MARK in entry.name:
-                    continue
-                try:
-                    below = [os.stat(f"{entry.path}/{name}").st_mtime_ns for name in inside]  # noqa: PTH116
-                    found[entry.name] = (entry.stat().st_mtime_ns, *below)
-                except OSError:
-                    found[entry.name] = None
+        for name in names:
+            path = f"{self.root}/{folder}/{name}"
+            try:
+                below = [os.stat(f"{path}/{each}").st_mtime_ns for each in inside]  # noqa: PTH116
+                found[name] = (os.stat(path).st_mtime_ns, *below)  # noqa: PTH116  # a Path costs more than the look
+            except OSError:
+                found[name] = None
         return found
 
     def remove(self, key: str) -> None:

@@ -99,6 +99,7 @@ class _Beat:
 
     def __init__(self, objects: ConditionalWrites, key: str, version: "UpdateVersion", beat_s: float) -> None:
         self._objects, self._key, self._version, self._beat_s = objects, key, version, beat_s
+        self._unanswered: set[bytes] = set()  # beats of which nobody knows whether they were written
         self._is_lost, self._ended = False, threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lock", daemon=True)
 
@@ -118,13 +119,21 @@ class _Beat:
 
     def _keep(self) -> None:
         while not self._is_lost and not self._ended.wait(self._beat_s):
+            beat = _mine()
             try:
-                version = self._objects.swap(self._key, _mine(), self._version)
+                version = self._objects.swap(self._key, beat, self._version) or self._version_of_unanswered()
             except OSError as error:
                 logger.warning("lock_not_renewed", extra={"key": self._key, "reason": str(error)})
+                self._unanswered.add(beat)
                 continue
+            self._unanswered.clear()
             self._is_lost = version is None
             self._version = version or self._version
+
+    def _version_of_unanswered(self) -> "UpdateVersion | None":
+        """The lock's version where it is a beat of ours that was written after all, and no other holder's."""
+        found = self._objects.find(self._key) if self._unanswered else None
+        return found.version if found is not None and found.content in self._unanswered else None
 
 
 def _mine() -> bytes:

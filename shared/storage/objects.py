@@ -219,9 +219,9 @@ class ObjectStorage:
                 return
             yield page
 
-    def marks(self, folder: str, _inside: Iterable[str]) -> dict[str, FolderMark | None]:
-        """The names in a folder: an object store has no folders that would tell of changes."""
-        return dict.fromkeys(self.names(folder))
+    def marks(self, _folder: str, names: Iterable[str], _inside: Sequence[str]) -> dict[str, FolderMark | None]:
+        """No marks: an object store has no folders that would tell of changes."""
+        return dict.fromkeys(names)
 
     def remove(self, key: str) -> None:
         """Remove an object; it may be gone already."""
@@ -307,7 +307,11 @@ def _require_own_threads() -> None:
 
 def _reason(error: Exception) -> str:
     """The server's own words if it gave any, otherwise the client's innermost."""
-    text = str(error).partition("\n\nDebug source")[0]
+    text, _, details = str(error).partition("\n\nDebug source")
+    if re.search(r"\bkind: Timeout\b", details):
+        return "no whole answer within VOC_REQUEST_TIMEOUT_S"
+    if "IncompleteBody" in details:
+        return "the answer was cut short"
     told = re.search("<Code>(?P<code>.*?)</Code>.*?<Message>(?P<message>.*?)</Message>", text, re.DOTALL)
     if told is not None:
         return f"{told['code']}: {told['message']}"

@@ -222,15 +222,14 @@ class Storage:
             return dict(sorted(self._files.stamps(folder).items()))
         return {}
 
-    def list_marks(self, folder: str, *inside: str) -> dict[str, FolderMark | None]:
-        """The folders directly in `folder` by name, each with its mark; empty where it is absent.
+    def marks_of(self, folder: str, names: Iterable[str], *inside: str) -> dict[str, FolderMark | None]:
+        """The marks of the folders `names` in `folder`; one request or look for each of them and of those `inside`.
 
         A mark changes when a file is written into the folder or removed from it, or from one of those `inside` it. It
         is None where there is no telling.
         """
-        with self._doing("list", folder), suppress(*_ABSENT):
-            return self._files.marks(folder, inside)
-        return {}
+        with self._doing("list", folder):
+            return self._files.marks(folder, names, inside)
 
     def walk(self, folder: str) -> dict[str, Stamp]:
         """The files in `folder` and below by key, temporary ones too; empty where it is absent."""

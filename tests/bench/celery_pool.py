@@ -1,9 +1,9 @@
 """Celery at 256 pictures a task against a plain process pool of the same size, on the same shards.
 
-Both write the same shards with two processes; Celery's do all that the product does (message, ledger, lease, receipt),
-the pool's call `write_shard` and nothing else. Order-balanced (A B B A …), medians, wall and processor time.
+Both write the same shards with as many processes; Celery's do all that the product does (message, ledger, lease,
+receipt), the pool's call `write_shard` and nothing else. Order-balanced (A B B A …), medians, wall and processor time.
 
-Run: `python tests/bench/celery_pool.py [--shards 12] [--rounds 4]`.
+Run: `python tests/bench/celery_pool.py [--shards 12] [--rounds 4] [--processes 2]`.
 """
 
 import argparse
@@ -33,7 +33,6 @@ from worker.shard import write_shard
 from worker.synthetic.shapes import synthesize
 
 IMAGES_A_SHARD = 256
-PROCESSES = 2
 
 
 def make_tasks(folder: Path, name: str, shards: int) -> tuple[Job, list[ShardTask]]:
@@ -101,6 +100,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shards", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--processes", type=int, default=2)
     asked = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="vb-"))
     broker = Broker(scratch)
@@ -110,9 +110,9 @@ def main() -> None:
     cluster.store.mkdir()
     try:
         synthesize(scratch / "shapes", images=48, seed=0)
-        worker = psutil.Process(cluster.worker(slots=PROCESSES).pid)
+        worker = psutil.Process(cluster.worker(slots=asked.processes).pid)
         wait_until(lambda: broker.ledger().workers(), 60, "the worker is there")
-        with ProcessPoolExecutor(PROCESSES) as pool:
+        with ProcessPoolExecutor(asked.processes) as pool:
             list(pool.map(abs, range(64)))  # starts its processes
             rows: dict[str, list[tuple[float, float]]] = {"celery": [], "pool": []}
             for number in range(asked.rounds):
@@ -123,6 +123,7 @@ def main() -> None:
                         rows[who].append(celery_round(cluster, worker, job, tasks))
                     else:
                         rows[who].append(pool_round(pool, job, tasks, scratch / "pool", scratch))
+        print(f"{asked.processes} processes, {asked.rounds} rounds")
         report(rows, asked.shards * IMAGES_A_SHARD)
     finally:
         cluster.stop()
@@ -134,7 +135,7 @@ def report(rows: dict[str, list[tuple[float, float]]], images: int) -> None:
     """Print medians and ratios."""
     wall = {who: statistics.median(row[0] for row in rows[who]) for who in rows}
     cpu = {who: statistics.median(row[1] for row in rows[who]) for who in rows}
-    print(f"{images} pictures a round, {IMAGES_A_SHARD} a task, {PROCESSES} processes, {len(rows['pool'])} rounds")
+    print(f"{images} pictures a round, {IMAGES_A_SHARD} a task")
     for who in rows:
         print(f"  {who:6}  {images / wall[who]:7.0f} images/s  {1000 * cpu[who] / images:6.2f} CPU ms an image")
     print(f"  celery : pool   wall {wall['celery'] / wall['pool']:.3f}   CPU {cpu['celery'] / cpu['pool']:.3f}")

@@ -7,8 +7,10 @@ against those of the same job in a folder.
 import re
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +18,10 @@ import pytest
 
 from shared.jobs.paths import RunPaths
 from shared.storage import Storage
+from shared.storage.object_lock import ObjectLocks
+from shared.storage.objects import ObjectStorage
 from tests.cluster import Broker, Cluster, assert_chain, assert_common_outcome, wait_for_progress, wait_until
-from tests.object_server import ObjectServer, Trouble, Troubled, gateway_before
+from tests.object_server import SECRETS, TOKEN, Cutting, Gateway, ObjectServer, Trouble, Troubled, gateway_before
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
@@ -96,9 +100,12 @@ def scene(broker: Broker, tmp_path: Path, small_voc: Path, object_server: Object
             broker=broker, store=tmp_path / "store", data_root=small_voc.parent, url=object_server.url(uuid.uuid4().hex)
         )
         cluster.settings |= {"VOC_LEASE_S": "3", "VOC_LOST_AFTER_S": "4", "AWS_ENDPOINT_URL": url}
-        yield Scene(cluster, trouble)
+        made = Scene(cluster, trouble)
+        yield made
         trouble.kind = ""
         cluster.stop()
+        logs = [path.read_text(errors="replace") for path in tmp_path.glob("*.log")]
+        assert not [secret for secret in SECRETS for log in logs if secret in log]
 
 
 def is_over(scene: Scene) -> Callable[[], bool]:
@@ -151,6 +158,159 @@ def test_a_write_whose_answer_is_lost_is_neither_lost_nor_done_twice(
     status = scene.cluster.status("job")
     assert (status.failed, status.quarantined) == (0, 0)
     assert "Traceback" not in scene.logs()
+
+
+@pytest.mark.parametrize("kind", ["held", "late"])
+def test_requests_that_time_out_are_told_and_are_neither_lost_nor_done_twice(
+    scene: Scene, small_voc: Path, digests: dict[str, str], kind: str
+) -> None:
+    """Some were never seen by the server; others it has done, and its answer comes too late."""
+    scene.cluster.settings["VOC_REQUEST_TIMEOUT_S"] = "2"
+    scene.begin(small_voc)
+    with scene.troubled(kind, "/jobs/job/", *(() if kind == "held" else ("PUT",))):
+        wait_until(lambda: scene.reasons("no whole answer within VOC_REQUEST_TIMEOUT_S"), 120, "a request timed out")
+    to_the_end(scene)
+    assert digests_of(scene.cluster) == digests
+    assert_chain(scene.cluster, "job")
+    assert "Traceback" not in scene.logs()
+
+
+def test_what_changes_on_its_way_to_the_server_is_refused_and_written_again(
+    scene: Scene, small_voc: Path, digests: dict[str, str]
+) -> None:
+    with scene.troubled("spoiled", "/jobs/job/shards/", "PUT"):
+        scene.begin(small_voc)
+        to_the_end(scene)
+    assert scene.met() == 3 * len(digests), "each shard's two files and its receipt met it"
+    assert scene.reasons("BadDigest")
+    assert digests_of(scene.cluster) == digests
+    assert_chain(scene.cluster, "job")
+    assert "Traceback" not in scene.logs()
+
+
+def test_a_lock_whose_beats_are_answered_too_late_stays_its_holder_s(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A conditional write that timed out may have been done: the next one must not take it for another holder's."""
+    for name, value in {**scene.cluster.settings, "VOC_REQUEST_TIMEOUT_S": "1"}.items():
+        monkeypatch.setenv(name, value)
+    objects = ObjectStorage(scene.cluster.url)
+    with ObjectLocks(objects, beat_s=0.2).held("lock") as is_ours:
+        assert is_ours is not None
+        with scene.troubled("late", "/lock", "PUT"):
+            wait_until(lambda: scene.met() > 1, 30, "two beats timed out")
+        seen = objects.find("lock")
+        wait_until(lambda: objects.find("lock") != seen, 10, "it beats again")
+        assert is_ours()
+        objects.write("lock", [b"of another writer, who asks nobody"])
+        wait_until(lambda: not is_ours(), 10, "the holder notices")
+    found = objects.find("lock")
+    assert found is not None
+    assert found.content == b"of another writer, who asks nobody"
+
+
+def test_two_services_that_do_not_know_of_each_other_write_one_store_as_one_would(
+    scene: Scene, tmp_path: Path, small_voc: Path, digests: dict[str, str]
+) -> None:
+    """Each has a Redis, leases and a worker of its own, so that both write every shard, under the same names."""
+    (tmp_path / "other").mkdir()
+    redis = Broker(tmp_path / "other")
+    redis.start()
+    ours = scene.cluster
+    other = Cluster(broker=redis, store=tmp_path / "other/logs", data_root=ours.data_root, url=ours.url)
+    other.settings = {**ours.settings, "VOC_LISTING_S": "0.5"}
+    try:
+        other.worker()
+        other.leading_serve()
+        scene.begin(small_voc)
+        wait_until(lambda: other.events("worker", "shard_written"), 60, "the other one writes shards too")
+        to_the_end(scene)
+        other.wait_for("job")
+        assert digests_of(ours) == digests
+        assert_chain(ours, "job")
+        assert "Traceback" not in scene.logs() + other.text("serve") + other.text("worker")
+    finally:
+        other.stop()
+        redis.stop()
+
+
+class _CutAndFlipped(Cutting, Troubled):
+    """Of each shard that it hands out it changes a byte and cuts the half."""
+
+
+def test_a_trainer_learns_from_shards_that_were_cut_short_and_changed_on_their_way(
+    broker: Broker, small_voc: Path, tmp_path: Path, object_server: ObjectServer
+) -> None:
+    trouble, cut = Trouble("flipped", frozenset({"GET"}), ".tfrecord"), Counter[str]()
+    cluster = Cluster(
+        broker=broker, store=tmp_path / "store", data_root=small_voc.parent, url=object_server.url(uuid.uuid4().hex)
+    )
+    cluster.settings["VOC_SHARD_CACHE"] = str(tmp_path / "cache")
+    try:
+        with gateway_before(object_server, _CutAndFlipped, trouble=trouble, cut=cut, cuts=1, of=".tfrecord") as url:
+            cluster.serve()
+            cluster.worker()
+            cluster.producer("submit", str(small_voc), *OPTIONS[:-1], *TINY[:-1], "2")
+            cluster.trainer(AWS_ENDPOINT_URL=url)
+            cluster.wait_for("job", timeout_s=600)
+        manifest = assert_common_outcome(cluster, "job")
+        shards = {shard.file for split in manifest.splits.values() for shard in split}
+        assert {Path(path).name for path in cut} == {Path(path).name for path in trouble.times} == shards
+        assert_chain(cluster, "job")
+        assert not cluster.events("trainer", "run_failed")
+    finally:
+        cluster.stop()
+
+
+class _CuttingAll(Cutting):
+    """Cuts everything, for ever."""
+
+    of, cuts = "", 10**9
+
+
+# What goes wrong, with what the server does, on which requests, what a person types, and what the line says.
+LINES: dict[str, tuple[type[Gateway] | str, tuple[str, ...], tuple[str, ...], str]] = {
+    "slow down": ("slow_down", (), ("status", "job"), "SlowDown of a test|503 Service Unavailable"),
+    "denied": ("denied", (), ("status", "job"), "AccessDenied of a test|403 Forbidden"),
+    "no bucket": ("no_bucket", (), ("status", "job"), "NoSuchBucket of a test"),
+    "no answer": ("held", (), ("status", "job"), "no whole answer within VOC_REQUEST_TIMEOUT_S"),
+    "answer to a write too late": ("late", ("PUT",), ("submit",), "no whole answer within VOC_REQUEST_TIMEOUT_S"),
+    "wrong checksum": ("spoiled", ("PUT",), ("submit",), "BadDigest"),
+    "cut short": (_CuttingAll, (), ("status", "job"), "the answer was cut short"),
+    "nobody there": ("http://127.0.0.1:9", (), ("status", "job"), "error sending request"),
+}
+
+
+def test_what_a_person_is_told_of_each_error_is_one_line_without_a_secret(
+    scene: Scene, small_voc: Path, object_server: ObjectServer
+) -> None:
+    scene.begin(small_voc)
+
+    def told(case: str) -> str:
+        kind, methods, command, _ = LINES[case]
+        settings = {"VOC_REQUEST_TIMEOUT_S": "1", "AWS_SESSION_TOKEN": ""}
+        if kind in ("slow_down", "denied", "no_bucket"):
+            settings["AWS_SESSION_TOKEN"] = TOKEN
+        with ExitStack() as stack:
+            trouble, url = Trouble(), str(kind)
+            if not url.startswith("http"):
+                gateway = kind if isinstance(kind, type) else Troubled
+                url = stack.enter_context(gateway_before(object_server, gateway, trouble=trouble, cut=Counter()))
+                trouble.kind, trouble.methods = str(kind), frozenset(methods) or Trouble.methods
+            arguments = command if command[0] != "submit" else ("submit", str(small_voc), "--job", f"no-{case[:5]}")
+            ended = scene.cluster.producer(*arguments, check=False, AWS_ENDPOINT_URL=url, **settings)
+            trouble.kind = ""
+        assert ended.returncode == 1, f"{case}: {ended.stdout}{ended.stderr}"
+        return ended.stdout + ended.stderr
+
+    with ThreadPoolExecutor(len(LINES)) as pool:
+        answers = dict(zip(LINES, pool.map(told, LINES), strict=True))
+    for case, (*_, named) in LINES.items():
+        lines = [line for line in answers[case].splitlines() if line.startswith("error: ")]
+        assert len(lines) == 1, f"{case}: {answers[case]}"
+        assert re.search(named, lines[0]), f"{case}: {lines[0]}"
+        assert "Traceback" not in answers[case], case
+        assert not [secret for secret in SECRETS if secret in answers[case]], f"{case}: {answers[case]}"
 
 
 def test_of_two_who_create_one_file_one_wins_whatever_becomes_of_the_answers(

@@ -5,7 +5,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -71,29 +72,40 @@ for line in sys.stdin:
 """
 
 
-def test_of_eight_processes_that_create_one_file_exactly_one_wins(store_root: str, storage: Storage) -> None:
-    command = [sys.executable, "-c", RACER, store_root]
+@contextmanager
+def racing(program: str, root: str) -> Iterator[Callable[[str], list[str]]]:
+    """Processes of `program` that are asked all at once; what each has answered, in their order."""
+    command = [sys.executable, "-c", program, root]
     racers = [
         subprocess.Popen(
             [*command, str(number)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, cwd=REPOSITORY
         )
         for number in range(RACERS)
     ]
+
+    def ask(line: str) -> list[str]:
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write(f"{line}\n")
+        return [racer.stdout.readline().strip() for racer in racers if racer.stdout is not None]
+
     try:
         for racer in racers:
             assert racer.stdout is not None
             assert racer.stdout.readline() == "ready\n"
-        for each_round in range(ROUNDS):
-            for racer in racers:
-                assert racer.stdin is not None
-                racer.stdin.write(f"{each_round}\n")
-            told = [racer.stdout.readline().strip() for racer in racers if racer.stdout is not None]
-            assert sorted(told) == ["0"] * (RACERS - 1) + ["1"]
-            assert storage.read(f"race/{each_round}") == str(told.index("1")).encode()
+        yield ask
     finally:
         for racer in racers:
             racer.kill()
             racer.communicate()
+
+
+def test_of_eight_processes_that_create_one_file_exactly_one_wins(store_root: str, storage: Storage) -> None:
+    with racing(RACER, store_root) as ask:
+        for each_round in range(ROUNDS):
+            told = ask(str(each_round))
+            assert sorted(told) == ["0"] * (RACERS - 1) + ["1"]
+            assert storage.read(f"race/{each_round}") == str(told.index("1")).encode()
 
 
 @pytest.mark.parametrize("megabytes", [0, 1, 40])
@@ -288,6 +300,31 @@ def test_a_version_is_swapped_once(objects: ObjectStorage) -> None:
     objects.remove("lock")
     assert objects.swap("lock", b"5", second) is None
     assert objects.find("lock") is None
+
+
+SWAPPER = """
+import sys
+from shared.storage.objects import ObjectStorage
+objects, racer = ObjectStorage(sys.argv[1]), sys.argv[2]
+print("ready", flush=True)
+for line in sys.stdin:
+    number, etag = line.split()
+    print(int(objects.swap("lock", f"{racer} {number}".encode(), {"e_tag": etag}) is not None), flush=True)
+"""
+
+
+def test_of_eight_processes_that_replace_one_version_exactly_one_wins(objects: ObjectStorage) -> None:
+    """No two of them write the same bytes: these would be one version."""
+    with racing(SWAPPER, objects.root) as ask:
+        for number in range(ROUNDS // 2):
+            seen = objects.find("lock")
+            version = seen.version if seen is not None else objects.swap("lock", b"", None)
+            assert version is not None
+            told = ask(f"{number} {version['e_tag']}")
+            assert sorted(told) == ["0"] * (RACERS - 1) + ["1"]
+            found = objects.find("lock")
+            assert found is not None
+            assert found.content == f"{told.index('1')} {number}".encode()
 
 
 def test_a_server_that_is_away_is_a_storage_error_and_back_again_none(

@@ -14,8 +14,8 @@ import time
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -86,8 +86,7 @@ class ShardCache:
                 self._held.add(shard.sha256)
                 return path
         content = self._fetched(key, shard)
-        self._make_room(len(content))
-        _write(path, content)
+        self._keep(path, content)
         self._held.add(shard.sha256)
         return path
 
@@ -117,6 +116,11 @@ class ShardCache:
         if content is None:
             raise ShardError(f"{self._storage.url(key)}: no file")
         return content
+
+    def _keep(self, path: Path, content: bytes) -> None:
+        with _alone(self.folder):
+            self._make_room(len(content))
+            _write(path, content)
 
     def _make_room(self, size: int) -> None:
         """Remove the copies that were used longest ago until `size` more bytes fit the limit and the disk."""
@@ -178,6 +182,20 @@ def _copies(folder: Path) -> Mapping[Path, os.stat_result]:
         with suppress(FileNotFoundError):
             found[path] = path.stat()
     return found
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Be the only one, of all threads and trainers, that makes room and takes it: room is counted once."""
+    try:
+        opened = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise StorageError(f"{folder}: a copy of a shard cannot be kept: {error.strerror}") from error
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _digest(path: Path) -> str | None:

@@ -7,12 +7,13 @@ import pytest
 from producer.jobs.control import cancel, retry
 from producer.jobs.runs import add_run
 from producer.reconcile.reconciler import Reconciler
-from producer.reconcile.settled_jobs import IN_TURN
+from producer.reconcile.settled_jobs import IN_TURN, LEAST_MARKS, LISTINGS, SettledJobs
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import TrainingOptions
 from shared.leasing.guard import Unguarded
 from shared.leasing.scopes import RUN_QUEUE, job_scope
+from shared.storage import Storage
 from tests.cluster import Broker
 from tests.unit.producer.reconcile.test_reconciler import LISTING_S, Time, World
 from worker.shard import write_shard
@@ -129,3 +130,27 @@ def test_a_job_that_was_removed_by_hand_and_submitted_again_is_noticed(world: Wo
     world.submit(jobs[2].job)  # which borrows all its shards from the finished job
     list_store(world, service)
     assert world.storage.exists(JobPaths(jobs[2].job).manifest)
+
+
+def test_of_a_large_store_what_was_removed_is_noticed_within_so_many_listings(tmp_path: Path) -> None:
+    storage, names = Storage(str(tmp_path)), [f"job-{number:03d}" for number in range(3 * LEAST_MARKS)]
+    for name in names:
+        for shard in range(2):
+            storage.write(f"jobs/{name}/shards/{shard}.json", b"{}")
+    settled = SettledJobs(storage)
+
+    def listing() -> set[str]:
+        due = settled.list_due()
+        for name in due:
+            settled.note_look(name, is_over=name in names)
+        return due
+
+    assert listing() == listing() == set(names)
+    for name in names:
+        storage.remove(f"jobs/{name}/shards/1.json")
+    looks = [listing() for _ in range(LISTINGS)]
+    assert len(looks[0]) <= LEAST_MARKS + IN_TURN, "not all at each of them"
+    assert set.union(*looks) == set(names)
+    storage.write("jobs/new/job.json", b"{}")
+    storage.remove_tree(f"jobs/{names[-1]}")
+    assert listing() >= {"new", names[-1]}, "what comes and goes is noticed at once"

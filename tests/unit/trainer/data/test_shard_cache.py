@@ -153,6 +153,28 @@ def test_two_trainers_share_a_folder(job: tuple[Storage, Manifest], tmp_path: Pa
     assert {path.name for path in tmp_path.glob("*.tfrecord")} == copies
 
 
+def test_copies_that_are_kept_at_once_take_no_more_than_the_room_there_is(
+    job: tuple[Storage, Manifest], tmp_path: Path
+) -> None:
+    """Each of them needs room for itself, made by another copy's removal, in whatever thread or trainer it is."""
+    threads, size, folder, taken = 8, 2 << 20, tmp_path / "cache", list[int]()
+    caches = [cache_of(*job, folder, 2 * threads * size) for _ in range(threads)]
+
+    def look() -> None:
+        taken.append(sum(path.stat().st_size for path in folder.glob("*.tfrecord")))
+
+    together = threading.Barrier(threads, action=look)
+
+    def keep(number: int) -> None:
+        for each_round in range(5):
+            caches[number]._keep(folder / f"{each_round}-{number}.tfrecord", bytes(size))
+            together.wait()
+
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(keep, range(threads)))
+    assert taken == [min(rounds, 2) * threads * size for rounds in range(1, 6)]
+
+
 def test_a_server_that_is_away_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = ObjectServer(tmp_path / "own")
     for name, value in server.environment.items():
