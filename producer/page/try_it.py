@@ -94,7 +94,13 @@ def try_page(request: Request) -> Response:
     command = hint("predict", state.storage.url(key), "PHOTO")
     missing = "" if state.parts.has_litert() else MAKE_PARTS
     asked = read_request(state.storage, run)
-    facts = {"run": run, "job": asked.job if asked is not None else run, "missing": missing, "command": command, "outside": state.outside}
+    facts = {
+        "run": run,
+        "job": asked.job if asked is not None else None,
+        "missing": missing,
+        "command": command,
+        "outside": state.outside,
+    }
     facts["cannot_look"] = state.looker.missing()
     return render(request, "try.html.j2", sources=_SOURCES, headers=_ISOLATED, **facts)
 

@@ -1,4 +1,4 @@
-"""Pages that are open while what they show changes: all of it arrives by itself, and whoever reads keeps their place."""
+"""Pages that are open while what they show changes: it arrives by itself, and whoever reads keeps their place."""
 
 import json
 from collections.abc import Iterator

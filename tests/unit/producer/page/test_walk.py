@@ -1,8 +1,9 @@
-"""A person's walk over the page: what they are told to type, where links and tokens lead, what is true without scripts."""
+"""A walk over the page: what a person is told to type, where links and tokens lead, what is true without scripts."""
 
 import json
 import re
 import shlex
+import time
 from collections.abc import Iterator, Mapping
 from html import unescape
 from pathlib import Path
@@ -16,12 +17,14 @@ from producer.settings import ProducerSettings
 from shared.audit.findings import AuditFindings
 from shared.command import program
 from shared.jobs.identity import make_note
-from shared.jobs.paths import RunPaths
+from shared.jobs.job import Job
+from shared.jobs.manifest import Manifest
+from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import RunSpec
 from shared.storage import Storage
 from tests.page import ServedPage, served
 from tests.unit.producer.page import audited
-from tests.unit.producer.page.measured import IDENTITY, JOB, make_measured
+from tests.unit.producer.page.measured import IDENTITY, JOB, LABELS, make_measured
 
 TOKEN = "a-token-of-the-tests"
 HIDDEN = r'<input type="hidden" name="back" value="(.*?)">'
@@ -76,7 +79,9 @@ def test_a_command_is_made_whole_for_any_folder(store: Storage, monkeypatch: pyt
 def test_advice_names_the_store_and_asks_with_the_name_of_the_run(page: ServedPage, store: Storage) -> None:
     note(store, "first", advice=["Look:\nvoc2tflite inspect job --store STORE --png boxes.png"])
     told = commands(page.ask("/runs/first").text)
-    assert [words[-5:] for words in told if "inspect" in words] == [["job", "--store", store.root, "--png", "boxes.png"]]
+    assert [words[-5:] for words in told if "inspect" in words] == [
+        ["job", "--store", store.root, "--png", "boxes.png"]
+    ]
     asked = next(words for words in told if "submit" in words)
     at = asked.index("submit")
     assert asked[at : at + 5] == ["submit", "--job", JOB, "--run", "first"]
@@ -125,7 +130,9 @@ def test_the_token_leads_back_to_where_it_was_typed(page: ServedPage) -> None:
     assert [unescape(each) for each in re.findall(HIDDEN, wrong.text)] == [back]
 
 
-@pytest.mark.parametrize("hostile", ["https://other.example/", "//other.example/", "/\\other.example", "", "/a\r\nb: c"])
+@pytest.mark.parametrize(
+    "hostile", ["https://other.example/", "//other.example/", "/\\other.example", "", "/a\r\nb: c"]
+)
 def test_a_token_leads_to_no_other_site(page: ServedPage, hostile: str) -> None:
     assert local_address(hostile) == "/"
     answer = page.ask("/allow", form={"token": TOKEN, "back": hostile})
@@ -190,3 +197,46 @@ def test_without_scripts_trying_says_only_what_is_true(page: ServedPage, store: 
 
 def test_figures_of_a_form_without_a_file_are_no_link(page: ServedPage) -> None:
     assert "files/model_int8.tflite" not in page.ask("/runs/first").text
+
+
+@pytest.mark.parametrize(
+    ("progress", "told"),
+    [
+        ({"phase": "check"}, "check"),
+        ({"phase": "export", "form": "float16"}, "export: float16"),
+        ({"phase": "measure", "form": "<int8>"}, "measure: &lt;int8&gt;"),
+        ({"phase": "train", "step": 7, "steps": 90}, "step 7 of 90, train"),
+    ],
+)
+def test_a_training_says_what_it_does_with_and_without_steps(
+    page: ServedPage, store: Storage, progress: Mapping[str, object], told: str
+) -> None:
+    # Without a shard the data set is finished as soon as there is a manifest.
+    job = Job.model_validate_json(store.read(JobPaths(JOB).job)).model_copy(update={"splits": {}})
+    store.write(JobPaths(JOB).job, job.to_json().encode())
+    manifest = Manifest(
+        job=JOB,
+        incarnation=IDENTITY,
+        request_digest=job.request_digest,
+        labels=LABELS,
+        image_size=320,
+        resize="stretch",
+        splits={},
+        failed=(),
+        counters={},
+        class_counts={},
+    )
+    store.write(JobPaths(JOB).manifest, manifest.to_json().encode())
+    asked = RunSpec(job=JOB, incarnation=IDENTITY, run="busy")
+    store.write(RunPaths("busy").request, asked.to_json().encode())
+    held = {"at": time.time(), "held": True, "worker": "train-1@host", "pid": 7, **progress}
+    store.write(RunPaths("busy").progress, make_note(IDENTITY, **held))
+    run = page.ask("/runs/busy").text
+    state = run[run.index('<section id="state"') : run.index("</section>")]
+    assert "TRAINING" in state
+    assert "<progress" in state
+    assert told in re.sub(r"\s+", " ", state)
+    row = re.findall(r"<tr>.*?</tr>", page.ask(f"/jobs/{JOB}").text.replace("\n", " "))
+    cells = next(re.findall(r"<t[dh].*?</t[dh]>", each) for each in row if "/runs/busy" in each)
+    assert told in cells[1]
+    assert re.sub("<.*?>", "", cells[2]) == ""
