@@ -63,10 +63,10 @@ class ServedPage:
 
 
 @contextmanager
-def served(settings: ProducerSettings, **options: str | None) -> Iterator[ServedPage]:
-    """Serve the page of a store in a thread; `options` are those of `make_app`."""
+def served(settings: ProducerSettings, *, port: int = 0, **options: str | None) -> Iterator[ServedPage]:
+    """Serve the page of a store in a thread, on a free port without `port`; `options` are those of `make_app`."""
     app = make_app(settings, **options)  # type: ignore[arg-type]
-    listener = listen("127.0.0.1", 0)
+    listener = listen("127.0.0.1", port)
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()

@@ -16,7 +16,8 @@ from starlette.responses import RedirectResponse, Response
 
 from producer.jobs import control
 from producer.jobs.removal import remove, require_removable
-from producer.page.render import CHANGES_COOKIE, is_allowed, problem, render
+from producer.page.facts.commands import hint_here
+from producer.page.render import CHANGES_COOKIE, is_allowed, local_address, problem, render
 from shared.command import hint
 from shared.errors import OptionError, PipelineError
 from shared.jobs.specs import FoldOptions, JobSpec, TrainingOptions
@@ -45,9 +46,10 @@ async def allow(request: Request) -> Response:
     """POST `/allow`: the token, typed in."""
     token: str | None = request.app.state.change_token
     form = await _form(request)
-    answer = RedirectResponse("/", 303)
+    back = local_address(str(form.get("back", "/")))
+    answer = RedirectResponse(back, 303)
     if token is None or not hmac.compare_digest(str(form.get("token", "")).strip().encode(), token.encode()):
-        return problem(request, 403, "That is not the token", "`voc2tflite page` printed it when it was started.")
+        return problem(request, 403, "That is not the token", "`voc2tflite page` printed it when it was started.", back)
     answer.set_cookie(CHANGES_COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
     return answer
 
@@ -64,7 +66,7 @@ def retry(request: Request) -> Response:
 
     def again() -> str:
         told = control.retry(state.storage, _ledger(request), job)
-        go_on = hint("resume", job, store=state.storage)
+        go_on = hint_here(state.storage, "resume", job)
         return told if state.settings.broker_url is not None else f"{told}; nobody serves this store: {go_on}"
 
     return _done(request, f"/jobs/{job}", again)
@@ -101,14 +103,14 @@ def _submit(request: Request, folder: str, name: str | None) -> str:
     from producer.run.start_job import start_job
 
     settings = request.app.state.settings
-    if settings.broker_url is None:
-        raise OptionError(f"no broker is set here, so nobody would work on it: {hint('submit', 'FOLDER', '--local')}")
     root, parts = data_folder(settings.data_root), PurePosixPath(folder).parts
     if not folder or folder.startswith("/") or ".." in parts or "\0" in folder:
         raise OptionError(f"{folder or 'no folder'}: expected a folder below {root}, such as voc/train")
     place = root / folder
     if isinstance(root, Path) and not Path(root, folder).resolve().is_relative_to(root.resolve()):
         raise OptionError(f"{folder}: a link leads out of {root}")
+    if settings.broker_url is None:
+        raise _nobody_serves(request, "submit", place)
     asked = Submit(dataset=place, spec=JobSpec(), run=TrainingOptions(), name=name)
     status = start_job(asked, StartOptions(settings=settings, console=Console(file=StringIO()), **_HAND_OVER))
     return f"{status.job} is submitted: {status.images} photos"
@@ -128,11 +130,17 @@ def _audit(request: Request, job: str, model_of: str | None) -> str:
 
     settings = request.app.state.settings
     if settings.broker_url is None:
-        raise OptionError(f"no broker is set here, so nobody would work on it: {hint('audit', job, '--local')}")
+        raise _nobody_serves(request, "audit", job)
     folds = 0 if model_of else _FOLDS
     asked = AuditRequest(name=job, folds=folds, training=FoldOptions(), model_of=model_of)
     start_audit(asked, StartOptions(settings=settings, console=Console(file=StringIO()), **_HAND_OVER))
     return f"{audit_name(job, folds)} is asked for"
+
+
+def _nobody_serves(request: Request, *words: object) -> OptionError:
+    """What to type instead, as nobody would do what is asked for."""
+    typed = hint_here(request.app.state.storage, *words, "--local")
+    return OptionError(f"no broker is set here, so nobody would work on it: `{typed}`")
 
 
 def _done(request: Request, place: str, deed: Callable[[], str]) -> Response:

@@ -12,12 +12,12 @@ from producer.audit.decisions import Answer
 from producer.audit.photo_sizes import photos_folder
 from producer.audit.results import quick_words
 from producer.page.deeds import refusal
+from producer.page.facts.commands import hint_here
 from producer.page.facts.photos import shown_photo
 from producer.page.labels import Audit, Trail, address, crop_of_finding
 from producer.page.render import render
 from shared.audit.findings import FindingKind
 from shared.colours import MISTAKE, PALETTE, as_css
-from shared.command import hint
 from shared.errors import OptionError, PlanError
 from shared.text import printable
 
@@ -44,10 +44,8 @@ def labels(request: Request) -> Response:
     place = audit.next_open(-1) if place is None else place
     trail = Trail.read(asked.get("trail", ""))
     shown = {"finding": None} if place is None else _finding(request, audit, place, trail)
-    command = hint(
-        *("audit", audit.job.job, *quick_words(audit.found), "--accept", "decisions", "--out", "FOLDER"),
-        store=request.app.state.storage,
-    )
+    words = ("audit", audit.job.job, *quick_words(audit.found), "--accept", "decisions", "--out", "FOLDER")
+    command = hint_here(request.app.state.storage, *words)
     return render(
         request,
         "labels.html.j2",
@@ -56,6 +54,7 @@ def labels(request: Request) -> Response:
         total=len(audit.found.findings),
         counts=Counter(audit.answers.get(finding.id, "open") for finding in audit.found.findings),
         trail=trail,
+        remarks=audit.found.remarks,
         accept=command,
         **shown,
     )

@@ -5,11 +5,13 @@ import hmac
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import jinja2
 from starlette.requests import Request
 from starlette.responses import Response
 
+from producer.page.facts.commands import rooted
 from producer.page.guard import policy
 from producer.terminal.figures import age, duration, map_text, percent
 from shared.text import counted, printable
@@ -74,7 +76,9 @@ def render(
     asks = state.change_token is not None and not may_change
     said = state.told.text(request.query_params.get("said"))
     common = {"store": state.storage.root, "may_change": may_change, "asks_for_token": asks, "said": said}
-    html = _TEMPLATE.get_template(template).render(**common, **facts)
+    common |= {"pasted": lambda command: rooted(command, state.storage)}
+    common |= {"has_broker": state.settings.broker_url is not None, "back": here(request)}
+    html = _TEMPLATE.get_template(template).render(**(common | facts))
     body = html.encode("utf-8", "replace")
     tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     sent = {"ETag": tag, "Content-Security-Policy": policy(sources), **(headers or {})}
@@ -83,6 +87,24 @@ def render(
     return Response(body, status, sent, "text/html; charset=utf-8")
 
 
-def problem(request: Request, status: int, title: str, text: str) -> Response:
-    """A page that says in one line what is wrong, and leads back."""
-    return render(request, "problem.html.j2", status=status, title=title, text=text)
+def here(request: Request) -> str:
+    """The address that a person is at, without what was said there; of a form's answer the page with the form."""
+    if request.method in ("GET", "HEAD"):
+        kept = [(name, value) for name, value in request.query_params.multi_items() if name != "said"]
+        return local_address(f"{request.url.path}?{urlencode(kept)}" if kept else request.url.path)
+    came = urlsplit(request.headers.get("referer", ""))
+    is_ours = came.netloc == request.headers.get("host")
+    return local_address(urlunsplit(("", "", came.path, came.query, ""))) if is_ours else "/"
+
+
+def local_address(text: str) -> str:
+    """`text` where it is an address of this page; `/` where it could lead to another site."""
+    is_local = text.startswith("/") and not text.startswith("//") and "\\" not in text
+    return text if is_local and text.isascii() and text.isprintable() else "/"
+
+
+def problem(request: Request, status: int, title: str, text: str, back: str | None = None) -> Response:
+    """A page that says in one line what is wrong, and leads back: to `back`, or to where the request came from."""
+    back = here(request) if back is None else back
+    back = "/" if request.method in ("GET", "HEAD") else back
+    return render(request, "problem.html.j2", status=status, title=title, text=text, back=back)

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from producer.jobs.status import load_job
+from producer.page.facts.commands import hint_here
 from producer.page.facts.confusion import precision_recall, read_confusion
 from producer.page.facts.differences import Difference, difference, most_different
 from producer.page.facts.resamples import Pair, pair_of, read_resamples
@@ -43,7 +44,8 @@ def run(request: Request) -> Response:
     also = [name for name in _ALSO if state.storage.exists(f"{RunPaths(asked.run).root}/{name}")]
     facts: dict[str, Any] = {"asked": asked, "files": files, "view": view, "also": also, "now": time.time()}
     facts |= {"forms": [name for name in FORMS if name in files.forms], "charts": charts_of({asked.run: files})}
-    facts |= {"options": words(asked, TrainingOptions), "per_class": _per_class(files)}
+    facts |= {"asked_with": _asked_with(state.storage, asked), "per_class": _per_class(files)}
+    facts |= {"downloads": _downloads(asked, files), "others": _others(asked, views)}
     facts |= _what_it_sees(request, asked)
     return render(request, "run.html.j2", **facts)
 
@@ -84,6 +86,26 @@ def file(request: Request) -> Response:
         headers["Content-Disposition"] = f'attachment; filename="{asked.run}-{name}"'
     content = _chunks(storage, key, size)
     return StreamingResponse(content, headers=headers, media_type=shown or "application/octet-stream")
+
+
+def _asked_with(storage: Storage, asked: RunSpec) -> str:
+    """The command that asks for this run."""
+    audit = ("audit", asked.job, *(("--folds", asked.folds) if asked.folds else ("--quick",)))
+    submit = ("submit", "--job", asked.job, "--run", asked.run)
+    return hint_here(storage, *(audit if asked.folds or asked.audits else submit), *words(asked, TrainingOptions))
+
+
+def _downloads(asked: RunSpec, files: RunFiles) -> dict[str, str]:
+    """The file of each form of the model that the run hands out; "" where it hands out none."""
+    released = {name for name, _, _ in files.released}
+    names = {form: f"model_{form}.tflite" for form in FORMS} | {"int8": asked.int8_file}
+    return {form: name if name in released else "" for form, name in names.items()}
+
+
+def _others(asked: RunSpec, views: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The measured runs of the same job that fit beside this one."""
+    measured = [str(view["run"]) for view in views if view.get("map50") is not None]
+    return [name for name in measured if name != asked.run][: MOST_COMPARED - 1] if asked.run in measured else []
 
 
 def _chunks(storage: Storage, key: str, size: int) -> Any:

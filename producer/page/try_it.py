@@ -17,7 +17,7 @@ from producer.page.render import render
 from shared.colours import PALETTE, as_css
 from shared.command import hint
 from shared.errors import PipelineError, PlanError
-from shared.jobs.identity import is_name
+from shared.jobs.identity import is_name, read_request
 from shared.jobs.paths import RunPaths
 from shared.model.description import PIXEL_MEAN, PIXEL_STD, read_description
 from shared.model.file import MOST_MODEL_BYTES, ModelFile
@@ -97,7 +97,14 @@ def try_page(request: Request) -> Response:
         raise _no_model(state.storage, run)
     command = hint("predict", state.storage.url(key), "PHOTO")
     missing = "" if state.parts.has_litert() else MAKE_PARTS
-    facts = {"run": run, "missing": missing, "command": command, "outside": state.outside}
+    asked = read_request(state.storage, run)
+    facts = {
+        "run": run,
+        "job": asked.job if asked is not None else None,
+        "missing": missing,
+        "command": command,
+        "outside": state.outside,
+    }
     facts["cannot_look"] = state.looker.missing()
     return render(request, "try.html.j2", sources=_SOURCES, headers=_ISOLATED, **facts)
 

@@ -264,6 +264,13 @@ def test_what_the_server_refuses_is_said(page: Page, site: str, tmp_path: Path) 
     page.wait("/the server looks at photos only/.test(document.querySelector('[data-part=said]').textContent)")
 
 
+def test_with_scripts_the_page_says_that_photos_stay_and_folds_the_form_away(page: Page, site: str) -> None:
+    open_page(page, site)
+    assert "Your photo stays on this device" in page.evaluate("document.body.innerText")
+    assert page.evaluate("document.querySelector('form[enctype] button').checkVisibility()") is False
+    assert page.evaluate("document.querySelector('[data-part=camera]').checkVisibility()") is True
+
+
 def test_without_a_script_a_form_sends_the_photo_and_shows_its_boxes(
     page: Page, site: str, models: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -271,7 +278,12 @@ def test_without_a_script_a_form_sends_the_photo_and_shows_its_boxes(
     page.call("Emulation.setScriptExecutionDisabled", value=True)
     try:
         page.visit(f"{site}/runs/{RUN}/try")
-        page.evaluate("document.querySelector('details.send').open = true")
+        shown = page.evaluate("document.body.innerText")
+        assert "Your photo is sent to this server" in shown
+        assert "stays on this device" not in shown
+        assert "is being loaded" not in shown
+        assert page.evaluate("document.querySelector('[data-part=camera]').checkVisibility()") is False
+        assert page.evaluate("document.querySelector('form[enctype] button').checkVisibility()") is True
         page.choose_file("input[name=photo]", tmp_path / "photo.png")
         page.evaluate("document.querySelector('form[enctype] button').focus()")
         page.leave_by_key("Enter")

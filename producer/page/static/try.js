@@ -207,6 +207,13 @@ async function load(description) {
   }
 }
 
+/** All that holds only where scripts run; without them the form that sends a photo is open, and nothing else is said. */
+function showThatItRunsHere() {
+  document.getElementById("privacy").hidden = false;
+  document.getElementById("try").hidden = false;
+  document.querySelector("details.send")?.removeAttribute("open");
+}
+
 async function start() {
   const answer = await fetch(document.getElementById("try").dataset.model);
   const description = await answer.json();
@@ -219,4 +226,5 @@ async function start() {
   say("Ready");
 }
 
+showThatItRunsHere();
 told(start, "The model cannot run in this browser")();
