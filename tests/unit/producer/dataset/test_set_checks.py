@@ -161,7 +161,9 @@ def test_each_object_of_a_rare_typo_is_named_with_file_and_class_with_or_without
 
 def test_a_typo_of_more_than_ten_objects_is_one_finding_and_those_that_no_list_names_are_none(tmp_path: Path) -> None:
     for index in range(11):
-        write_objects(tmp_path, f"p{index}", *[("raccoon", 10, 10, 50 + at, 50) for at in range(6)], ("racoon", 1, 1, 9, 9))
+        write_objects(
+            tmp_path, f"p{index}", *[("raccoon", 10, 10, 50 + at, 50) for at in range(6)], ("racoon", 1, 1, 9, 9)
+        )
     told = [finding for finding in lint(tmp_path).findings if finding.kind == "class_typo"]
     assert [(finding.file, finding.object_index, finding.class_name) for finding in told] == [(".", None, "racoon")]
     write(tmp_path, "ImageSets/Main/train.txt", "p1\np2\n")
