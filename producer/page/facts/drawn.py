@@ -49,7 +49,7 @@ class _Planned:
 
 
 def draw(storage: Storage, job: Job, data_root: str, row: Row) -> Drawn | None:
-    """The picture of a finding; None where there is none to show: the photo is gone or unreadable, or no photo is named."""
+    """The picture of a finding; None where there is none to show: no photo is named, or it is gone or unreadable."""
     try:
         planned = _plan(storage, job).get(row.file) if _photos(job) <= MOST_PHOTOS else None
         folder = photos_folder(job, data_root)

@@ -61,7 +61,12 @@ def test_a_cell_of_the_confusion_opens_its_photos(page: ServedPage) -> None:
         "cat seen where none is": 2,
     }
     opened = page.ask(next(unescape(link) for link, words, _ in cells if "taken for" in words)).text
-    assert "taken for cat: 1 photo<" in opened
+    assert 'taken for cat: <span id="of-cell" data-turns="0.8">1 photo</span>' in opened
+    marked = re.findall(r'<(rect|text) class="\w+ (\w+) asked" data-score="(.*?)"', opened)
+    assert marked == [("rect", "wrong", "0.8"), ("text", "wrong", "0.8")]
+    missed = page.ask(next(unescape(link) for link, words, _ in cells if words == "cat missed")).text
+    assert 'data-turns="0.9 -1.0" data-is-missed>1 photo<' in missed
+    assert len(re.findall(r'<rect class="box missed asked" data-found-by', missed)) == 1
     assert re.findall(r"<figcaption>(.*?)</figcaption>", opened) == [FILES[0]]
     assert '<input type="hidden" name="there" value="1"><input type="hidden" name="seen" value="0">' in opened
 
@@ -89,12 +94,34 @@ def test_class_names_are_text(page: ServedPage) -> None:
 def test_two_runs_are_held_against_one_another(page: ServedPage) -> None:
     text = page.ask("/compare?run=first&run=second").text
     assert '<th scope="row">seed</th>' in text
-    assert re.search(r">second</a></th><td>90\.0 % .*?\+30\.0 \(\+18\.8 to \+41\.2\), sure", text)
+    assert re.search(
+        r'>second</a><br>.*?</th><td><span class="figure">90\.0 % .*?\+30\.0 \(\+18\.8 to \+41\.2\), sure', text
+    )
     assert "+20.0" in text
     beside = text[text.index("differ most") :]
     assert re.findall(r"<figcaption>(.*?)</figcaption>", beside) == [FILES[0], FILES[0]]
     drawn = re.findall(r'<rect class="box ([a-z ]+)"', beside)
     assert drawn.count("right") == 3
+
+
+def test_the_best_threshold_is_named_explained_and_a_link_to_it(page: ServedPage) -> None:
+    text = page.ask("/runs/first/photos?least=0.7&there=1&seen=0").text
+    assert '<a href="?least=0.44&there=1&seen=0">Best threshold: 0.44</a>' in unescape(text)
+    assert "highest F1 on val" in text
+    assert '<datalist id="own"><option value="0.44"' in text
+
+
+def test_any_run_can_be_the_first_and_what_may_be_chance_is_said(page: ServedPage, folder: Path) -> None:
+    add_run(Storage(str(folder / "store")), "third", form_figures(0.62, 0.5), seen_file(), learning_rate=0.01)
+    text = page.ask("/compare?run=first&run=second&run=third").text
+    against = [
+        unescape(link) for link in re.findall(r'<a class="against" href="(/compare\?[^"]*)">compare against it', text)
+    ]
+    assert against == ["/compare?run=second&run=first&run=third", "/compare?run=third&run=first&run=second"]
+    assert page.ask(against[1]).text.count("compare against it") == 2
+    assert re.search(r"\+2\.0 \(.*?\), may be chance", text)
+    assert re.search(r"learning_rate</th><td>default</td><td>default</td><td>0\.01<", text)
+    assert re.search(r'<a href="/jobs/job">job</a> <span aria-hidden="true">.</span> <span class="here">Compare', text)
 
 
 def resamples(folder: Path, run: str, figure: float, photos: str = "a") -> None:
@@ -109,7 +136,9 @@ def test_runs_on_the_same_photos_have_the_interval_of_the_same_resamples(page: S
     resamples(folder, "first", 0.6)
     resamples(folder, "second", 0.8)
     text = page.ask("/compare?run=first&run=second").text
-    assert re.search(r">second</a></th><td>90\.0 % .*?\+30\.0 \(\+20\.0 to \+30\.0\), sure", text)
+    assert re.search(
+        r'>second</a><br>.*?</th><td><span class="figure">90\.0 % .*?\+30\.0 \(\+20\.0 to \+30\.0\), sure', text
+    )
     assert re.search(r"\+20\.0 \(\+20\.0 to \+20\.0\), sure", text), "a class"
     assert "told from the same photos for both" in text
     assert "as if measured" not in text
