@@ -65,7 +65,7 @@ def _whole(size: tuple[int, int] | None) -> Drawn | None:
     """A photo that is in no shard, or whose place in them is not looked for: as it is."""
     if size is None:
         return None
-    return Drawn(width=size[0], height=size[1], view=(0.0, 0.0, *map(float, size)), read=None, written=())
+    return Drawn(width=size[0], height=size[1], view=(0.0, 0.0, float(size[0]), float(size[1])), read=None, written=())
 
 
 def image_of(storage: Storage, job: Job, row: Row) -> str:
