@@ -10,11 +10,13 @@ import pytest
 
 from producer.page.facts import seen as facts
 from producer.settings import ProducerSettings
+from shared.jobs.identity import make_note
 from shared.storage import Storage
 from tests.page import ServedPage, served
 from tests.unit.producer.page.measured import (
     DETECTIONS,
     FILES,
+    IDENTITY,
     LABELS,
     OBJECTS,
     add_run,
@@ -102,6 +104,15 @@ def test_two_runs_are_held_against_one_another(page: ServedPage) -> None:
     assert re.findall(r"<figcaption>(.*?)</figcaption>", beside) == [FILES[0], FILES[0]]
     drawn = re.findall(r'<rect class="box ([a-z ]+)"', beside)
     assert drawn.count("right") == 3
+
+
+def test_a_digest_is_short_and_folds_out(page: ServedPage, folder: Path) -> None:
+    digest = "ab12" * 16
+    files = {"model_int8.tflite": {"bytes": 5, "sha256": digest}}
+    storage = Storage(str(folder / "store"))
+    storage.write("runs/first/run.json", json.dumps({**json.loads(make_note(IDENTITY)), "files": files}).encode())
+    text = page.ask("/runs/first").text
+    assert f"<summary><code>{digest[:12]}…</code></summary><code>{digest}</code></details>" in text
 
 
 def test_the_best_threshold_is_named_explained_and_a_link_to_it(page: ServedPage) -> None:

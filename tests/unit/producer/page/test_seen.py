@@ -122,7 +122,7 @@ def test_each_box_says_its_class_and_score_and_a_photo_opens_large(site: str) ->
     assert f'href="/runs/{RUN}/photos?least=0.5&amp;image=2"' in page
     assert re.findall(r"<figcaption>(.*?)</figcaption>", large) == ["photos/&lt;b&gt;.png"]
     assert "photo whole" in large
-    assert 'font-size="13"' in large
+    assert 'font-size="5.0"' in large
 
 
 @pytest.mark.parametrize(
