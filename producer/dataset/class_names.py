@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -22,6 +22,11 @@ _LETTERS_FOR_TWO: Final = 8
 # Of 100: below this a name is not near enough to be what was meant.
 _NEAR: Final = 60
 _NAMES_SHOWN: Final = 10
+# Of a name that looks like a typing mistake, so many objects are named one by one.
+_OBJECTS_NAMED: Final = 10
+
+# The objects of a class: each its file and its number in it.
+Where = Callable[[str], Sequence[tuple[str, int]]]
 
 
 def require_known_names(spec: JobSpec, written: Mapping[str, int]) -> None:
@@ -57,17 +62,24 @@ def _no_such_class(name: str, counts: Mapping[str, int]) -> str:
     return f"no object is called {name!r}; {meant}"
 
 
-def name_findings(counts: Mapping[str, int]) -> Iterator[Finding]:
-    """Names that differ only in case, and names a typing mistake apart; `counts` are objects kept by class."""
+def name_findings(counts: Mapping[str, int], where: Where = lambda _: ()) -> Iterator[Finding]:
+    """Names that differ only in case, and names a typing mistake apart; `counts` are objects kept by class.
+
+    Each object of a mistaken name is a finding, where there are few of them; many are one finding without a file. All
+    have the same remedy: the renames together.
+    """
     typos = _typos(counts)
     cases = _cases(counts, typos)
     if cases:
         groups = (", ".join(f"{name!r}" for name in names) for names in cases)
         found = f"class names differ only in case: {'; '.join(groups)}"
         yield Finding(file=".", rank="info", kind="class_case", found=found, done=_renames(_joined(cases, counts)))
-    if typos:
-        asked = (f"{name} ({counts[name]}), did you mean {meant} ({counts[meant]})?" for name, meant in typos.items())
-        yield Finding(file=".", rank="info", kind="class_typo", found=" ".join(asked), done=_renames(typos))
+    for name, meant in typos.items():
+        found = f"{name} ({counts[name]}), did you mean {meant} ({counts[meant]})?"
+        about = {"class_name": name[:200], "found": found, "done": _renames(typos)}
+        objects = where(name) if counts[name] <= _OBJECTS_NAMED else ()
+        for file, index in objects or ((".", None),):
+            yield Finding(file=file, object_index=index, rank="info", kind="class_typo", **about)
 
 
 def proposed_renames(counts: Mapping[str, int]) -> dict[str, str]:

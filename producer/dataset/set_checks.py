@@ -4,8 +4,10 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+from producer.dataset.box_sizes import ClassAreas
 from producer.dataset.class_names import name_findings, proposed_renames
 from producer.dataset.duplicates import Duplicates
 from producer.dataset.other_formats import converter
@@ -64,7 +66,7 @@ class FolderFacts:
 def check_set(facts: FolderFacts) -> Iterator[Finding]:
     """The findings that need to know more than one file."""
     yield from _orphans(facts)
-    yield from name_findings(facts.read.class_counts)
+    yield from name_findings(facts.read.class_counts, partial(_objects_of, facts))
     yield from _unseen_classes(facts)
     yield from facts.duplicates.findings(facts.assignment.splits)
     yield from _far_larger_boxes(facts)
@@ -99,6 +101,13 @@ def _unseen_classes(facts: FolderFacts) -> Iterator[Finding]:
             found = f"no object of class {name!r}"
             about = {"file": ".", "class_name": name[:200]}
             yield Finding(**about, rank="info", kind="class_unseen", found=found, done="kept in the label map")
+
+
+def _objects_of(facts: FolderFacts, name: str) -> list[tuple[str, int]]:
+    """The objects of a class that are used: each its file and its number in it."""
+    boxes, splits = facts.read.areas.by_class.get(name, ClassAreas()), facts.assignment.splits
+    used = [(pair, index) for pair, index in zip(boxes.pairs, boxes.objects, strict=True) if splits[pair] is not None]
+    return [(facts.pairs[pair][1] or facts.pairs[pair][0], index) for pair, index in used]
 
 
 def _far_larger_boxes(facts: FolderFacts) -> Iterator[Finding]:

@@ -135,8 +135,11 @@ def funnel(job: Job, manifest: Manifest | None, table: FindingsTable | None) -> 
     photos, pairs = counts.get("images", 0), counts.get("pairs", 0)
 
     def named(*losses: tuple[str, str, str]) -> tuple[tuple[str, int, str], ...]:
+        """Each loss that there is; of its words the first is left without its `s` where it is a single one."""
         return tuple(
-            (what, counts[key], kind if kind in kinds else "") for what, key, kind in losses if counts.get(key)
+            (what.replace("s ", " ", 1) if counts[key] == 1 else what, counts[key], kind if kind in kinds else "")
+            for what, key, kind in losses
+            if counts.get(key)
         )
 
     stages = [

@@ -8,6 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import jinja2
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -32,7 +33,16 @@ def _environment() -> jinja2.Environment:
         made.filters[show.__name__] = show
     made.filters["thousands"] = lambda number: f"{number:,}"
     made.filters["size"] = size_text
+    made.filters["coded"] = coded
     return made
+
+
+def coded(text: str) -> Markup:
+    """A text as HTML, in which what stands between back quotes is code."""
+    parts = text.split("`")
+    if len(parts) % 2 == 0:  # one of them has no partner: a back quote in a name
+        return escape(text)
+    return Markup().join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
 
 
 def size_text(size_bytes: int) -> str:

@@ -197,8 +197,12 @@ def _all_classes(files: Mapping[str, RunFiles]) -> list[tuple[str, list[Mapping[
 
 
 def _differing(asked: Mapping[str, RunSpec]) -> list[tuple[str, list[str]]]:
-    """The options that differ between runs: the field, and its value in each."""
+    """The options that differ between runs: the field, and its value in each; what was not set is `default`."""
     dumped = [each.model_dump(mode="json") for each in asked.values()]
     fields = [name for name in TrainingOptions.model_fields if any(name in one for one in dumped)]
     rows = [(name, [one.get(name) for one in dumped]) for name in fields]
-    return [(name, [str(value) for value in values]) for name, values in rows if any(v != values[0] for v in values)]
+    return [
+        (name, ["default" if value is None else str(value) for value in values])
+        for name, values in rows
+        if any(v != values[0] for v in values)
+    ]

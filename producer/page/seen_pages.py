@@ -1,7 +1,10 @@
 """Requests for what a run's model saw -> its photos with their mistakes, the worst first, at any threshold."""
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -11,7 +14,7 @@ from producer.jobs.status import load_job
 from producer.page.facts.confusion import read_confusion
 from producer.page.facts.photos import shown_photo, shown_size
 from producer.page.facts.run_files import read_run
-from producer.page.facts.seen import Box, SeenPhoto, SeenRun, counts_at, read_seen
+from producer.page.facts.seen import Box, SeenPhoto, SeenRun, counts_at, quality, read_seen
 from producer.page.render import render
 from shared.errors import PlanError
 from shared.jobs.identity import read_request
@@ -30,46 +33,59 @@ Rect = tuple[float, float, float, float]  # x, y, width, height in pixels of the
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A box as it is drawn, with the score at which it comes or goes; `is_asked` where its cell was opened."""
+
+    rect: Rect
+    score: float
+    label: str
+    is_right: bool = True
+    is_asked: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """A photo as it is drawn: its upright size, and boxes in its pixels with the score at which they come and go."""
+    """A photo as it is drawn: its upright size, and boxes in its pixels, of detections `shown` and of `objects`."""
 
     photo: SeenPhoto
     width: int
     height: int
-    shown: list[tuple[Rect, float, bool, str]]
-    objects: list[tuple[Rect, float, str]]
+    shown: list[Mark]
+    objects: list[Mark]
 
 
 def seen(request: Request) -> Response:
-    """`/runs/{run}/photos?least=&there=&seen=&page=`: photos of the split that figures are of."""
-    run, storage = request.path_params["run"], request.app.state.storage
+    """`/runs/{run}/photos?least=&there=&seen=&image=&page=`: photos of the split that figures are of."""
+    run, storage, query = request.path_params["run"], request.app.state.storage, request.query_params
     job, seen_run = _of_run(storage, run)
-    least = least_of(request, storage, run)
-    worst, query = seen_run.worst(least), request.query_params
-    confusion = read_confusion(storage, run)
+    least, own, confusion = least_of(request, storage, run), own_least(storage, run), read_confusion(storage, run)
     cell = confusion.cell(query.get("there", ""), query.get("seen", ""))
-    if cell is not None:
-        behind = confusion.files(cell, least)
-        worst = [each for each in worst if each.file_name in behind]
+    behind = {} if cell is None else confusion.boxes(cell, least)
+    worst = [each for each in seen_run.worst(least) if cell is None or behind[each.file_name]]
+    of_cell = {} if cell is None else {"turns": confusion.turns(cell), "is_missed": cell[1] == len(confusion.labels)}
+    facts: dict[str, Any] = {"cell": cell, "cell_words": "" if cell is None else confusion.words(cell), **of_cell}
+    facts |= {"total": len(worst), "least": least, "least_shown": LEAST_SHOWN, "own": own}
+    facts |= _figures(seen_run, least)
+    one = [each for each in seen_run.photos if str(each.image_id) == query.get("image")]
     pages = max(1, -(-len(worst) // _PHOTOS_A_PAGE))
     page = min(max(_whole(query.get("page", "1")), 1), pages)
-    chosen = worst[(page - 1) * _PHOTOS_A_PAGE : page * _PHOTOS_A_PAGE]
-    return render(
-        request,
-        "seen.html.j2",
-        run=run,
-        job=job.job,
-        split=seen_run.split.split,
-        least=least,
-        cell=cell,
-        cell_words="" if cell is None else confusion.words(cell),
-        least_shown=LEAST_SHOWN,
-        rows=counts_at(seen_run.scores(), least),
-        tiles=tiles_of(job, seen_run, chosen, request.app.state.settings.data_root),
-        total=len(worst),
-        page=page,
-        pages=pages,
-    )
+    chosen = one or worst[(page - 1) * _PHOTOS_A_PAGE : page * _PHOTOS_A_PAGE]
+    tiles = tiles_of(job, seen_run, chosen, request.app.state.settings.data_root, behind)
+    facts |= {"page": page, "pages": 1 if one else pages, "tiles": tiles, "one": one[0] if one else None}
+    return render(request, "seen.html.j2", run=run, job=job.job, split=seen_run.split.split, **facts)
+
+
+def _figures(seen_run: SeenRun, least: float) -> dict[str, Any]:
+    """The rows of the table, and their sum: name, (found, missed, made up), (precision, recall, F1)."""
+    counts = [(name, figures) for name, *figures in counts_at(seen_run.scores(), least)]
+    summed = [sum(figures[at] for _, figures in counts) for at in range(3)]
+    rows = [(name, figures, tuple(map(share_text, quality(*figures)))) for name, figures in [*counts, ("all", summed)]]
+    return {"rows": rows[:-1], "summed": rows[-1]}
+
+
+def share_text(share: float | None) -> str:
+    """`66.7 %`, rounded as `threshold.js` does it; a dash for none."""
+    return "\u2013" if share is None else f"{math.floor(1000 * share + 0.5) / 10:.1f} %"
 
 
 def scores(request: Request) -> Response:
@@ -102,26 +118,37 @@ def least_of(request: Request, storage: Storage, run: str) -> float:
     try:
         asked = float(request.query_params["least"])
     except (KeyError, ValueError):
-        spec = read_request(storage, run)
-        own = read_run(storage, spec).forms.get("int8", {}).get("best_score") if spec is not None else None
-        asked = own if isinstance(own, int | float) else _USUAL
+        own = own_least(storage, run)
+        asked = _USUAL if own is None else own
     return round(min(max(asked, LEAST_SHOWN), 1.0), 2) if asked == asked else _USUAL
+
+
+def own_least(storage: Storage, run: str) -> float | None:
+    """The threshold that was best on val, if that is known."""
+    spec = read_request(storage, run)
+    own = read_run(storage, spec).forms.get("int8", {}).get("best_score") if spec is not None else None
+    return own if isinstance(own, int | float) else None
 
 
 def _whole(text: str) -> int:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 8 else 1
 
 
-def tiles_of(job: Job, seen_run: SeenRun, photos: list[SeenPhoto], data_root: str) -> list[Tile]:
-    """Photos of a run as they are drawn."""
+Asked = Mapping[str, frozenset[Box]]
+
+
+def tiles_of(
+    job: Job, seen_run: SeenRun, photos: list[SeenPhoto], data_root: str, asked: Asked = MappingProxyType({})
+) -> list[Tile]:
+    """Photos of a run as they are drawn; `asked` are boxes that are marked, by photo."""
     try:
         folder = photos_folder(job, data_root)
     except PlanError:
         folder = None  # the boxes are drawn on nothing: where they are is in the run
-    return [_tile(job, seen_run, each, folder) for each in photos]
+    return [_tile(job, seen_run, each, folder, asked.get(each.file_name, frozenset())) for each in photos]
 
 
-def _tile(job: Job, seen_run: SeenRun, each: SeenPhoto, folder: DataFolder | None) -> Tile:
+def _tile(job: Job, seen_run: SeenRun, each: SeenPhoto, folder: DataFolder | None, asked: frozenset[Box]) -> Tile:
     side = seen_run.split.image_size
     known = shown_size(folder, each.file_name, job.spec.max_pixels) if folder is not None else None
     size = known or (side, side)
@@ -132,8 +159,20 @@ def _tile(job: Job, seen_run: SeenRun, each: SeenPhoto, folder: DataFolder | Non
         photo=each,
         width=size[0],
         height=size[1],
-        shown=[(_rect(one.box, placed), one.score, one.is_right, labels[one.place]) for one in drawn],
-        objects=[(_rect(one.box, placed), one.found_by, labels[one.place]) for one in each.objects],
+        shown=[
+            Mark(
+                rect=_rect(one.box, placed),
+                score=one.score,
+                label=labels[one.place],
+                is_right=one.is_right,
+                is_asked=one.box in asked,
+            )
+            for one in drawn
+        ],
+        objects=[
+            Mark(rect=_rect(one.box, placed), score=one.found_by, label=labels[one.place], is_asked=one.box in asked)
+            for one in each.objects
+        ],
     )
 
 

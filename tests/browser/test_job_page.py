@@ -108,6 +108,21 @@ def test_pages_are_whole_and_legible(
     assert browser.evaluate(SMALL) == []
 
 
+@pytest.mark.parametrize("path", ["/runs/first", "/compare?run=first&run=second"])
+def test_tables_on_a_phone_keep_figures_on_one_line_and_show_that_they_scroll(
+    browser: Page, measured: ServedPage, path: str
+) -> None:
+    browser.visit(f"{measured.url}{path}", 390)
+    assert browser.evaluate("[...document.querySelectorAll('.figure')].length") > 3
+    assert browser.evaluate("[...document.querySelectorAll('.figure')].every(one => one.getClientRects().length === 1)")
+    scrolled = "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth)"
+    assert browser.evaluate(f"{scrolled}.length") > 0
+    # The shadow stays where it is, what covers it goes with the content.
+    assert browser.evaluate(f"getComputedStyle({scrolled}[0]).backgroundAttachment") == "local, local, scroll, scroll"
+    # A focus ring is 2 px wide, 2 px away.
+    assert browser.evaluate(f"parseFloat(getComputedStyle({scrolled}[0]).paddingLeft)") >= 4
+
+
 def test_a_click_on_the_confusion_leads_to_the_photos(browser: Page, measured: ServedPage) -> None:
     browser.visit(f"{measured.url}/runs/first?least=0.5")
     browser.is_loaded = False

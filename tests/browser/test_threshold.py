@@ -14,8 +14,11 @@ from tests.unit.producer.page.seen_run import RUN, make_seen
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 COUNTS = (
-    "[...document.querySelectorAll('#counts tbody tr')].map(row => [...row.cells].slice(1).map(one => +one.innerText))"
+    "[...document.querySelectorAll('#counts tbody tr')]"
+    ".map(row => [...row.cells].slice(1, 4).map(one => +one.innerText))"
 )
+SUM = "[...document.querySelectorAll('#counts tfoot td')].map(one => one.innerText)"
+NAMES = "[...document.querySelectorAll('svg text')].filter(one => getComputedStyle(one).display !== 'none').length"
 BOXES = "[...document.querySelectorAll('svg rect')].filter(box => getComputedStyle(box).display !== 'none').length"
 
 
@@ -45,18 +48,36 @@ def test_counts_and_boxes_follow_the_slider_at_once(page: Page, site: str) -> No
     assert page.evaluate(COUNTS) == [[1, 2, 0], [0, 0, 1]]
     # a: one found, one missed; b: one missed, one made up; gone: nothing that counts.
     assert page.evaluate(BOXES) == 4
+    assert page.evaluate(SUM) == ["1", "2", "1", "50.0 %", "33.3 %", "40.0 %"]
     page.asked.clear()
     page.evaluate("document.querySelector('[name=least]').focus()")
     for _ in range(15):
         page.press("ArrowLeft")
     assert page.evaluate("document.querySelector('output').textContent") == "0.25"
     assert page.evaluate(COUNTS) == [[2, 1, 0], [0, 0, 1]]
+    assert page.evaluate(SUM) == ["2", "1", "1", "66.7 %", "66.7 %", "66.7 %"]
     assert page.evaluate(BOXES) == 4
     for _ in range(70):
         page.press("ArrowRight")
     assert page.evaluate(COUNTS) == [[0, 3, 0], [0, 0, 0]]
+    assert page.evaluate(SUM) == ["0", "3", "0", "\u2013", "0.0 %", "0.0 %"]
     assert page.evaluate(BOXES) == 3
     assert page.asked == []
+
+
+def test_the_photos_of_a_cell_are_counted_again_as_the_slider_moves(page: Page, site: str) -> None:
+    of_cell = "document.querySelector('#of-cell').innerText"
+    # Cats that are missed: of a the one that is seen at 0.3, of b the one that is taken for a dog at 0.6.
+    for least, more, less in (("0.6", "2 photos", "1 photo"), ("0.31", "1 photo", "0 photos")):
+        page.visit(f"{site}/runs/{RUN}/photos?there=0&seen=2&least={least}")
+        page.wait("document.querySelector('#threshold').dataset.isLive")
+        page.evaluate("document.querySelector('[name=least]').focus()")
+        page.press("ArrowRight")
+        assert page.evaluate(of_cell) == more
+        for _ in range(3):
+            page.press("ArrowLeft")
+        assert page.evaluate(of_cell) == less
+    assert page.evaluate(BOXES) == page.evaluate(NAMES)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -228,7 +228,8 @@ def _unsure(facts: AdviceFacts) -> Iterator[str]:
     if about >= _UNSURE:
         yield (
             f"{counted(row['pictures'], facts.split + ' photo')}: mAP50 is known to ± {100 * about:.0f} points. "
-            f"Compare models only beyond that, or measure on more photos: {_put_into(facts, facts.split, '60/15/25')}"
+            f"Of two runs {PROGRAM} compare tells the difference more finely, from the same photos for both. "
+            f"To know it better, measure on more photos: {_put_into(facts, facts.split, '60/15/25')}"
         )
 
 

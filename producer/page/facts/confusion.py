@@ -32,16 +32,21 @@ class _Marked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Met:
-    """A photo's detections as (score, cell), the surest first, and each object as (score that meets it, place)."""
+    """A photo's detections as (score, cell, box), the surest first; objects as (score that meets it, place, box)."""
 
     file_name: str
-    detections: tuple[tuple[float, Cell], ...]
-    objects: tuple[tuple[float, int], ...]
+    detections: tuple[tuple[float, Cell, Box], ...]
+    objects: tuple[tuple[float, int, Box], ...]
 
     def cells(self, least: float, nothing: int) -> list[Cell]:
         """The cells that the photo counts in at a threshold."""
-        seen = [cell for score, cell in self.detections if score >= least]
-        return seen + [(place, nothing) for score, place in self.objects if score < least]
+        seen = [cell for score, cell, _ in self.detections if score >= least]
+        return seen + [(place, nothing) for score, place, _ in self.objects if score < least]
+
+    def scores(self, cell: Cell, nothing: int) -> list[float]:
+        """The scores from which on what is in a cell is there; of one of what is missed, from which on it is missed."""
+        missed = [score for score, place, _ in self.objects if (place, nothing) == cell]
+        return missed or [score for score, each, _ in self.detections if each == cell]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,21 @@ class Confusion:
     def files(self, cell: Cell, least: float) -> frozenset[str]:
         """The photos behind a cell."""
         return frozenset(photo.file_name for photo in self.photos if cell in photo.cells(least, len(self.labels)))
+
+    def boxes(self, cell: Cell, least: float) -> dict[str, frozenset[Box]]:
+        """The boxes behind a cell, by photo: of what is missed the objects, otherwise the detections."""
+        nothing, found = len(self.labels), {}
+        for photo in self.photos:
+            missed = [box for score, place, box in photo.objects if (place, nothing) == cell and score < least]
+            seen = [box for score, each, box in photo.detections if each == cell and score >= least]
+            found[photo.file_name] = frozenset(missed + seen)
+        return found
+
+    def turns(self, cell: Cell) -> list[float]:
+        """The threshold from which on each photo leaves a cell; comes into it, where the cell is of what is missed."""
+        nothing = len(self.labels)
+        scores = [photo.scores(cell, nothing) for photo in self.photos]
+        return [(min if cell[1] == nothing else max)(each) for each in scores if each]
 
     def words(self, cell: Cell) -> str:
         """What a cell is, for a person."""
@@ -112,8 +132,10 @@ def _met(name: str, seen: Sequence[Mapping[str, Any]], there: Sequence[Mapping[s
             free.discard(at)
             met_by[at] = one.score
         if at is None or not objects[at].is_difficult:
-            detections.append((one.score, (classes if at is None else objects[at].place, one.place)))
-    missed_above = ((met_by.get(at, -1.0), one.place) for at, one in enumerate(objects) if not one.is_difficult)
+            detections.append((one.score, (classes if at is None else objects[at].place, one.place), one.box))
+    missed_above = (
+        (met_by.get(at, -1.0), one.place, one.box) for at, one in enumerate(objects) if not one.is_difficult
+    )
     return _Met(name, tuple(detections), tuple(missed_above))
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from producer.audit.photo_sizes import photo_size, photos_folder, read_photo
 from producer.page.facts.findings import Row
+from producer.page.facts.photos import shown_size
 from shared.annotation import read_annotation
 from shared.errors import PipelineError
 from shared.jobs.contents import planned_shards
@@ -27,13 +28,17 @@ Rect = tuple[float, float, float, float]  # x, y, width, height in pixels of the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """What is drawn of a finding: the photo's size, what is shown of it, boxes `read` and `written`."""
+    """What is drawn of a finding: the photo's size, what is shown of it, boxes `read` and `written`.
+
+    `beside` says where the box lies that does not meet the photo; otherwise it is empty.
+    """
 
     width: int
     height: int
     view: Rect
     read: Rect | None
     written: tuple[Rect, ...]
+    beside: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,16 +49,23 @@ class _Planned:
 
 
 def draw(storage: Storage, job: Job, data_root: str, row: Row) -> Drawn | None:
-    """The picture of a finding; None where there is none to show: the photo is gone, unreadable or not planned."""
+    """The picture of a finding; None where there is none to show: no photo is named, or it is gone or unreadable."""
     try:
         planned = _plan(storage, job).get(row.file) if _photos(job) <= MOST_PHOTOS else None
-        if planned is None:
-            return None
         folder = photos_folder(job, data_root)
+        if planned is None:
+            return _whole(shown_size(folder, row.file, job.spec.max_pixels))
         size = photo_size(folder, planned.image, job.spec.max_pixels)
         return None if size is None else _drawn(storage, job, folder, planned, row, size)
     except (PipelineError, OSError, ValueError, KeyError, TypeError):
         return None  # a picture beside a text that says what is wrong: without it the text stays
+
+
+def _whole(size: tuple[int, int] | None) -> Drawn | None:
+    """A photo that is in no shard, or whose place in them is not looked for: as it is."""
+    if size is None:
+        return None
+    return Drawn(width=size[0], height=size[1], view=(0.0, 0.0, float(size[0]), float(size[1])), read=None, written=())
 
 
 def image_of(storage: Storage, job: Job, row: Row) -> str:
@@ -76,8 +88,22 @@ def _drawn(storage: Storage, job: Job, folder: DataFolder, planned: _Planned, ro
         _rect(*placed.back((x, y, x + width, y + height)))
         for x, y, width, height in _written(storage, job, planned.shard).get(planned.image, ())
     )
-    view = (0.0, 0.0, float(size[0]), float(size[1])) if read is None else _around(read, size)
-    return Drawn(width=size[0], height=size[1], view=view, read=read, written=written)
+    beside = "" if read is None else _beside(read, size)
+    whole = (0.0, 0.0, float(size[0]), float(size[1]))
+    view = whole if read is None or beside else _around(read, size)
+    return Drawn(width=size[0], height=size[1], view=view, read=read, written=written, beside=beside)
+
+
+def _beside(box: Rect, size: tuple[int, int]) -> str:
+    """On which side of the photo a box lies that does not meet it, in words; empty where it does."""
+    (x, y, width, height), (photo_width, photo_height) = box, size
+    sides = [
+        (x >= photo_width, f"xmin {x:g} ≥ {photo_width} wide"),
+        (x + width <= 0, f"xmax {x + width:g} ≤ 0"),
+        (y >= photo_height, f"ymin {y:g} ≥ {photo_height} high"),
+        (y + height <= 0, f"ymax {y + height:g} ≤ 0"),
+    ]
+    return " and ".join(words for is_so, words in sides if is_so)
 
 
 def _rect(xmin: float, ymin: float, xmax: float, ymax: float) -> Rect:

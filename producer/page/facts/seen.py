@@ -93,6 +93,16 @@ def counts_at(scores: Iterable[Mapping[str, Any]], least: float) -> list[tuple[s
     return rows
 
 
+def quality(found: int, missed: int, wrong: int) -> tuple[float | None, float | None, float | None]:
+    """Precision, recall and F1 in [0, 1]; None where nothing is seen, where nothing is there, where neither is."""
+    precision, recall, either = found + wrong, found + missed, 2 * found + wrong + missed
+    return (
+        found / precision if precision else None,
+        found / recall if recall else None,
+        2 * found / either if either else None,
+    )
+
+
 def read_seen(storage: Storage, run: str) -> SeenRun:
     """What the int8 model of a run saw.
 

@@ -140,6 +140,37 @@ def test_two_typos_of_a_third_name_have_one_remedy_and_ignoring_all_classes_is_n
     assert "--ignore-classes" not in told["class_small"]
 
 
+def test_each_object_of_a_rare_typo_is_named_with_file_and_class_with_or_without_a_size(tmp_path: Path) -> None:
+    for index in range(20):
+        write_objects(tmp_path, f"p{index}", ("raccoon", 10, 10, 50, 50))
+    write_objects(tmp_path, "two", ("raccoon", 10, 10, 50, 50), ("racoon", 1, 1, 9, 9), ("racoon", 20, 20, 40, 40))
+    unsized = re.sub("<size>.*?</size>", "", (tmp_path / "two.xml").read_text(), flags=re.DOTALL)
+    write(tmp_path, "unsized.xml", unsized.replace("racoon", "raccon"))
+    write(tmp_path, "unsized.jpg", "another")
+    told = [finding for finding in lint(tmp_path).findings if finding.kind == "class_typo"]
+    assert [(finding.file, finding.object_index, finding.class_name, finding.found) for finding in told] == [
+        ("two.xml", 2, "racoon", "racoon (2), did you mean raccoon (22)?"),
+        ("two.xml", 3, "racoon", "racoon (2), did you mean raccoon (22)?"),
+        ("unsized.xml", 2, "raccon", "raccon (2), did you mean raccoon (22)?"),
+        ("unsized.xml", 3, "raccon", "raccon (2), did you mean raccoon (22)?"),
+    ]
+    assert {finding.done for finding in told} == {
+        "kept apart; to join them: `--rename raccon=raccoon --rename racoon=raccoon`"
+    }
+
+
+def test_a_typo_of_more_than_ten_objects_is_one_finding_and_those_that_no_list_names_are_none(tmp_path: Path) -> None:
+    for index in range(11):
+        write_objects(
+            tmp_path, f"p{index}", *[("raccoon", 10, 10, 50 + at, 50) for at in range(6)], ("racoon", 1, 1, 9, 9)
+        )
+    told = [finding for finding in lint(tmp_path).findings if finding.kind == "class_typo"]
+    assert [(finding.file, finding.object_index, finding.class_name) for finding in told] == [(".", None, "racoon")]
+    write(tmp_path, "ImageSets/Main/train.txt", "p1\np2\n")
+    told = [finding for finding in lint(tmp_path).findings if finding.kind == "class_typo"]
+    assert [(finding.file, finding.object_index) for finding in told] == [("p1.xml", 7), ("p2.xml", 7)]
+
+
 def test_a_photo_whose_only_box_is_dropped_is_said_to_be_a_picture_of_nothing(tmp_path: Path) -> None:
     write_objects(tmp_path, "a", ("cat", 5, 5, 5, 9))
     write_objects(tmp_path, "b", CAT, ("cat", 5, 5, 5, 9))

@@ -59,6 +59,10 @@ def test_every_count_has_photos_behind_it_and_no_more_than_that(seed: int) -> No
             for to, count in enumerate(row):
                 files = found.files((at, to), least)
                 assert (len(files) > 0) == (count > 0)
+                boxes = found.boxes((at, to), least)
+                assert {file for file in boxes if boxes[file]} == files
+                turns = found.turns((at, to))
+                assert sum(turn < least if to == len(LABELS) else turn >= least for turn in turns) == len(files)
                 assert len(files) <= count
 
 

@@ -10,11 +10,13 @@ import pytest
 
 from producer.page.facts import seen as facts
 from producer.settings import ProducerSettings
+from shared.jobs.identity import make_note
 from shared.storage import Storage
 from tests.page import ServedPage, served
 from tests.unit.producer.page.measured import (
     DETECTIONS,
     FILES,
+    IDENTITY,
     LABELS,
     OBJECTS,
     add_run,
@@ -61,7 +63,12 @@ def test_a_cell_of_the_confusion_opens_its_photos(page: ServedPage) -> None:
         "cat seen where none is": 2,
     }
     opened = page.ask(next(unescape(link) for link, words, _ in cells if "taken for" in words)).text
-    assert "taken for cat: 1 photo<" in opened
+    assert 'taken for cat: <span id="of-cell" data-turns="0.8">1 photo</span>' in opened
+    marked = re.findall(r'<(rect|text) class="\w+ (\w+) asked" data-score="(.*?)"', opened)
+    assert marked == [("rect", "wrong", "0.8"), ("text", "wrong", "0.8")]
+    missed = page.ask(next(unescape(link) for link, words, _ in cells if words == "cat missed")).text
+    assert 'data-turns="0.9 -1.0" data-is-missed>1 photo<' in missed
+    assert len(re.findall(r'<rect class="box missed asked" data-found-by', missed)) == 1
     assert re.findall(r"<figcaption>(.*?)</figcaption>", opened) == [FILES[0]]
     assert '<input type="hidden" name="there" value="1"><input type="hidden" name="seen" value="0">' in opened
 
@@ -89,12 +96,40 @@ def test_class_names_are_text(page: ServedPage) -> None:
 def test_two_runs_are_held_against_one_another(page: ServedPage) -> None:
     text = page.ask("/compare?run=first&run=second").text
     assert '<th scope="row">seed</th>' in text
-    assert re.search(r">second</a></th><td>90\.0 % .*?\+30\.0 \(\+18\.8 to \+41\.2\), sure", text)
+    assert re.search(r'>second</a></th><td><span class="figure">90\.0 % .*?\+30\.0 \(\+18\.8 to \+41\.2\), sure', text)
     assert "+20.0" in text
     beside = text[text.index("differ most") :]
     assert re.findall(r"<figcaption>(.*?)</figcaption>", beside) == [FILES[0], FILES[0]]
     drawn = re.findall(r'<rect class="box ([a-z ]+)"', beside)
     assert drawn.count("right") == 3
+
+
+def test_a_digest_is_short_and_folds_out(page: ServedPage, folder: Path) -> None:
+    digest = "ab12" * 16
+    files = {"model_int8.tflite": {"bytes": 5, "sha256": digest}}
+    storage = Storage(str(folder / "store"))
+    storage.write("runs/first/run.json", json.dumps({**json.loads(make_note(IDENTITY)), "files": files}).encode())
+    text = page.ask("/runs/first").text
+    assert f"<summary><code>{digest[:12]}…</code></summary><code>{digest}</code></details>" in text
+
+
+def test_the_best_threshold_is_named_explained_and_a_link_to_it(page: ServedPage) -> None:
+    text = page.ask("/runs/first/photos?least=0.7&there=1&seen=0").text
+    assert '<a href="?least=0.44&there=1&seen=0">Best threshold: 0.44</a>' in unescape(text)
+    assert "highest F1 on val" in text
+    assert '<datalist id="own"><option value="0.44"' in text
+
+
+def test_any_run_can_be_the_first_and_what_may_be_chance_is_said(page: ServedPage, folder: Path) -> None:
+    add_run(Storage(str(folder / "store")), "third", form_figures(0.62, 0.5), seen_file(), learning_rate=0.01)
+    text = page.ask("/compare?run=first&run=second&run=third").text
+    (told,) = re.findall(r"<p>Differences are told against first\. Compare against (.*?) instead", text)
+    against = [unescape(link) for link in re.findall(r'href="(.*?)"', told)]
+    assert against == ["/compare?run=second&run=first&run=third", "/compare?run=third&run=first&run=second"]
+    assert "Differences are told against third" in page.ask(against[1]).text
+    assert re.search(r"\+2\.0 \(.*?\), may be chance", text)
+    assert re.search(r"learning_rate</th><td>default</td><td>default</td><td>0\.01<", text)
+    assert re.search(r'<a href="/jobs/job">job</a> <span aria-hidden="true">.</span> <span class="here">Compare', text)
 
 
 def resamples(folder: Path, run: str, figure: float, photos: str = "a") -> None:
@@ -109,7 +144,7 @@ def test_runs_on_the_same_photos_have_the_interval_of_the_same_resamples(page: S
     resamples(folder, "first", 0.6)
     resamples(folder, "second", 0.8)
     text = page.ask("/compare?run=first&run=second").text
-    assert re.search(r">second</a></th><td>90\.0 % .*?\+30\.0 \(\+20\.0 to \+30\.0\), sure", text)
+    assert re.search(r'>second</a></th><td><span class="figure">90\.0 % .*?\+30\.0 \(\+20\.0 to \+30\.0\), sure', text)
     assert re.search(r"\+20\.0 \(\+20\.0 to \+20\.0\), sure", text), "a class"
     assert "told from the same photos for both" in text
     assert "as if measured" not in text

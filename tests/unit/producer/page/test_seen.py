@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from producer.page.facts.seen import counts_at, read_seen
+from producer.page.facts.seen import counts_at, quality, read_seen
+from producer.page.seen_pages import share_text
 from shared.errors import FormatError, PlanError
 from shared.jobs.paths import RunPaths
 from shared.storage import Storage
@@ -89,11 +90,53 @@ def test_a_run_without_detections_says_how_they_are_made(store: Path) -> None:
 
 def test_without_scripts_the_form_asks_the_server(site: str) -> None:
     page = Person(site).read(f"/runs/{RUN}/photos?least=0.5")
-    rows = re.findall(r'<th scope="row">([^<]+)</th>' + r'<td class="number">(\d+)</td>' * 3, page)
-    assert rows == [("cat", "1", "2", "0"), ("dog&lt;script&gt;", "0", "0", "1")]
+    rows = re.findall(r'<th scope="row">([^<]+)</th>' + r'<td class="number">(.*?)</td>' * 6, page)
+    assert rows == [
+        ("cat", "1", "2", "0", "100.0 %", "33.3 %", "50.0 %"),
+        ("dog&lt;script&gt;", "0", "0", "1", "0.0 %", "\u2013", "0.0 %"),
+        ("all", "1", "2", "1", "50.0 %", "33.3 %", "40.0 %"),
+    ]
+    assert "Best threshold" not in page, "nobody has measured it"
     assert page.index("photos/&lt;b&gt;.png</figcaption>") < page.index("photos/a.png</figcaption>")
     # Stretched to 100 px of 200: a box is twice as wide in the photo.
     assert 'data-score="0.9" x="2.0" y="10.0" width="40.0" height="20.0"' in page
+
+
+def test_each_box_says_its_class_and_score_and_a_photo_opens_large(site: str) -> None:
+    person = Person(site)
+    page = person.read(f"/runs/{RUN}/photos?least=0.5")
+    texts = re.findall(r'<text class="name (\w+)( off)?" .*?>(.*?)</text>', page)
+    assert (
+        texts
+        == [
+            ("missed", "", "cat missed"),
+            ("wrong", "", "dog&lt;script&gt; 0.60"),
+            ("missed", " off", "cat missed"),
+            ("missed", "", "cat missed"),
+            ("right", " off", "cat 0.30"),
+            ("right", "", "cat 0.90"),
+            ("right", "", "cat 0.80"),
+        ][:6]
+    )
+    large = person.read(f"/runs/{RUN}/photos?least=0.5&image=2")
+    assert f'href="/runs/{RUN}/photos?least=0.5&amp;image=2"' in page
+    assert re.findall(r"<figcaption>(.*?)</figcaption>", large) == ["photos/&lt;b&gt;.png"]
+    assert "photo whole" in large
+    assert 'font-size="5.0"' in large
+
+
+@pytest.mark.parametrize(
+    ("counts", "shares"),
+    [
+        ((1, 15, 0), ("100.0 %", "6.3 %", "11.8 %")),
+        ((0, 0, 0), ("\u2013",) * 3),
+        ((0, 3, 0), ("\u2013", "0.0 %", "0.0 %")),
+    ],
+)
+def test_precision_recall_and_f1_are_rounded_as_the_script_rounds_them(
+    counts: tuple[int, int, int], shares: tuple[str, ...]
+) -> None:
+    assert tuple(map(share_text, quality(*counts))) == shares
 
 
 def test_scores_for_the_slider_say_the_same(site: str) -> None:

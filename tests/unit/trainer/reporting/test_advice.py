@@ -182,7 +182,7 @@ def test_missed_small_objects_ask_for_larger_pictures() -> None:
 def test_few_test_photos_are_told_in_points() -> None:
     half: tuple[Objects, Seen] = ([(0, 1), (3, 2)], [(0, 1, 0.9)])
     line = said("is known to ±", advise(facts_of(look([GOOD] * 9 + [half] * 8))))
-    assert re.match(r"17 test photos: mAP50 is known to ± \d+ points\. Compare models only beyond that", line)
+    assert re.match(r"17 test photos: mAP50 is known to ± \d+ points\. Of two runs voc2tflite compare tells", line)
     assert "--split 60/15/25" in line
 
 
