@@ -175,11 +175,19 @@ def _same_photos(request: Request, asked: Mapping[str, RunSpec]) -> list[list[tu
 
 def _asked(request: Request, name: str) -> RunSpec:
     storage = request.app.state.storage
-    asked = read_request(storage, name)
+    asked = read_request(storage, name) or _not_asked_yet(request, name)
     if asked is None:
         raise PlanError(f"no run {name!r} in {storage.root}")
     load_job(storage, asked.job)  # a removed job's run is none
     return asked
+
+
+def _not_asked_yet(request: Request, name: str) -> RunSpec | None:
+    """The run that a job was submitted with, which the job's page leads to before a trainer can be asked for it."""
+    rows = (row for row in request.app.state.board.rows() if row.status is not None)
+    job = next((row.name for row in rows if any(view["run"] == name for view in row.status.runs)), None)
+    first = load_job(request.app.state.storage, job).run if job is not None else None
+    return first if first is not None and first.run == name else None
 
 
 def _per_class(files: RunFiles) -> list[tuple[str, Mapping[str, Any]]]:

@@ -240,3 +240,13 @@ def test_a_training_says_what_it_does_with_and_without_steps(
     cells = next(re.findall(r"<t[dh].*?</t[dh]>", each) for each in row if "/runs/busy" in each)
     assert told in cells[1]
     assert re.sub("<.*?>", "", cells[2]) == ""
+
+
+def test_a_first_run_has_its_page_before_a_trainer_is_asked_for_it(page: ServedPage, store: Storage) -> None:
+    job = Job.model_validate_json(store.read(JobPaths(JOB).job))
+    first = RunSpec(job=JOB, incarnation=IDENTITY, run="later")
+    store.write(JobPaths(JOB).job, job.model_copy(update={"run": first}).to_json().encode())
+    assert 'href="/runs/later"' in page.ask(f"/jobs/{JOB}").text
+    answer = page.ask("/runs/later")
+    assert (answer.status, "<h1>Run later</h1>" in answer.text) == (200, True)
+    assert page.ask("/runs/nobody").status == 404
