@@ -86,6 +86,8 @@ class ObjectServer:
         command += [f"-{name}={value}" for name, value in options.items()]
         # Keys in its environment would be those of a further user.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        # One that starts again must have its ports, which another program's connection may hold for a while.
+        wait_until(lambda: all(_is_free(port) for port in self._ports.values()), 60, "the server's ports are free")
         with open(self.folder / "server.log", "ab") as log:
             self.process = subprocess.Popen(
                 command, cwd=self.folder, env=environment, stdout=log, stderr=log, start_new_session=True
@@ -292,6 +294,16 @@ def gateway_before(server: ObjectServer, kind: type[Gateway], **facts: object) -
         gateway.shutdown()
         thread.join()
         gateway.server_close()
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: closed connections may linger
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def _free_ports(count: int) -> list[int]:

@@ -128,6 +128,10 @@ def _manifest(storage: Storage, job: str) -> Manifest | None:
         return None
 
 
+# What a loss of a single file is called.
+_SINGLE: Final = {"other files": "other file", "photos without XML": "photo without XML"}
+
+
 def funnel(job: Job, manifest: Manifest | None, table: FindingsTable | None) -> list[Stage]:
     """The way of a job's photos: files, photos, pairs, records; every loss with its reason."""
     kinds, aside = (dict(table.counts), table.aside) if table is not None else ({}, [])
@@ -135,9 +139,9 @@ def funnel(job: Job, manifest: Manifest | None, table: FindingsTable | None) -> 
     photos, pairs = counts.get("images", 0), counts.get("pairs", 0)
 
     def named(*losses: tuple[str, str, str]) -> tuple[tuple[str, int, str], ...]:
-        """Each loss that there is; of its words the first is left without its `s` where it is a single one."""
+        """Each loss that there is."""
         return tuple(
-            (what.replace("s ", " ", 1) if counts[key] == 1 else what, counts[key], kind if kind in kinds else "")
+            (_SINGLE.get(what, what) if counts[key] == 1 else what, counts[key], kind if kind in kinds else "")
             for what, key, kind in losses
             if counts.get(key)
         )

@@ -129,7 +129,9 @@ def test_any_run_can_be_the_first_and_what_may_be_chance_is_said(page: ServedPag
     assert "Differences are told against third" in page.ask(against[1]).text
     assert re.search(r"\+2\.0 \(.*?\), may be chance", text)
     assert re.search(r"learning_rate</th><td>default</td><td>default</td><td>0\.01<", text)
-    assert re.search(r'<a href="/jobs/job">Job job</a> <span aria-hidden="true">.</span> <span class="here">Compare', text)
+    assert re.search(
+        r'<a href="/jobs/job">Job job</a> <span aria-hidden="true">.</span> <span class="here">Compare', text
+    )
 
 
 def resamples(folder: Path, run: str, figure: float, photos: str = "a") -> None:
