@@ -262,6 +262,7 @@ def test_what_the_server_refuses_is_said(page: Page, site: str, tmp_path: Path) 
     path.write_bytes(b"no film")
     page.choose_file("[data-part=file]", path)
     page.wait("/the server looks at photos only/.test(document.querySelector('[data-part=said]').textContent)")
+    assert "photos only" in page.evaluate("document.querySelector('[data-part=said]').textContent")
 
 
 def test_with_scripts_the_page_says_that_photos_stay_and_folds_the_form_away(page: Page, site: str) -> None:
