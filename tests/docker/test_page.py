@@ -1,12 +1,24 @@
-"""Profile `page`: published on this machine only, with a token, may only read, and has its browser parts."""
+"""Profile `page`: published on this machine only, with a token, may only read, has its browser parts and LiteRT."""
 
+import json
 import re
 import socket
+from urllib.request import Request, urlopen
 
+import cv2
+import numpy as np
 import pytest
 
+from shared.jobs.paths import RunPaths
+from shared.storage import Storage
 from tests.docker.stack import Stack, docker, wait_for
 from tests.page import ServedPage
+from tests.unit.trainer.exported import make_exported
+from trainer.inference.detector import Detector
+from trainer.inference.sources import decode_picture
+
+IMAGE = "voc2tflite-page:0.2.0"
+LIMIT_MB = 600
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(1500)]
 
@@ -28,18 +40,24 @@ def looking(stack: Stack, page_built: None) -> tuple[Stack, ServedPage]:
     return own, ServedPage(port)
 
 
-def test_the_page_is_opened_by_what_its_log_says_and_by_nothing_else(looking: tuple[Stack, ServedPage]) -> None:
-    stack, page = looking
+def _open(stack: Stack, page: ServedPage) -> str:
+    """Open the page by the address in its log; the cookie that it gives."""
     said = wait_for(
         lambda: re.search(r"open http://localhost:(\d+)(/\?token=\S+)", stack.compose("logs", "page")),
         within_s=60,
         what="the address in the log",
     )
     assert int(said[1]) == page.port
-    assert page.ask("/").status == 401
     opened = page.ask(said[2])
     assert opened.status == 303
-    listed = page.ask("/", Cookie=opened.headers["set-cookie"].split(";")[0])
+    return opened.headers["set-cookie"].split(";")[0]
+
+
+def test_the_page_is_opened_by_what_its_log_says_and_by_nothing_else(looking: tuple[Stack, ServedPage]) -> None:
+    stack, page = looking
+    cookie = _open(stack, page)
+    assert page.ask("/").status == 401
+    listed = page.ask("/", Cookie=cookie)
     assert (listed.status, "No jobs yet" in listed.text) == (200, True)
     published = stack.compose("port", "page", str(page.port)).strip()
     assert published == f"127.0.0.1:{page.port}"
@@ -62,5 +80,32 @@ def test_the_image_has_the_browser_parts_and_no_npm(page_built: None) -> None:
         "from producer.page.parts import Parts; import shutil; "
         "print(Parts().has_litert(), shutil.which('npm'), shutil.which('node'))"
     )
-    image = "voc2tflite-page:0.2.0"
-    assert docker("run", "--rm", "--entrypoint", "python", image, "-c", script).split() == ["True", "None", "None"]
+    assert docker("run", "--rm", "--entrypoint", "python", IMAGE, "-c", script).split() == ["True", "None", "None"]
+
+
+def test_the_image_is_no_larger_than_its_limit_and_cannot_train(page_built: None) -> None:
+    size_mb = int(docker("image", "inspect", "-f", "{{.Size}}", IMAGE)) / 1e6
+    print(f"\npage: {size_mb:.0f} MB (limit {LIMIT_MB})")
+    assert size_mb <= LIMIT_MB
+    script = "ls /venv/lib/python3.12/site-packages /app/trainer"
+    listed = docker("run", "--rm", "--entrypoint", "sh", IMAGE, "-c", script).split()
+    assert {"ai_edge_litert", "cv2", "inference"} <= set(listed)
+    assert not {"tensorflow", "keras", "matplotlib", "training", "network"} & set(listed)
+
+
+def test_a_photo_of_many_pixels_is_looked_at_where_a_browser_cannot(looking: tuple[Stack, ServedPage]) -> None:
+    stack, page = looking
+    model = make_exported().forms["int8"]
+    Storage(str(stack.store)).write(RunPaths("tiny").int8, model)
+    coarse = np.random.default_rng(0).integers(30, 220, (6, 8, 3)).astype(np.uint8)
+    photo = cv2.resize(coarse, (8000, 6000), interpolation=cv2.INTER_CUBIC)  # 48 million pixels: of 50 at most
+    jpeg = cv2.imencode(".jpg", photo)[1].tobytes()
+    request = Request(f"{page.url}/runs/tiny/seen.json", jpeg, {"Cookie": _open(stack, page)})
+    with urlopen(request, timeout=120) as answer:
+        told = json.loads(answer.read())
+    again = decode_picture(jpeg, "photo", print)
+    assert again is not None
+    seen = Detector(model, is_ours=True).detect(again)
+    assert (told["width"], told["height"]) == (8000, 6000)
+    assert [one["class_id"] for one in told["seen"]] == seen.class_ids.tolist()
+    np.testing.assert_allclose([one["score"] for one in told["seen"]], seen.scores)
