@@ -31,6 +31,8 @@ QUESTIONS: Final[dict[FindingKind, str]] = {
 }
 _COLOURS: Final = {"marked": as_css(MISTAKE), "proposed": as_css(PALETTE[0])}
 _GIVEN: Final[dict[str, Answer]] = {"right": "right", "wrong": "wrong", "skip": "skip"}
+# What was answered, in the words of the buttons.
+_ANSWERS: Final[dict[Answer, str]] = {"right": "yes, correct it", "wrong": "no, leave it", "skip": "skipped"}
 _STAYS: Final = "Somebody else has decided on that finding since: theirs stays."
 _BACK: Final = "Taken back. Decide again."
 _MOST_FIELDS: Final = 4
@@ -65,7 +67,8 @@ def _finding(request: Request, audit: Audit, place: int, trail: Trail) -> dict[s
     findings = audit.found.findings
     finding = findings[place]
     try:
-        crop = crop_of_finding(audit, finding, request.app.state.settings.data_root)
+        state = request.app.state
+        crop = crop_of_finding(state.storage, audit, finding, state.settings.data_root)
         why_not = "the photo is gone, or cannot be read"
     except PlanError as error:
         crop, why_not = None, str(error)
@@ -76,7 +79,7 @@ def _finding(request: Request, audit: Audit, place: int, trail: Trail) -> dict[s
         "question": QUESTIONS[finding.kind].format(
             marked=printable(finding.class_name), proposed=printable(finding.proposed_class)
         ),
-        "answer": audit.answers.get(finding.id, ""),
+        "answer": _ANSWERS[audit.answers[finding.id]] if finding.id in audit.answers else "",
         "crop": crop,
         "why_not": why_not,
         "colours": _COLOURS,

@@ -13,8 +13,9 @@ from urllib.parse import urlencode
 from producer.audit.accepted import read_findings
 from producer.audit.decisions import Answer, Decision, Decisions
 from producer.audit.photo_sizes import photo_size, photos_folder
+from producer.page.facts.drawn import written_boxes
 from shared.audit.findings import AuditFinding, AuditFindings, PhotoBox
-from shared.errors import PlanError
+from shared.errors import PipelineError, PlanError
 from shared.jobs.identity import find_job, is_name, read_request
 from shared.jobs.job import Job
 from shared.jobs.paths import RunPaths
@@ -24,6 +25,8 @@ from shared.storage import Stamp, Storage
 # around it nobody can tell a thing (`trainer/audit/page.py`, likewise).
 _AROUND: Final = 2.5
 _LEAST_SHARE: Final = 0.25
+# A box that came through a shard differs by rounding from itself.
+_SAME_PX: Final = 1.0
 # Decisions that a person can take back one after another; they travel in the page's address.
 _MOST_BACK: Final = 50
 # Audits whose findings are kept in memory: one of 100,000 findings takes a second to read.
@@ -117,13 +120,17 @@ def _read(storage: Storage, run: str) -> Audit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crop:
-    """What is shown of a photo of `photo` (width, height) pixels: `left`, `top`, `width`, `height` in its pixels."""
+    """What is shown of a photo of `photo` (width, height) pixels: `left`, `top`, `width`, `height` in its pixels.
+
+    `others` are the marked boxes that the finding is not about.
+    """
 
     photo: tuple[int, int]
     left: int
     top: int
     width: int
     height: int
+    others: tuple[PhotoBox, ...] = ()
 
 
 def crop_of(boxes: Sequence[PhotoBox], photo: tuple[int, int]) -> Crop:
@@ -140,7 +147,7 @@ def crop_of(boxes: Sequence[PhotoBox], photo: tuple[int, int]) -> Crop:
     return Crop(photo=photo, left=left, top=top, width=width, height=height)
 
 
-def crop_of_finding(audit: Audit, finding: AuditFinding, data_root: str) -> Crop | None:
+def crop_of_finding(storage: Storage, audit: Audit, finding: AuditFinding, data_root: str) -> Crop | None:
     """What is to be seen of a finding; None where its photo is gone or unreadable.
 
     Raises:
@@ -148,8 +155,24 @@ def crop_of_finding(audit: Audit, finding: AuditFinding, data_root: str) -> Crop
     """
     folder = photos_folder(audit.job, data_root)
     photo = photo_size(folder, finding.file, audit.job.spec.max_pixels)
+    if photo is None:
+        return None
     boxes = [box for box in (finding.box, finding.proposed_box) if box is not None]
-    return crop_of(boxes, photo) if photo is not None else None
+    return replace(crop_of(boxes, photo), others=_others(storage, audit.job, finding, photo))
+
+
+def _others(storage: Storage, job: Job, finding: AuditFinding, photo: tuple[int, int]) -> tuple[PhotoBox, ...]:
+    """The photo's marked boxes but the finding's own."""
+    try:
+        written = written_boxes(storage, job, finding.file, photo)
+    except (PipelineError, ValueError, KeyError, TypeError):
+        return ()  # the question can be answered without them
+    boxes = [(x, y, x + width, y + height) for x, y, width, height in written]
+    return tuple(box for box in boxes if finding.box is None or not _is_same(box, finding.box))
+
+
+def _is_same(one: PhotoBox, other: PhotoBox) -> bool:
+    return all(abs(a - b) < _SAME_PX for a, b in zip(one, other, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

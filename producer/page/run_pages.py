@@ -43,9 +43,11 @@ def run(request: Request) -> Response:
     view = next((each for each in views if each["run"] == asked.run), None)
     also = [name for name in _ALSO if state.storage.exists(f"{RunPaths(asked.run).root}/{name}")]
     facts: dict[str, Any] = {"asked": asked, "files": files, "view": view, "also": also, "now": time.time()}
-    facts |= {"forms": [name for name in FORMS if name in files.forms], "charts": charts_of({asked.run: files})}
+    raw = [f"{name}_raw" for name in FORMS if f"{name}_raw" in files.forms]
+    forms = [*(name for name in FORMS if name in files.forms), *raw]
+    facts |= {"forms": forms, "raw": raw, "charts": charts_of({asked.run: files})}
     facts |= {"asked_with": _asked_with(state.storage, asked), "per_class": _per_class(files)}
-    facts |= {"downloads": _downloads(asked, files), "others": _others(asked, views)}
+    facts |= {"downloads": _downloads(asked, files, forms), "others": _others(asked, views)}
     facts |= _what_it_sees(request, asked)
     return render(request, "run.html.j2", **facts)
 
@@ -95,10 +97,10 @@ def _asked_with(storage: Storage, asked: RunSpec) -> str:
     return hint_here(storage, *(audit if asked.folds or asked.audits else submit), *words(asked, TrainingOptions))
 
 
-def _downloads(asked: RunSpec, files: RunFiles) -> dict[str, str]:
-    """The file of each form of the model that the run hands out; "" where it hands out none."""
+def _downloads(asked: RunSpec, files: RunFiles, forms: Sequence[str]) -> dict[str, str]:
+    """The file of each of `forms` of the model that the run hands out; "" where it hands out none."""
     released = {name for name, _, _ in files.released}
-    names = {form: f"model_{form}.tflite" for form in FORMS} | {"int8": asked.int8_file}
+    names = {form: f"model_{form}.tflite" for form in forms} | {"int8": asked.int8_file}
     return {form: name if name in released else "" for form, name in names.items()}
 
 

@@ -83,11 +83,7 @@ def _drawn(storage: Storage, job: Job, folder: DataFolder, planned: _Planned, ro
     if planned.annotation is not None and row.object_index is not None:
         said = read_annotation(read_photo(folder, planned.annotation), file=planned.annotation, spec=job.spec)
         read = next((_rect(*each.box) for each in said.objects if each.index == row.object_index), None)
-    placed = place(*size, job.spec.image_size, job.spec.resize)
-    written = tuple(
-        _rect(*placed.back((x, y, x + width, y + height)))
-        for x, y, width, height in _written(storage, job, planned.shard).get(planned.image, ())
-    )
+    written = _written(storage, job, planned, size)
     beside = "" if read is None else _beside(read, size)
     whole = (0.0, 0.0, float(size[0]), float(size[1]))
     view = whole if read is None or beside else _around(read, size)
@@ -142,16 +138,26 @@ def _read_plan(storage: Storage, name: str, incarnation: str) -> Mapping[str, _P
     return found
 
 
-def _written(storage: Storage, job: Job, shard: str) -> Mapping[str, list[Rect]]:
-    """The boxes that a shard holds, by photo, in pixels of the stored pictures."""
-    content = storage.read_or_none(JobPaths(job.job).shard_annotations(shard))
-    if content is None:
-        return {}
-    return _parse_boxes(content)
+def written_boxes(storage: Storage, job: Job, image: str, size: tuple[int, int]) -> tuple[Rect, ...]:
+    """The boxes of a photo, of `size` (width, height), that the shards hold; none in jobs of too many photos.
+
+    Raises:
+        PipelineError: A file of the store cannot be read.
+    """
+    planned = _plan(storage, job).get(image) if _photos(job) <= MOST_PHOTOS else None
+    return () if planned is None else _written(storage, job, planned, size)
+
+
+def _written(storage: Storage, job: Job, planned: _Planned, size: tuple[int, int]) -> tuple[Rect, ...]:
+    placed = place(*size, job.spec.image_size, job.spec.resize)
+    content = storage.read_or_none(JobPaths(job.job).shard_annotations(planned.shard))
+    stored = () if content is None else _parse_boxes(content).get(planned.image, ())
+    return tuple(_rect(*placed.back((x, y, x + width, y + height))) for x, y, width, height in stored)
 
 
 @lru_cache(maxsize=64)
 def _parse_boxes(content: bytes) -> Mapping[str, list[Rect]]:
+    """The boxes that a shard holds, by photo, in pixels of the stored pictures."""
     said: Mapping[str, Any] = json.loads(content)
     names = {image["id"]: image["file_name"] for image in said["images"]}
     boxes: dict[str, list[Rect]] = {}

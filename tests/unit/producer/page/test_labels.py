@@ -1,6 +1,7 @@
 """An audit's findings on the page, by plain forms: what is asked, what is decided, by one person and by two at once."""
 
 import http.client
+import json
 import re
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
+import numpy as np
 import pytest
 
 from producer.audit.decisions import Decisions, decided
 from producer.page.labels import Trail, crop_of
-from shared.jobs.paths import RunPaths
+from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.specs import JobSpec
 from shared.storage import Storage
 from tests.browser.served import TOKEN, served
 from tests.unit.producer.page.audited import COUNT, GONE, IDS, JOB, RUN, SCRIPT, finding, make_audited
@@ -86,7 +89,7 @@ def test_findings_are_asked_one_after_another_and_the_answers_are_in_the_store(s
         assert asked_of(page) == IDS[number]
         page = person.answer(page, answer)
     assert asked_of(page) == IDS[3]
-    assert "3 of 12 decided: 1 right, 1 wrong, 1 skipped" in page
+    assert "3 of 12 decided: 1 to be corrected, 1 left as they are, 1 skipped" in page
     assert answers(store) == {IDS[0]: "right", IDS[1]: "wrong", IDS[2]: "skip"}
     assert [each.id for each in decided(Storage(str(store)), RUN, map(finding, range(COUNT)))] == [IDS[0]]
 
@@ -197,6 +200,22 @@ def test_findings_made_anew_are_read_anew(site: str, store: Path) -> None:
     assert "<dd>0.91</dd>" in person.read()
     storage.write(key, b"{}")
     assert person.ask(LABELS)[0] == 422
+
+
+def test_what_else_is_marked_in_the_photo_is_drawn_besides(site: str, store: Path) -> None:
+    storage, marked = Storage(str(store)), ((100, 60, 160, 120), (10, 200, 60, 300))
+    scale = np.array([JobSpec().image_size / 240, JobSpec().image_size / 320] * 2)  # stretched: width 240, height 320
+    stored = [[*corners[:2], *(corners[2:] - corners[:2])] for corners in (np.array(box) * scale for box in marked)]
+    content = {
+        "images": [{"id": 1, "file_name": "photos/<b>1.jpg"}],
+        "annotations": [{"image_id": 1, "bbox": box} for box in stored],
+    }
+    storage.write(JobPaths(JOB).shard_annotations("train-00000-of-00001"), json.dumps(content).encode())
+    others = re.findall(r'<rect class="other" (.*?) fill', Person(site).read(f"{LABELS}?at={IDS[1]}"))
+    numbers = [tuple(round(float(each)) for each in re.findall(r'"(.*?)"', other)) for other in others]
+    assert numbers == [(10, 200, 50, 100)], "the finding's own box is drawn as what is marked"
+    storage.write(JobPaths(JOB).shard_annotations("train-00000-of-00001"), b"{")
+    assert 'class="other"' not in Person(site).read(f"{LABELS}?at={IDS[1]}")
 
 
 def test_a_crop_shows_the_boxes_and_what_is_around_them_inside_the_photo() -> None:

@@ -11,6 +11,7 @@ import pytest
 from producer.page.facts import seen as facts
 from producer.settings import ProducerSettings
 from shared.jobs.identity import make_note
+from shared.jobs.paths import RunPaths
 from shared.storage import Storage
 from tests.page import ServedPage, served
 from tests.unit.producer.page.measured import (
@@ -50,6 +51,15 @@ def test_a_run_says_what_it_sees_at_its_own_threshold(page: ServedPage) -> None:
     worst = text[text.index("The worst photos") :]
     assert re.findall(r"<figcaption>(.*?)</figcaption>", worst)[:2] == [FILES[0], FILES[1]]
     assert "Precision and recall" in text
+
+
+def test_forms_without_suppression_stand_below_those_with_it(page: ServedPage, folder: Path) -> None:
+    metrics = {"int8_raw": form_figures(0.58, 0.5) | {"decode_ms": 0.31}, "int8": form_figures(0.6, 0.5)}
+    Storage(str(folder / "store")).write(RunPaths("first").metrics, json.dumps(metrics).encode())
+    forms = re.search(r'aria-label="Forms">(.*?)</table>', page.ask("/runs/first").text, re.DOTALL)
+    assert forms is not None
+    rows = re.findall(r'<th scope="row">(.*?)</th>.*?([0-9. +]+)</td></tr>', forms[1])
+    assert rows == [("int8", "2.0"), ("int8_raw", "2.0 + 0.3")]
 
 
 def test_a_cell_of_the_confusion_opens_its_photos(page: ServedPage) -> None:
