@@ -8,7 +8,7 @@
 # make bench-loaders  every loader of the field on the same pictures (20 minutes)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint page bench bench-loaders faults faults-bucket chaos audit clean lock helm
+.PHONY: help install demo test lint page azurite bench bench-loaders faults faults-bucket chaos audit clean lock helm
 
 PYTHON := $(shell for p in python3 python3.12 python3.13 python3.11; do \
   if $$p -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1; \
@@ -72,6 +72,10 @@ page:
 	@if ! command -v npm >/dev/null; then echo "npm is needed: apt-get install npm (the page works without its parts, and says what is missing)" >&2; exit 1; fi
 	@cd producer/page/npm && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@echo "ready: the page serves them itself"
+
+# Azure's emulator, for the tests of az://; no package's script is run.
+azurite:
+	@npm install --prefix out/azurite --ignore-scripts --no-audit --no-fund --loglevel=error azurite@3.35.0
 
 bench: install
 	@for file in tests/bench/*.py; do case $$file in */__init__.py) ;; *) PYTHONPATH=. $(BIN)/python $$file || exit 1 ;; esac; done

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shared import logs
+from tests.azure_server import AzureServer, azurite
 from tests.cluster import Broker, Cluster
 from tests.object_server import ObjectServer, weed
 from worker.synthetic.shapes import synthesize
@@ -67,13 +68,31 @@ def object_server(running_object_server: ObjectServer, monkeypatch: pytest.Monke
     return running_object_server
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(scope="session")
+def running_azure_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
+    """Azure's emulator for all tests of this session."""
+    server = AzureServer(tmp_path_factory.mktemp("azure") / "azurite")
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def azure_server(running_azure_server: AzureServer, monkeypatch: pytest.MonkeyPatch) -> AzureServer:
+    """Azure's emulator, and an environment that names it."""
+    for name, value in running_azure_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return running_azure_server
+
+
+@pytest.fixture(params=["folder", "bucket", *(["azure"] if azurite() else [])])
 def store_root(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Where a new store lies: each test is done in a folder and in a bucket of a real server."""
+    """Where a new store lies: each test is done in a folder and in a bucket of a real server, of each kind there is."""
     if request.param == "folder":
         (tmp_path / "store").mkdir()
         return str(tmp_path / "store")
-    server: ObjectServer = request.getfixturevalue("object_server")
+    kind = "object_server" if request.param == "bucket" else "azure_server"
+    server: ObjectServer | AzureServer = request.getfixturevalue(kind)
     return server.url(uuid.uuid4().hex)
 
 

@@ -27,8 +27,27 @@ _PROFILE: Final = {
     "aws_session_token": "session_token",
     "region": "region",
 }
-# What servers say to wrong credentials, and to right ones without permission.
-_DENIED: Final = ("AccessDenied", "SignatureDoesNotMatch", "InvalidAccessKeyId", "Token", "401", "403", "Forbidden")
+# What servers say to wrong credentials, and to right ones without permission; the second line is Azure's.
+_DENIED: Final = (
+    *("AccessDenied", "SignatureDoesNotMatch", "InvalidAccessKeyId", "Token", "401", "403", "Forbidden"),
+    *("AuthorizationFailure", "AuthenticationFailed", "AuthorizationPermissionMismatch"),
+)
+# What servers say where the bucket itself is not there: S3 and Google, Azure.
+NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
+# By scheme: what names a server of one's own, one of the variables that credentials need, and what to set or have.
+_ACCESS: Final = {
+    "s3": ("AWS_ENDPOINT_URL", _KEY, f"{_KEY} and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the machine's role"),
+    "gs": (
+        "GOOGLE_BASE_URL",
+        "GOOGLE_APPLICATION_CREDENTIALS",
+        "GOOGLE_APPLICATION_CREDENTIALS or the machine's service account",
+    ),
+    "az": (
+        "AZURE_ENDPOINT",
+        "AZURE_STORAGE_ACCOUNT_KEY",
+        "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or the machine's identity",
+    ),
+}
 # A server that is away or asks to slow down is asked again for so long; then the caller decides. Five attempts at a
 # shard last longer than a minute by that, and a person who mistyped an address waits no longer. The time decides, not
 # the tries: pauses are drawn at random, and 20 tries were over after 7 to 19 s.
@@ -81,13 +100,19 @@ def require_plain(url: str) -> None:
 
 def advice(url: str, reason: str) -> str:
     """What a person can do about a request to the bucket of `url` that failed for `reason`."""
-    if "NoSuchBucket" in reason:
-        return "is the bucket's name right, and AWS_ENDPOINT_URL for a server of your own?"
-    if url.startswith("s3:") and not (os.environ.get(_KEY) or profile_settings(os.environ).get("access_key_id")):
-        return f"no credentials were found: set {_KEY} and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the machine's role"
-    if any(told in reason for told in _DENIED):
+    scheme = url.partition(":")[0]
+    own_server, key, how = _ACCESS[scheme]
+    if any(told in reason for told in NO_BUCKET):
+        kind = "container" if scheme == "az" else "bucket"
+        return f"is the {kind}'s name right, and {own_server} for a server of your own?"
+    has_profile = scheme == "s3" and profile_settings(os.environ).get("access_key_id")
+    is_denied = any(told in reason for told in _DENIED)
+    # Azure and Google have further ways to credentials, of which nothing is known here until they are refused.
+    if not (os.environ.get(key) or has_profile) and (scheme == "s3" or is_denied):
+        return f"no credentials were found: set {how}"
+    if is_denied:
         return "these credentials must be right, and be allowed to list the bucket and to read what is in it"
-    return "does its server answer (AWS_ENDPOINT_URL)?"
+    return f"does its server answer ({own_server})?"
 
 
 def profile_settings(environment: Mapping[str, str]) -> dict[str, str]:

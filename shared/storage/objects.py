@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
-from shared.storage.bucket import open_bucket
+from shared.storage.bucket import NO_BUCKET, open_bucket
 from shared.storage.files import FolderMark, Stamp
 from shared.storage.object_lock import Found, ObjectLocks
 
@@ -272,7 +272,12 @@ def _name(path: str) -> str:
 
 
 def _stamp(meta: "ObjectMeta") -> Stamp:
-    return Stamp(size_bytes=meta["size"], mark=(str(meta["e_tag"]), int(meta["last_modified"].timestamp())))
+    return Stamp(size_bytes=meta["size"], mark=(_tag(meta), int(meta["last_modified"].timestamp())))
+
+
+def _tag(meta: "ObjectMeta") -> str:
+    """An object's ETag without quotes: Azure's listings have none, its answers about one object do."""
+    return str(meta["e_tag"]).strip('"')
 
 
 def _version(told: "ObjectMeta | PutResult") -> "UpdateVersion":
@@ -287,7 +292,7 @@ def _as_os_errors() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        if "NoSuchBucket" in str(error):
+        if any(told in str(error) for told in NO_BUCKET):
             raise OSError(_reason(error)) from error
         raise FileNotFoundError("no such object") from error
     except BaseError as error:
@@ -314,7 +319,7 @@ def _reason(error: Exception) -> str:
         return "the answer was cut short"
     told = re.search("<Code>(?P<code>.*?)</Code>.*?<Message>(?P<message>.*?)</Message>", text, re.DOTALL)
     if told is not None:
-        return f"{told['code']}: {told['message']}"
+        return f"{told['code']}: {told['message'].partition(chr(10))[0]}"  # Azure has lines on the request behind it
     found = " ".join(text.rpartition(" - ")[2].split())[:200].rstrip(": ")
     # The answer to a HEAD has no words.
     return f"{found}: these credentials do not allow it" if re.search(r"\b40[13]\b", found) else found
