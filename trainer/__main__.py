@@ -4,38 +4,25 @@
 """
 
 import json
-import os
-from importlib.util import find_spec
-from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 from shared import command
-from shared.errors import OptionError, PipelineError
+from shared.errors import OptionError
 from shared.text import printable, printable_lines
+from trainer.cli import predict, sizes
+from trainer.cli.predict import model_at
+from trainer.cli.session import NEEDS_MORE, Store, check_known, start_tensorflow, storage_with
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from shared.storage import Storage
-    from trainer.inference.detector import Detector
-    from trainer.inference.outputs import DetectionWriter
-    from trainer.inference.sources import Frame
-    from trainer.inference.voc_files import VocWriter
-    from trainer.inference.window import Window
-    from trainer.network.backbone import Size
-    from trainer.network.detector import Backbone
-    from trainer.settings import TrainerSettings
-    from trainer.sizes import Cost
+    from collections.abc import Mapping, Sequence
 
 # Modules without which no command works. Where they are all there is (the extra `predict`), the others are not shown.
 NEEDS: Final = ("ai_edge_litert", "cv2", "numpy")
-_SIZES: Final[tuple["Size", ...]] = ("nano", "small", "medium")
 _FORMS: Final = ("float32", "float16", "dynamic", "int8")
 _MOST_THREADS: Final = 256
-_NEEDS_MORE: Final = find_spec("tensorflow") is None
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -43,173 +30,8 @@ app = typer.Typer(
     help="What the trainer can do by hand: export, measure, predict, compare.",
 )
 
-Store = Annotated[
-    str | None,
-    typer.Option(help="Where jobs and runs are kept: a folder or s3://, gs://, az:// (VOC_STORE; default: out)."),
-]
 
-
-@app.command(name="predict")
-def predict_command(  # long: a line for each option
-    model: Annotated[str, typer.Argument(help="An exported .tflite: a file, or s3://, gs://, az:// of a bucket.")],
-    sources: Annotated[list[str], typer.Argument(help="Pictures, folders, videos, or the index of a camera (0).")],
-    out: Annotated[Path | None, typer.Option(help="Folder for drawn pictures and videos, and detections.json.")] = None,
-    *,
-    voc: Annotated[
-        Path | None, typer.Option(help="Folder for one Pascal-VOC XML a picture, to be corrected in LabelImg or CVAT.")
-    ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Show them in a window; a key goes on, q ends.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print COCO JSON instead of a line a picture.")] = False,
-    threshold: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Least score of a detection. Default: the model's best.")
-    ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many frames of a video or camera.")] = None,
-) -> None:
-    """Look for objects in pictures, videos and cameras; needs numpy, OpenCV and LiteRT only.
-
-    Example: voc2tflite predict out/demo/runs/demo/model_int8.tflite photos/ --out seen
-    """
-    from trainer.inference.detector import Detector
-    from trainer.inference.outputs import DetectionWriter
-    from trainer.inference.voc_files import VocWriter
-    from trainer.inference.window import Window
-
-    _require_own_folder(out, sources)
-    failed: list[str] = []
-    pictures = _opened(_frames(source, limit, failed, is_only=len(sources) == 1) for source in sources)
-    window = Window(model) if show else None
-    detector = Detector(_model_at(model), threads, file=model)
-    least = detector.description.threshold if threshold is None else threshold
-    if threshold is None:
-        typer.echo(f"scores of at least {least:.2f}, the model's best threshold; --threshold sets another", err=True)
-    annotations = None if voc is None else VocWriter(voc, detector.labels)
-    writer = DetectionWriter(labels=detector.labels, folder=out)
-    try:
-        for name, names in _seen(detector, (writer, annotations), window, pictures, least):
-            if not as_json:
-                typer.echo(printable(f"{name}: {_counted(names)}"))
-    finally:  # Ctrl-C is how a camera ends
-        writer.finish()
-        if window is not None:
-            window.close()
-    if as_json:
-        typer.echo(json.dumps(writer.coco()))
-    if annotations is not None:
-        _tell_annotations(annotations)
-    _conclude(writer, failed, len(sources))
-
-
-def _require_own_folder(out: Path | None, sources: "Iterable[str]") -> None:
-    """Check that nothing drawn can take the place of a picture.
-
-    Raises:
-        OptionError: `--out` is a file, or the folder of a source.
-    """
-    if out is None:
-        return
-    if out.exists() and not out.is_dir():
-        raise OptionError(f"--out {out}: expected a folder, found a file")
-    for place in map(Path, sources):
-        if out.resolve() == (place if place.is_dir() else place.parent).resolve() and place.exists():
-            raise OptionError(f"--out {out}: {place} lies there, and what is drawn could replace it: name a new folder")
-
-
-def _model_at(place: str) -> "Path | bytes":
-    """The model's file, or its bytes where it is in a bucket.
-
-    Raises:
-        OptionError: There is no such file.
-    """
-    if "://" in place:
-        from shared.model.file import MOST_MODEL_BYTES
-        from shared.storage import Storage
-
-        folder, _, name = place.rpartition("/")
-        return Storage(folder).read_range(name, 0, MOST_MODEL_BYTES + 1)
-    path = Path(place)
-    if not path.is_file():
-        inside = path / "model_int8.tflite"
-        meant = f", such as {inside}" if inside.is_file() else f", such as STORE/runs/{path.name}/model_int8.tflite"
-        raise OptionError(
-            f"{place}: {'a folder' if path.is_dir() else 'no such file'}; expected an exported .tflite{meant}"
-        )
-    return path
-
-
-def _tell_annotations(annotations: "VocWriter") -> None:
-    """Say where the XML files are.
-
-    Raises:
-        PipelineError: Some pictures have none.
-    """
-    typer.echo(printable(f"{annotations.written} XML files are in {annotations.folder}"), err=True)
-    if annotations.refused:
-        raise PipelineError(f"{len(annotations.refused)} have no XML: {annotations.refused[0]}")
-
-
-def _conclude(writer: "DetectionWriter", failed: list[str], sources: int) -> None:
-    """Say where what was drawn is.
-
-    Raises:
-        PipelineError: Some of the sources could not be read, or there was nothing to look at.
-    """
-    if writer.folder is not None and writer.images:
-        typer.echo(printable(f"what was drawn and detections.json are in {writer.folder}"), err=True)
-    if failed:
-        raise PipelineError(f"{len(failed)} of {sources} could not be looked at: {', '.join(failed)}")
-    if not writer.images:
-        raise PipelineError("no picture was found")
-
-
-def _frames(source: str, limit: int | None, failed: list[str], *, is_only: bool) -> "Iterator[Frame]":
-    """The frames of one source. One of several that cannot be read is told, and noted in `failed`.
-
-    Raises:
-        ImageError: The only one cannot be read.
-    """
-    from shared.errors import ImageError
-    from trainer.inference.sources import frames
-
-    try:
-        yield from frames(source, limit, lambda line: typer.echo(printable(line), err=True))
-    except ImageError as error:
-        if is_only:
-            raise
-        failed.append(source)
-        command.complain(str(error))
-
-
-def _opened(sources: "Iterable[Iterator[Frame]]") -> "Iterator[Frame]":
-    """All frames; the first one is there already, so that a camera that is absent is known before a model is loaded."""
-    pictures = chain.from_iterable(sources)
-    return chain(list(islice(pictures, 1)), pictures)
-
-
-def _seen(
-    detector: "Detector",
-    writers: "tuple[DetectionWriter, VocWriter | None]",
-    window: "Window | None",
-    pictures: "Iterator[Frame]",
-    least: float,
-) -> "Iterator[tuple[str, list[str]]]":
-    """Look at every frame, write and show it, until a person closes the window; its name and what was seen."""
-    from trainer.inference.draw import draw_detections
-
-    writer, annotations = writers
-    is_drawn = window is not None or writer.folder is not None
-    for frame in pictures:
-        seen = detector.detect(frame.pixels).above(least)
-        drawn = draw_detections(frame.pixels, seen, detector.labels) if is_drawn else frame.pixels
-        writer.add(frame, seen, drawn)
-        if annotations is not None:
-            annotations.add(frame, seen)
-        yield frame.shown, [detector.labels[at - 1] for at in seen.class_ids]
-        if window is not None and not window.show(drawn, frame.shown, wait=frame.video is None):
-            return
-
-
-@app.command(name="evaluate", hidden=_NEEDS_MORE)
+@app.command(name="evaluate", hidden=NEEDS_MORE)
 def evaluate_command(  # long: a line for each option
     run: Annotated[str, typer.Argument(metavar="RUN|MODEL", help="A run of the store, or an exported .tflite.")],
     folder: Annotated[
@@ -255,9 +77,9 @@ def evaluate_command(  # long: a line for each option
         raise OptionError(f"--html goes with a MODEL and a FOLDER; run {run} has its report.html in its folder")
     if run.endswith(".tflite") or typed or html:
         raise OptionError("expected a run of the store, or a MODEL and a FOLDER of photos to measure it on")
-    _check_known("--form", form, [f"{each}{raw}" for raw in ("", "_raw") for each in _FORMS])
-    storage = _storage_with(run, store)
-    settings = _start_tensorflow()
+    check_known("--form", form, [f"{each}{raw}" for raw in ("", "_raw") for each in _FORMS])
+    storage = storage_with(run, store)
+    settings = start_tensorflow()
     from trainer.rerun import evaluate_run
 
     measured_by: dict[str, Any] = {"threads": settings.threads or 1, "copies": settings.shard_folder()}
@@ -289,8 +111,8 @@ def _evaluate_photos(
     as_json: bool,
 ) -> None:
     """Measure a model on a folder of photos, and say so."""
-    content = _model_at(model)
-    settings = _start_tensorflow()
+    content = model_at(model)
+    settings = start_tensorflow()
     from trainer.evaluate_photos import evaluate_photos
 
     how: dict[str, Any] = {"split": split, "options": options, "threads": settings.threads or 1}
@@ -322,7 +144,7 @@ def _classes(row: "Mapping[str, Any]") -> str:
     return "\n".join(lines)
 
 
-@app.command(name="export", hidden=_NEEDS_MORE)
+@app.command(name="export", hidden=NEEDS_MORE)
 def export_command(
     run: Annotated[str, typer.Argument(help="A run of the store that has trained weights.")],
     store: Store = None,
@@ -346,8 +168,8 @@ def export_command(
 
     Example: voc2tflite export demo --store out/demo --quantize qat
     """
-    storage = _storage_with(run, store)
-    settings = _start_tensorflow()
+    storage = storage_with(run, store)
+    settings = start_tensorflow()
     from shared.leasing.guard import Unguarded
     from trainer.inference.quiet import quiet_libraries
     from trainer.rerun import export_run
@@ -366,7 +188,7 @@ def export_command(
         typer.echo(f"run {run} is not finished: it has not trained to its end; `{go_on}` goes on with it", err=True)
 
 
-@app.command(name="compare", hidden=_NEEDS_MORE)
+@app.command(name="compare", hidden=NEEDS_MORE)
 def compare_command(
     runs: Annotated[
         list[str], typer.Argument(help="Finished runs of the store; the others are held against the first.")
@@ -385,7 +207,7 @@ def compare_command(
     from trainer.reporting.compare import against_first, compare_runs, comparison_table, paired_tables
     from trainer.reporting.compare_page import compare_page
 
-    storage = _storage_with(runs[0], store)
+    storage = storage_with(runs[0], store)
     rows = compare_runs(runs, storage)
     pairs, why_not = against_first(rows, storage) if len(rows) > 1 else ([], [])
     if html is not None:
@@ -399,72 +221,6 @@ def compare_command(
         typer.echo(printable(f"warning: {line}"), err=True)
     if html is not None:
         typer.echo(printable(f"the page is in {html}"), err=True)
-
-
-@app.command(name="sizes", hidden=_NEEDS_MORE)
-def sizes_command(
-    backbone: Annotated[
-        list[str] | None, typer.Option(help="conv, efficientnet_lite0, mobilenet_v2, …; may be given more than once.")
-    ] = None,
-    image_size: Annotated[int, typer.Option(min=32, help="Side of the pictures in pixels, a multiple of 32.")] = 320,
-    classes: Annotated[int, typer.Option(min=1, help="Classes to tell apart.")] = 3,
-    *,
-    model: Annotated[list[str] | None, typer.Option(help="nano, small, medium; may be given more than once.")] = None,
-    detail: Annotated[
-        bool, typer.Option("--detail", help="Time of each kind of operator, memory and loading of the int8 files.")
-    ] = False,
-) -> None:
-    """What each size of the detector costs on this machine: parameters, multiply-adds, bytes, milliseconds (1 thread).
-
-    Example: voc2tflite sizes --backbone conv --detail
-    """
-    known: list[Backbone] = ["conv", "efficientnet_lite0", "mobilenet_v2", "mobilenet_v3_small"]
-    _check_known("--backbone", backbone, known)
-    _check_known("--model", model, _SIZES)
-    if image_size % 32:
-        raise OptionError(f"--image-size {image_size}: expected a multiple of 32")
-    _quiet_tensorflow()
-    from trainer.sizes import costs, machine
-
-    typer.echo(f"{image_size} px, {classes} classes; {machine()}")
-    typer.echo(f"{'backbone':20}{'model':8}{'parameters':>12}{'MMAC':>8}{'int8 kB':>9}{'float ms':>10}{'int8 ms':>9}")
-    backbones = [name for name in known if not backbone or name in backbone]
-    chosen = [size for size in _SIZES if not model or size in model]
-    rows = iter(costs(backbones, chosen, image_size=image_size, classes=classes))
-    while (row := _next_quietly(rows)) is not None:
-        typer.echo(
-            f"{row.backbone:20}{row.model:8}{row.parameters:12,}{row.macs / 1e6:8.0f}{row.int8_bytes / 1e3:9.0f}"
-            f"{row.float32_ms:10.1f}{row.int8_ms:9.1f}"
-        )
-        if detail:
-            for name, content in {"int8": row.int8, "int8_raw": row.int8_raw}.items():
-                typer.echo(_detail(name, content, image_size))
-
-
-def _detail(name: str, model: bytes, image_size: int) -> str:
-    """Where a file's time and memory go: a line for each kind of operator, the costly ones first."""
-    from trainer.inference.quiet import quiet_libraries
-    from trainer.sizes import detail_of
-
-    with quiet_libraries():
-        found = detail_of(model, image_size)
-    total = sum(ms for _, ms in found.operators.values())
-    lines = [
-        f"  {name}: loading {found.load_ms:.1f} ms, arena {found.arena_bytes / 1e3:,.0f} kB, "
-        f"a picture {found.run_ms:.2f} ms; operators {_timed_by(found.no_profiler)} {total:.2f} ms:"
-    ]
-    lines += [
-        f"    {kind:42}{count:5}{ms:9.3f} ms{100 * ms / total:7.1f} %" for kind, (count, ms) in found.operators.items()
-    ]
-    return "\n".join(lines)
-
-
-def _timed_by(no_profiler: str | None) -> str:
-    return "by LiteRT's profiler" if no_profiler is None else f"by themselves (no profiler: {no_profiler})"
-
-
-def _counted(names: list[str]) -> str:
-    return ", ".join(f"{names.count(name)} x {name}" for name in sorted(set(names))) or "nothing"
 
 
 def _table(metrics: "Mapping[str, Any]") -> str:
@@ -489,64 +245,8 @@ def _percents(share: float, interval: "Sequence[float]") -> str:
     return f"{100 * share:.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
-def _check_known(option: str, typed: "Sequence[str] | None", known: "Sequence[str]") -> None:
-    """Refuse a value of an option that may be given more than once: typer knows no choices for these."""
-    for value in typed or ():
-        if value not in known:
-            raise OptionError(f"{option} {value}: expected one of {', '.join(known)}")
-
-
-def _storage_with(run: str, store: str | None) -> "Storage":
-    """The store, by default that of the settings, which holds `run`: looked at before TensorFlow's 15 s of imports."""
-    from shared.jobs.identity import read_request
-    from shared.jobs.paths import RunPaths
-    from shared.settings import CommonSettings
-    from shared.storage import Storage
-
-    storage = Storage(store or CommonSettings().store)
-    if not storage.exists(RunPaths(run).request):
-        names = ", ".join(storage.list_names("runs")) or "none"
-        raise PipelineError(f"{storage.root} holds no run {run!r} (there are: {names})")
-    asked = read_request(storage, run)
-    if asked is not None and not asked.has_model:
-        raise PipelineError(f"run {run!r} belongs to an audit and has no model")
-    return storage
-
-
-def _next_quietly(rows: "Iterator[Cost]") -> "Cost | None":
-    """The next row; the converter has a remark on each."""
-    from trainer.inference.quiet import quiet_libraries
-
-    with quiet_libraries():
-        return next(rows, None)
-
-
-def _start_tensorflow() -> "TrainerSettings":
-    """Import TensorFlow, on as many threads as the settings say; the settings."""
-    from trainer.settings import TrainerSettings
-
-    settings = TrainerSettings()
-    _quiet_tensorflow()
-    from trainer.run import use_threads
-
-    use_threads(settings.threads)
-    return settings
-
-
-def _quiet_tensorflow() -> None:
-    """Import TensorFlow without its remarks, which would bury the figures or the gate's word.
-
-    No level of its log silences those of oneDNN, so they go nowhere; what cannot be imported still raises.
-    """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    stderr = os.dup(2)
-    try:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        import tensorflow  # noqa: F401
-    finally:
-        os.dup2(stderr, 2)
-        os.close(stderr)
+app.add_typer(predict.app)
+app.add_typer(sizes.app)
 
 
 def main() -> None:

@@ -291,6 +291,11 @@ class TrainingOptions(Frozen):
         """Whether the backbone is a published one that begins with weights that somebody has trained."""
         return self.weights != "none" or (self.start is not None and self.backbone != "conv")
 
+    @property
+    def is_taught(self) -> bool:
+        """Whether the backbone begins with what others have learned: their weights, or by `distil` their features."""
+        return self.is_pretrained or self.distil
+
     def with_files_in(self, store: str) -> Self:
         """These options as a person types them: the store's keys of files as paths in the store `store`."""
         keys = {"weights": self.weights, "start": self.start}

@@ -90,7 +90,7 @@ class Training:
         self._best: NDArray[np.float32] | None = None
         self._objects = sum(not row.get("ignore") for row in dataset.truth.get("annotations", ()))
         self._epoch = EpochSums()
-        self._budget = TimeBudget(spec.loop_minutes, is_published=spec.weights != "none")
+        self._budget = TimeBudget(spec.loop_minutes, is_published=spec.weights != "none" or spec.distil)
         self._monitor = TrainingMonitor(storage, spec.run, dataset.labels)
         self._saved_s = time.monotonic()
 
@@ -156,7 +156,7 @@ class Training:
             global_batch=self._batch,
             epochs=self._spec.epochs,
             rate=self._spec.learning_rate,
-            is_published=self._spec.is_pretrained or self._spec.distil,
+            is_published=self._spec.is_taught,
             is_continued=self._spec.start is not None,
         )
 
@@ -202,8 +202,8 @@ class Training:
         self._update(step=step + 1)
 
     def _published_share(self, step: int) -> float:
-        """Share of the rate for a published backbone; one that has been trained here before is not frozen again."""
-        if not self._spec.is_pretrained:
+        """Share of the rate for a taught backbone; one that has been trained here before is not frozen again."""
+        if not self._spec.is_taught:
             return 1.0
         return PUBLISHED_RATE if self._spec.start is not None else self._schedule.published_share(step)
 

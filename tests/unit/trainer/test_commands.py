@@ -66,7 +66,7 @@ def trainer(store: Path, tmp_path: Path) -> Run:
 
 
 def test_tensorflow_says_nothing_and_what_comes_after_is_heard() -> None:
-    code = "import sys; from trainer.__main__ import _quiet_tensorflow; _quiet_tensorflow(); sys.stderr.write('heard')"
+    code = "import sys; from trainer.cli.session import quiet_tensorflow; quiet_tensorflow(); sys.stderr.write('heard')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "heard")
 

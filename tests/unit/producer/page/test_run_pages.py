@@ -54,7 +54,7 @@ def test_a_run_says_what_it_sees_at_its_own_threshold(page: ServedPage) -> None:
 
 
 def test_forms_without_suppression_stand_below_those_with_it(page: ServedPage, folder: Path) -> None:
-    metrics = {"int8_raw": form_figures(0.58, 0.5) | {"decode_ms": 0.31}, "int8": form_figures(0.6, 0.5)}
+    metrics = {"int8_raw": {**form_figures(0.58, 0.5), "decode_ms": 0.31}, "int8": form_figures(0.6, 0.5)}
     Storage(str(folder / "store")).write(RunPaths("first").metrics, json.dumps(metrics).encode())
     forms = re.search(r'aria-label="Forms">(.*?)</table>', page.ask("/runs/first").text, re.DOTALL)
     assert forms is not None

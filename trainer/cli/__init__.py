@@ -1,0 +1,1 @@
+"""The trainer's commands, as they are typed."""

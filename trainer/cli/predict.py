@@ -1,0 +1,187 @@
+"""`predict`: photos, videos or a camera -> what a model sees in them. It needs LiteRT, and no TensorFlow."""
+
+import json
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from shared import command
+from shared.errors import OptionError, PipelineError
+from shared.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from trainer.inference.detector import Detector
+    from trainer.inference.outputs import DetectionWriter
+    from trainer.inference.sources import Frame
+    from trainer.inference.voc_files import VocWriter
+    from trainer.inference.window import Window
+
+app = typer.Typer()
+
+
+@app.command(name="predict")
+def predict_command(  # long: a line for each option
+    model: Annotated[str, typer.Argument(help="An exported .tflite: a file, or s3://, gs://, az:// of a bucket.")],
+    sources: Annotated[list[str], typer.Argument(help="Pictures, folders, videos, or the index of a camera (0).")],
+    out: Annotated[Path | None, typer.Option(help="Folder for drawn pictures and videos, and detections.json.")] = None,
+    *,
+    voc: Annotated[
+        Path | None, typer.Option(help="Folder for one Pascal-VOC XML a picture, to be corrected in LabelImg or CVAT.")
+    ] = None,
+    show: Annotated[bool, typer.Option("--show", help="Show them in a window; a key goes on, q ends.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print COCO JSON instead of a line a picture.")] = False,
+    threshold: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Least score of a detection. Default: the model's best.")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many frames of a video or camera.")] = None,
+) -> None:
+    """Look for objects in pictures, videos and cameras; needs numpy, OpenCV and LiteRT only.
+
+    Example: voc2tflite predict out/demo/runs/demo/model_int8.tflite photos/ --out seen
+    """
+    from trainer.inference.detector import Detector
+    from trainer.inference.outputs import DetectionWriter
+    from trainer.inference.voc_files import VocWriter
+    from trainer.inference.window import Window
+
+    _require_own_folder(out, sources)
+    failed: list[str] = []
+    pictures = _opened(_frames(source, limit, failed, is_only=len(sources) == 1) for source in sources)
+    window = Window(model) if show else None
+    detector = Detector(model_at(model), threads, file=model)
+    least = detector.description.threshold if threshold is None else threshold
+    if threshold is None:
+        typer.echo(f"scores of at least {least:.2f}, the model's best threshold; --threshold sets another", err=True)
+    annotations = None if voc is None else VocWriter(voc, detector.labels)
+    writer = DetectionWriter(labels=detector.labels, folder=out)
+    try:
+        for name, names in _seen(detector, (writer, annotations), window, pictures, least):
+            if not as_json:
+                typer.echo(printable(f"{name}: {_counted(names)}"))
+    finally:  # Ctrl-C is how a camera ends
+        writer.finish()
+        if window is not None:
+            window.close()
+    if as_json:
+        typer.echo(json.dumps(writer.coco()))
+    if annotations is not None:
+        _tell_annotations(annotations)
+    _conclude(writer, failed, len(sources))
+
+
+def _require_own_folder(out: Path | None, sources: "Iterable[str]") -> None:
+    """Check that nothing drawn can take the place of a picture.
+
+    Raises:
+        OptionError: `--out` is a file, or the folder of a source.
+    """
+    if out is None:
+        return
+    if out.exists() and not out.is_dir():
+        raise OptionError(f"--out {out}: expected a folder, found a file")
+    for place in map(Path, sources):
+        if out.resolve() == (place if place.is_dir() else place.parent).resolve() and place.exists():
+            raise OptionError(f"--out {out}: {place} lies there, and what is drawn could replace it: name a new folder")
+
+
+def model_at(place: str) -> "Path | bytes":
+    """The model's file, or its bytes where it is in a bucket.
+
+    Raises:
+        OptionError: There is no such file.
+    """
+    if "://" in place:
+        from shared.model.file import MOST_MODEL_BYTES
+        from shared.storage import Storage
+
+        folder, _, name = place.rpartition("/")
+        return Storage(folder).read_range(name, 0, MOST_MODEL_BYTES + 1)
+    path = Path(place)
+    if not path.is_file():
+        inside = path / "model_int8.tflite"
+        meant = f", such as {inside}" if inside.is_file() else f", such as STORE/runs/{path.name}/model_int8.tflite"
+        raise OptionError(
+            f"{place}: {'a folder' if path.is_dir() else 'no such file'}; expected an exported .tflite{meant}"
+        )
+    return path
+
+
+def _tell_annotations(annotations: "VocWriter") -> None:
+    """Say where the XML files are.
+
+    Raises:
+        PipelineError: Some pictures have none.
+    """
+    typer.echo(printable(f"{annotations.written} XML files are in {annotations.folder}"), err=True)
+    if annotations.refused:
+        raise PipelineError(f"{len(annotations.refused)} have no XML: {annotations.refused[0]}")
+
+
+def _conclude(writer: "DetectionWriter", failed: list[str], sources: int) -> None:
+    """Say where what was drawn is.
+
+    Raises:
+        PipelineError: Some of the sources could not be read, or there was nothing to look at.
+    """
+    if writer.folder is not None and writer.images:
+        typer.echo(printable(f"what was drawn and detections.json are in {writer.folder}"), err=True)
+    if failed:
+        raise PipelineError(f"{len(failed)} of {sources} could not be looked at: {', '.join(failed)}")
+    if not writer.images:
+        raise PipelineError("no picture was found")
+
+
+def _frames(source: str, limit: int | None, failed: list[str], *, is_only: bool) -> "Iterator[Frame]":
+    """The frames of one source. One of several that cannot be read is told, and noted in `failed`.
+
+    Raises:
+        ImageError: The only one cannot be read.
+    """
+    from shared.errors import ImageError
+    from trainer.inference.sources import frames
+
+    try:
+        yield from frames(source, limit, lambda line: typer.echo(printable(line), err=True))
+    except ImageError as error:
+        if is_only:
+            raise
+        failed.append(source)
+        command.complain(str(error))
+
+
+def _opened(sources: "Iterable[Iterator[Frame]]") -> "Iterator[Frame]":
+    """All frames; the first one is there already, so that a camera that is absent is known before a model is loaded."""
+    pictures = chain.from_iterable(sources)
+    return chain(list(islice(pictures, 1)), pictures)
+
+
+def _seen(
+    detector: "Detector",
+    writers: "tuple[DetectionWriter, VocWriter | None]",
+    window: "Window | None",
+    pictures: "Iterator[Frame]",
+    least: float,
+) -> "Iterator[tuple[str, list[str]]]":
+    """Look at every frame, write and show it, until a person closes the window; its name and what was seen."""
+    from trainer.inference.draw import draw_detections
+
+    writer, annotations = writers
+    is_drawn = window is not None or writer.folder is not None
+    for frame in pictures:
+        seen = detector.detect(frame.pixels).above(least)
+        drawn = draw_detections(frame.pixels, seen, detector.labels) if is_drawn else frame.pixels
+        writer.add(frame, seen, drawn)
+        if annotations is not None:
+            annotations.add(frame, seen)
+        yield frame.shown, [detector.labels[at - 1] for at in seen.class_ids]
+        if window is not None and not window.show(drawn, frame.shown, wait=frame.video is None):
+            return
+
+
+def _counted(names: list[str]) -> str:
+    return ", ".join(f"{names.count(name)} x {name}" for name in sorted(set(names))) or "nothing"
