@@ -11,7 +11,7 @@ from producer.finalize.lint_csv import lint_rows
 from producer.page.parts import NODE_MODULES
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.storage import Storage
-from tests.browser.chromium import Page, chromium, find_chromium
+from tests.browser.chromium import Page
 from tests.browser.served import TOKEN, served
 from tests.unit.producer.page.audited import JOB, make_audited
 from tests.unit.producer.page.audited import RUN as AUDIT
@@ -58,16 +58,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def page(site: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    executable = find_chromium()
-    if executable is None:
-        pytest.skip("no Chromium: VOC_CHROMIUM names one")
-    with chromium(executable, tmp_path_factory.mktemp("profile")) as page:
-        page.visit(f"{site}/")
-        page.evaluate("document.querySelector('input[name=token]').focus()")
-        page.call("Input.insertText", text=TOKEN)
-        page.leave_by_key("Enter")
-        yield page
+def page(browser: Page, site: str) -> Page:
+    """A browser that was shown the token."""
+    browser.visit(f"{site}/")
+    browser.evaluate("document.querySelector('input[name=token]').focus()")
+    browser.call("Input.insertText", text=TOKEN)
+    browser.leave_by_key("Enter")
+    return browser
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -4,13 +4,12 @@
 """
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.browser.chromium import Page, chromium, find_chromium
+from tests.browser.chromium import Page
 from tests.browser.test_report import CUT, SMALL, WIDTHS_PX
 from tests.unit.trainer.audit.test_results import LABELS, found, frame
 from trainer.audit.page import render_page
@@ -33,32 +32,23 @@ def audit_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    executable = find_chromium()
-    if executable is None:
-        pytest.skip("no Chromium: VOC_CHROMIUM names one")
-    with chromium(executable, tmp_path_factory.mktemp("profile")) as page:
-        yield page
-
-
 @pytest.mark.parametrize("width_px", WIDTHS_PX)
 def test_audit_page_is_whole_without_a_network_and_marked_stands_beside_proposed(
-    audit_page: Path, page: Page, width_px: int
+    audit_page: Path, browser: Page, width_px: int
 ) -> None:
-    page.asked.clear()
-    page.complaints.clear()
-    page.open(audit_page, width_px)
+    browser.asked.clear()
+    browser.complaints.clear()
+    browser.open(audit_page, width_px)
     if folder := os.environ.get("VOC_SCREENSHOTS"):
-        page.screenshot(Path(folder) / f"audit_{width_px}.png")
-    assert {address.partition(":")[0] for address in page.asked} <= {"file", "data"}
-    assert page.complaints == []
-    assert page.evaluate("document.scripts.length") == 0
-    assert page.evaluate("document.scrollingElement.scrollWidth") == width_px
-    assert page.evaluate(CUT) == []
-    assert page.evaluate(SMALL) == []
+        browser.screenshot(Path(folder) / f"audit_{width_px}.png")
+    assert {address.partition(":")[0] for address in browser.asked} <= {"file", "data"}
+    assert browser.complaints == []
+    assert browser.evaluate("document.scripts.length") == 0
+    assert browser.evaluate("document.scrollingElement.scrollWidth") == width_px
+    assert browser.evaluate(CUT) == []
+    assert browser.evaluate(SMALL) == []
     beside = (
         "[...document.querySelectorAll('.views')].map(one => one.children[0].offsetTop === one.children[1].offsetTop)"
     )
-    assert all(page.evaluate(beside))
-    assert page.evaluate("Math.min(...[...document.querySelectorAll('.view')].map(one => one.offsetWidth))") > 150
+    assert all(browser.evaluate(beside))
+    assert browser.evaluate("Math.min(...[...document.querySelectorAll('.view')].map(one => one.offsetWidth))") > 150

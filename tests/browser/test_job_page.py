@@ -11,7 +11,7 @@ import pytest
 from pydantic import SecretStr
 
 from producer.settings import ProducerSettings
-from tests.browser.chromium import Page, chromium, find_chromium
+from tests.browser.chromium import Page
 from tests.browser.test_report import CUT, SMALL, WIDTHS_PX
 from tests.cluster import Cluster, wait_until
 from tests.page import ServedPage, served
@@ -21,15 +21,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 TOKEN = "0123456789abcdef"
 STATE = "document.querySelector('.state')?.innerText"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    executable = find_chromium()
-    if executable is None:
-        pytest.skip("no Chromium: VOC_CHROMIUM names one")
-    with chromium(executable, tmp_path_factory.mktemp("profile")) as page:
-        yield page
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
-from tests.browser.chromium import Page, chromium, find_chromium
+from tests.browser.chromium import Page
 from tests.browser.served import TOKEN, served
 from tests.browser.test_report import CUT, SMALL, WIDTHS_PX
 from tests.unit.producer.page.audited import IDS, RUN, make_audited
@@ -33,15 +33,6 @@ def store(tmp_path: Path) -> Path:
 def site(store: Path) -> Iterator[str]:
     with served(store, store.parent / "data", change_token=TOKEN) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    executable = find_chromium()
-    if executable is None:
-        pytest.skip("no Chromium: VOC_CHROMIUM names one")
-    with chromium(executable, tmp_path_factory.mktemp("profile")) as page:
-        yield page
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from shared.jobs.identity import make_note
 from shared.jobs.paths import RunPaths
 from shared.jobs.specs import RunSpec
 from shared.storage import Storage
-from tests.browser.chromium import Page, chromium, find_chromium
+from tests.browser.chromium import Page
 from tests.page import ServedPage, served
 from tests.unit.producer.page.measured import IDENTITY, JOB, add_run, form_figures, make_measured, seen_file
 
@@ -20,15 +20,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 # Asked for every second, of a board that looks every 0.9 s.
 SOON_S = 4
 HEADINGS = "[...document.querySelectorAll('h2')].map(one => one.innerText).join()"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    executable = find_chromium()
-    if executable is None:
-        pytest.skip("no Chromium: VOC_CHROMIUM names one")
-    with chromium(executable, tmp_path_factory.mktemp("profile")) as page:
-        yield page
 
 
 @pytest.fixture

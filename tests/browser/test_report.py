@@ -4,12 +4,11 @@
 """
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.browser.chromium import Page, chromium, find_chromium
+from tests.browser.chromium import Page
 from tests.unit.trainer.exported import make_exported
 from tests.unit.trainer.reporting.looked import look, summary_of
 from tests.unit.trainer.test_release import released_folder
@@ -77,40 +76,31 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return path
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    executable = find_chromium()
-    if executable is None:
-        pytest.skip("no Chromium: VOC_CHROMIUM names one")
-    with chromium(executable, tmp_path_factory.mktemp("profile")) as page:
-        yield page
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width_px", WIDTHS_PX)
-def test_report_is_whole_without_a_network(report: Path, page: Page, width_px: int, scheme: str) -> None:
-    page.asked.clear()
-    page.complaints.clear()
-    page.prefer(scheme)
-    page.open(report, width_px)
+def test_report_is_whole_without_a_network(report: Path, browser: Page, width_px: int, scheme: str) -> None:
+    browser.asked.clear()
+    browser.complaints.clear()
+    browser.prefer(scheme)
+    browser.open(report, width_px)
     if folder := os.environ.get("VOC_SCREENSHOTS"):
-        page.screenshot(Path(folder) / f"{report.parent.name}_{width_px}_{scheme}.png")
-    assert {address.partition(":")[0] for address in page.asked} <= {"file", "data"}
-    assert [address for address in page.asked if address.startswith("file")] == [report.resolve().as_uri()]
-    assert page.complaints == []
-    assert page.evaluate("document.scripts.length") == 0
-    assert page.evaluate("document.scrollingElement.scrollWidth") == width_px
-    assert page.evaluate(CUT) == []
-    assert page.evaluate(SMALL) == []
-    assert page.evaluate(BROKEN) == 0
+        browser.screenshot(Path(folder) / f"{report.parent.name}_{width_px}_{scheme}.png")
+    assert {address.partition(":")[0] for address in browser.asked} <= {"file", "data"}
+    assert [address for address in browser.asked if address.startswith("file")] == [report.resolve().as_uri()]
+    assert browser.complaints == []
+    assert browser.evaluate("document.scripts.length") == 0
+    assert browser.evaluate("document.scrollingElement.scrollWidth") == width_px
+    assert browser.evaluate(CUT) == []
+    assert browser.evaluate(SMALL) == []
+    assert browser.evaluate(BROKEN) == 0
 
 
-def test_page_is_dark_where_that_is_asked(report: Path, page: Page) -> None:
+def test_page_is_dark_where_that_is_asked(report: Path, browser: Page) -> None:
     brightness = {}
     for scheme in ("light", "dark"):
-        page.prefer(scheme)
-        page.open(report, 1280)
-        colours = page.evaluate(
+        browser.prefer(scheme)
+        browser.open(report, 1280)
+        colours = browser.evaluate(
             "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
             ".map(text => text.match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + +part, 0))"
         )
@@ -119,21 +109,21 @@ def test_page_is_dark_where_that_is_asked(report: Path, page: Page) -> None:
     assert brightness["dark"][0] < 200 < 600 < brightness["dark"][1]
 
 
-def test_pairs_are_side_by_side_and_on_a_phone_one_under_the_other(report: Path, page: Page) -> None:
-    page.open(report, 1280)
-    wide = page.evaluate(SIDES)
-    page.open(report, 390)
-    narrow = page.evaluate(SIDES)
+def test_pairs_are_side_by_side_and_on_a_phone_one_under_the_other(report: Path, browser: Page) -> None:
+    browser.open(report, 1280)
+    wide = browser.evaluate(SIDES)
+    browser.open(report, 390)
+    narrow = browser.evaluate(SIDES)
     assert all(wide)
     assert not any(narrow)
     # On a phone four of each gallery, until more are asked for.
     assert 0 < len(narrow) <= min(12, len(wide))
 
 
-def test_names_of_objects_stay_inside_their_picture(report: Path, page: Page) -> None:
+def test_names_of_objects_stay_inside_their_picture(report: Path, browser: Page) -> None:
     for width_px in WIDTHS_PX:
-        page.open(report, width_px)
-        beyond = page.evaluate(
+        browser.open(report, width_px)
+        beyond = browser.evaluate(
             """[...document.querySelectorAll('.view u')].filter(one => one.offsetWidth).filter(one => {
               const place = one.getBoundingClientRect(), view = one.parentElement.getBoundingClientRect();
               return place.right > view.right + 2 || place.left < view.left - 1 || place.bottom > view.bottom + 2;
@@ -143,29 +133,31 @@ def test_names_of_objects_stay_inside_their_picture(report: Path, page: Page) ->
 
 
 @pytest.mark.parametrize("width_px", WIDTHS_PX)
-def test_every_link_of_the_report_has_its_section(report: Path, page: Page, width_px: int) -> None:
-    page.open(report, width_px)
-    links = page.evaluate("[...document.querySelectorAll('a')].map(link => link.getAttribute('href'))")
+def test_every_link_of_the_report_has_its_section(report: Path, browser: Page, width_px: int) -> None:
+    browser.open(report, width_px)
+    links = browser.evaluate("[...document.querySelectorAll('a')].map(link => link.getAttribute('href'))")
     assert len(links) >= 9
-    assert page.evaluate(f"{links}.every(link => document.querySelector(link).offsetHeight > 40)")
+    assert browser.evaluate(f"{links}.every(link => document.querySelector(link).offsetHeight > 40)")
 
 
-def test_every_part_that_was_promised_is_shown(report: Path, page: Page) -> None:
-    page.open(report, 1280)
-    text = page.evaluate("document.body.innerText").lower()
+def test_every_part_that_was_promised_is_shown(report: Path, browser: Page) -> None:
+    browser.open(report, 1280)
+    text = browser.evaluate("document.body.innerText").lower()
     for words in ("what to do next", "float against int8", "what is taken for what"):
         assert words in text, words
     # Few pictures are shown once, all of them.
     galleries = (
-        ("worst pictures", "best pictures") if page.evaluate("!!document.querySelector('#worst')") else ("all of the",)
+        ("worst pictures", "best pictures")
+        if browser.evaluate("!!document.querySelector('#worst')")
+        else ("all of the",)
     )
     for words in galleries:
         assert words in text, words
     for words in ("what was asked", "lint", "seconds a stage", "do it again", "training objects by size"):
         assert words in text, words
-    shown = page.evaluate("[...document.querySelectorAll('[aria-label]')].map(one => one.ariaLabel).join('; ')")
+    shown = browser.evaluate("[...document.querySelectorAll('[aria-label]')].map(one => one.ariaLabel).join('; ')")
     for words in ("Precision over recall", "Loss over the epochs", "annotated", "seen"):
         assert words in shown, words
     # Each picture is there, with the pixels of its tile.
     views = "[...document.querySelectorAll('.view')].map(one => getComputedStyle(one).backgroundImage)"
-    assert page.evaluate(f"{views}.every(image => image.startsWith('url(\"data:image/jpeg'))")
+    assert browser.evaluate(f"{views}.every(image => image.startsWith('url(\"data:image/jpeg'))")

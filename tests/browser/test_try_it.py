@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from producer.page.parts import Parts
 from shared.jobs.paths import RunPaths
 from shared.storage import Storage
-from tests.browser.chromium import Page, chromium, find_chromium
+from tests.browser.chromium import Page, chromium
 from tests.browser.served import served
 from tests.unit.trainer.exported import make_exported
 from trainer.inference.detector import Detector, fit
@@ -63,13 +63,10 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(film: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    executable = find_chromium()
-    if executable is None:
-        pytest.skip("no Chromium: VOC_CHROMIUM names one")
+def page(film: Path, chromium_program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     camera = ["--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream"]
     camera.append(f"--use-file-for-fake-video-capture={film}")
-    with chromium(executable, tmp_path_factory.mktemp("profile"), *camera) as page:
+    with chromium(chromium_program, tmp_path_factory.mktemp("profile"), *camera) as page:
         yield page
 
 

@@ -93,6 +93,27 @@ def test_a_training_goes_on_from_it(tmp_path: Path) -> None:
     np.testing.assert_allclose(ended.model.get_layer("stem").kernel.numpy(), kernel, atol=1e-5)
 
 
+def test_what_it_learned_learns_on_at_less_of_the_rate_than_what_is_new(tmp_path: Path) -> None:
+    start = build().get_weights()
+
+    def same() -> keras.Model:
+        network = build()
+        network.set_weights(start)
+        return network
+
+    def moved(name: str, *, distil: bool) -> dict[str, float]:
+        ended = trained(tmp_path / name, epochs=4, distil=distil, build=same)
+        before = same()
+        return {
+            layer: float(np.abs(ended.model.get_layer(layer).kernel - before.get_layer(layer).kernel).mean())
+            for layer in ("stem", "lateral0")
+        }
+
+    taught, fresh = moved("taught", distil=True), moved("fresh", distil=False)
+    assert taught["stem"] < 0.5 * fresh["stem"]
+    assert taught["lateral0"] > 0.5 * fresh["lateral0"]
+
+
 @pytest.mark.parametrize("more", [{"backbone": "efficientnet_lite0"}, {"start": "weights/x.keras", "backbone": "conv"}])
 def test_it_is_for_a_network_of_ours_from_nothing(more: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="--distil is for a --backbone conv that begins from nothing"):
