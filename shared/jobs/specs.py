@@ -276,7 +276,7 @@ class TrainingOptions(Frozen):
     def effective_augmentation(self) -> Augmentation:
         """What is asked for, with the backbone's own share of pasted objects where none is asked for."""
         share = self.augmentation.paste
-        wanted = PRETRAINED_PASTE if self.is_pretrained else 0.0
+        wanted = PRETRAINED_PASTE if self.is_taught else 0.0
         return self.augmentation.model_copy(update={"paste": wanted if share is None else share})
 
     @property
