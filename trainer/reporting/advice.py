@@ -154,7 +154,7 @@ def _confused(facts: AdviceFacts) -> Iterator[str]:
         if count >= 2 and count >= _CONFUSED_SHARE * of:
             yield (
                 f"{true} is taken for {seen} in {count} of {of}: look whether they are labelled alike, add photos of "
-                f"both, or make them one class (--rename '{true}={seen}')"
+                f"both, or make them one class (submit again with --rename '{true}={seen}')"
             )
 
 
@@ -165,9 +165,11 @@ def _few_objects(facts: AdviceFacts) -> Iterator[str]:
         others = [name for name in counts if counts[name] > counts[label]]
         like = difflib.get_close_matches(label, others, n=1, cutoff=_ALIKE)
         if like:
-            remedy = f"if {like[0]} is meant, --rename '{label}={like[0]}'; if not, annotate more of it"
+            renamed = f"submit again with --rename '{label}={like[0]}'"
+            remedy = f"if {like[0]} is meant, {renamed}; if not, annotate more of it"
         else:
-            remedy = f"annotate some {2 * _FEW_OBJECTS} more, or leave it out (--ignore-classes '{label}')"
+            left_out = f"submit again with --ignore-classes '{label}'"
+            remedy = f"annotate some {2 * _FEW_OBJECTS} more, or leave it out ({left_out})"
         left_out = len(few) - 2 if label in few[1:2] else 0
         more = (
             f" (and {counted(left_out, 'more class', 'more classes')} fewer than {_FEW_OBJECTS})"
@@ -224,11 +226,11 @@ def _unsure(facts: AdviceFacts) -> Iterator[str]:
     interval = row.get("map50_interval")
     if not interval:
         return
-    about = max(row["map50"] - interval[0], interval[1] - row["map50"])
-    if about >= _UNSURE:
+    low, high = (100 * each for each in interval)
+    if max(100 * row["map50"] - low, high - 100 * row["map50"]) >= 100 * _UNSURE:
         yield (
-            f"{counted(row['pictures'], facts.split + ' photo')}: mAP50 is known to ± {100 * about:.0f} points. "
-            f"Of two runs {PROGRAM} compare tells the difference more finely, from the same photos for both. "
+            f"{counted(row['pictures'], facts.split + ' photo')}: mAP50 may lie anywhere from {low:.0f} to "
+            f"{high:.0f} %. Of two runs {PROGRAM} compare tells the difference more finely, from the same photos for both. "
             f"To know it better, measure on more photos: {_put_into(facts, facts.split, '60/15/25')}"
         )
 
@@ -304,8 +306,8 @@ def _put_into(facts: AdviceFacts, split: str, shares: str) -> str:
         case "folders":
             return f"move them into the folder {split}"
         case "seeded":
-            return f"--split {shares}"
-    return f"--split {shares} where there are no lists"
+            return f"submit the folder again with --split {shares}"
+    return f"submit the folder again with --split {shares}, where it has no lists"
 
 
 def _longer(facts: AdviceFacts) -> str:

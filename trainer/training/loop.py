@@ -197,7 +197,7 @@ class Training:
         if not math.isfinite(losses.total):
             raise TrainingError(f"the loss of step {step} is {losses.total}; its pictures: {self._names(batch)}")
         ended_s = time.monotonic()
-        self._budget.note_step(ended_s - asked_s)
+        self._budget.note_step(ended_s - asked_s, is_frozen=share == 0)
         self._epoch.add(losses, waited_s=began_s - asked_s, worked_s=ended_s - began_s)
         self._update(step=step + 1)
 

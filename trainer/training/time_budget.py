@@ -43,9 +43,9 @@ class TimeBudget:
         """Count what earlier attempts spent."""
         self._started_s -= spent_s
 
-    def note_step(self, step_s: float) -> None:
-        """Count one step."""
-        self._step_times_s.append(step_s)
+    def note_step(self, step_s: float, *, is_frozen: bool = False) -> None:
+        """Count one step, as what it would take if all of the network learned."""
+        self._step_times_s.append(step_s * (LEARNING_STEP if is_frozen else 1.0))
 
     @property
     def spent_s(self) -> float:
@@ -53,8 +53,8 @@ class TimeBudget:
         return self._clock() - self._started_s
 
     def rest_s(self, schedule: Schedule, done: int) -> float:
-        """Seconds that the steps left will take at the present speed; 0 before the first."""
-        return self._step_s * self._present_steps(schedule.steps, done) if self._step_times_s else 0.0
+        """Seconds that the steps left will take at the speed of the last ones; 0 before the first."""
+        return self._step_s * self._learning_steps(schedule.steps, done) if self._step_times_s else 0.0
 
     def eta_s(self, schedule: Schedule, done: int) -> float | None:
         """Seconds until the end of the loop, within the budget; None before the first step."""
@@ -74,7 +74,7 @@ class TimeBudget:
             return schedule
         within = self._left_s() / self._step_s
         ends = range(done + 1, schedule.steps + 1)
-        affordable = bisect_right(ends, within, key=lambda steps: self._present_steps(steps, done))
+        affordable = bisect_right(ends, within, key=lambda steps: self._learning_steps(steps, done))
         # Otherwise a late run would get one more step after each step.
         return schedule.model_copy(update={"steps": min(schedule.steps, done + max(1, affordable))})
 
@@ -82,10 +82,10 @@ class TimeBudget:
     def _step_s(self) -> float:
         return statistics.median(self._step_times_s)
 
-    def _present_steps(self, steps: int, done: int) -> float:
-        """How many steps as they are now last as long as those from `done` to `steps`."""
+    def _learning_steps(self, steps: int, done: int) -> float:
+        """How many steps in which all of it learns last as long as those from `done` to `steps`."""
         frozen = max(0.0, self._frozen_share * steps - done)
-        return frozen + (steps - done - frozen) * (LEARNING_STEP if frozen else 1.0)
+        return frozen / LEARNING_STEP + steps - done - frozen
 
     def _left_s(self) -> float:
         """Seconds left, validation set aside."""

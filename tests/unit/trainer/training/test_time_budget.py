@@ -100,7 +100,7 @@ def test_steps_get_longer_when_a_frozen_backbone_begins_to_learn() -> None:
     budget = TimeBudget(10, clock, is_published=True)
     for _ in range(25):
         clock.now_s += 1.0
-        budget.note_step(1.0)
+        budget.note_step(1.0, is_frozen=True)
     learning = (1 - FROZEN_SHARE) * 1000
     assert budget.rest_s(SCHEDULE, 25) == pytest.approx(FROZEN_SHARE * 1000 - 25 + LEARNING_STEP * learning)
     fitted = budget.fit(SCHEDULE, 25)
@@ -108,5 +108,13 @@ def test_steps_get_longer_when_a_frozen_backbone_begins_to_learn() -> None:
     assert budget.rest_s(fitted, 25) <= left_s < budget.rest_s(SCHEDULE, 25)
     one_more = fitted.model_copy(update={"steps": fitted.steps + 1})
     assert budget.rest_s(one_more, 25) > left_s
-    # From then on the steps that were seen are of that length themselves.
-    assert budget.rest_s(SCHEDULE, 150) == 850
+
+
+def test_the_rest_is_known_while_the_last_steps_were_still_frozen_ones() -> None:
+    budget = TimeBudget(None, Clock(), is_published=True)
+    for _ in range(MEASURED_STEPS):
+        budget.note_step(1.0, is_frozen=True)
+    began = round(FROZEN_SHARE * SCHEDULE.steps)
+    assert budget.rest_s(SCHEDULE, began) == pytest.approx(LEARNING_STEP * (SCHEDULE.steps - began))
+    budget.note_step(LEARNING_STEP)
+    assert budget.rest_s(SCHEDULE, began + 1) == pytest.approx(LEARNING_STEP * (SCHEDULE.steps - began - 1))
