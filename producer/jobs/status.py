@@ -359,7 +359,13 @@ def _runs_view(scene: Scene, requests: Requests | None, *, is_finalized: bool) -
             state = scene.state
         is_held = "worker" in view if is_finalized else scene.is_held
         seen = scene.job.model_copy(update={"run": asked})
-        known = {"state": state, "run": view, "progress": progress, "is_held": is_held, "at_work": at_work}
+        known: dict[str, Any] = {
+            "state": state,
+            "run": view,
+            "progress": progress,
+            "is_held": is_held,
+            "at_work": at_work,
+        }
         standing = standing_of(replace(scene, job=seen, **known))
         outcome = asdict(read_outcome(storage, asked))
         figures = {name: outcome[name] for name in ("map50", "map50_interval", "objects", "model")}

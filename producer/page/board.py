@@ -86,8 +86,8 @@ class Board:
 
     def _not_asked_yet(self, run: str) -> RunSpec | None:
         """The run that a job was submitted with, which its page leads to before a trainer can be asked for it."""
-        rows = (row for row in self.rows() if row.status is not None)
-        job = next((row.name for row in rows if any(view["run"] == run for view in row.status.runs)), None)
+        statuses = (row.status for row in self.rows() if row.status is not None)
+        job = next((each.job for each in statuses if any(view["run"] == run for view in each.runs)), None)
         first = load_job(self._storage, job).run if job is not None else None
         return first if first is not None and first.run == run else None
 

@@ -76,7 +76,7 @@ def _audit_facts(request: Request, job: Job, status: JobStatus) -> dict[str, Any
     ways = [("audit", job.job, "--quick", "--run", run, *local) for run in models]
     return {
         "others": besides(status),
-        "results": {str(view["run"]): result_of(state.audits, view) for view in status.runs},
+        "results": {str(view["run"]): result_of(state.audits.get, view) for view in status.runs},
         "models": models,
         "quick": [hint_here(state.storage, *way) for way in ways[:1]],
         "by_folds": hint_here(state.storage, "audit", job.job, *local),

@@ -48,7 +48,7 @@ def run(request: Request) -> Response:
     again = asked_with(
         state.storage, load_job(state.storage, asked.job), asked, has_broker=state.settings.broker_url is not None
     )
-    facts |= {"asked_with": again, "per_class": _per_class(files), "result": result_of(state.audits, view)}
+    facts |= {"asked_with": again, "per_class": _per_class(files), "result": result_of(state.audits.get, view)}
     facts |= {"downloads": _downloads(asked, files, forms), "others": _others(asked, views)}
     facts |= _what_it_sees(request, asked)
     return render(request, "run.html.j2", **facts)

@@ -1,14 +1,13 @@
 """The runs of a job's status -> what goes on or needs a person besides the job itself, and what an audit has found."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from producer.audit.results import likely_text
 from producer.jobs.status import JobStatus
-from producer.page.labels import Audits
-from shared.audit.findings import LIKELY
+from shared.audit.findings import LIKELY, AuditFindings
 from shared.errors import PipelineError
 from shared.text import counted
 
@@ -21,7 +20,7 @@ _TOLD: Final = ("TRAINING", "INTERRUPTED", "FAILED", "FINALIZED")
 def besides(status: JobStatus) -> list[tuple[str, list[View]]]:
     """The job's other runs that go on or need a person, by state: the job's own state says nothing of them."""
     own = None if status.run is None else status.run["run"]
-    others = [view for view in status.runs if view["run"] != own]
+    others: list[View] = [view for view in status.runs if view["run"] != own]
     by_state = [(state, [view for view in others if view["state"] == state]) for state in _TOLD]
     return [(state, views) for state, views in by_state if views]
 
@@ -42,12 +41,29 @@ class AuditResult:
     decided: int
 
 
-def result_of(audits: Audits, view: View | None) -> AuditResult | None:
-    """What the run of a view has found; None where it is no finished audit, or its findings cannot be read."""
+class Audit(Protocol):
+    """A finished audit: its findings, and what was answered, by a finding's id."""
+
+    @property
+    def found(self) -> AuditFindings:
+        """The findings."""
+
+    @property
+    def answers(self) -> Mapping[str, str]:
+        """What holds of those that somebody has decided on."""
+
+
+def result_of(read: Callable[[str], Audit], view: View | None) -> AuditResult | None:
+    """What the run of a view has found; None where it is no finished audit, or its findings cannot be read.
+
+    Args:
+        read: Reads the audit of a run; a PipelineError where it cannot.
+        view: The run, as `JobStatus.runs` has it.
+    """
     if view is None or not view.get("audits") or view["state"] != "DONE":
         return None
     try:
-        audit = audits.get(str(view["run"]))
+        audit = read(str(view["run"]))
     except PipelineError:
         return None  # the page of its findings says what is wrong with them
     findings = audit.found.findings
