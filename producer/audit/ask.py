@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from producer.audit.cost import cost_text, fold_counts, photos_of
 from producer.audit.photo_sizes import note_photo_sizes, photos_folder
 from producer.jobs.runs import add_request, check_name, differing_fields, require_free, run_asked
 from producer.jobs.status import JobStatus, job_status, load_job, run_state, stored_state
@@ -74,11 +75,11 @@ def _fold_runs(job: Job, request: AuditRequest, storage: Storage) -> list[RunSpe
         OptionError: There are fewer photos than folds.
         PlanError: No photo has a box.
     """
-    photos, folds = _photos(job), request.folds
+    photos, folds = photos_of(job), request.folds
     _require_boxes(job, storage)
     if photos < folds:
         raise OptionError(f"--folds {folds}: job {job.job} has {counted(photos, 'photo')}, and every fold needs one")
-    counts = _counts(job, folds)
+    counts = fold_counts(job, folds)
     ours = {"job": job.job, "incarnation": job.incarnation}
     runs = []
     for fold in range(1, folds + 1):
@@ -87,12 +88,6 @@ def _fold_runs(job: Job, request: AuditRequest, storage: Storage) -> list[RunSpe
         runs.append(RunSpec(**dict(training), **ours, run=name, fold=fold, folds=folds))
     audits = tuple(asked.run for asked in runs)
     return [*runs, RunSpec(**ours, run=audit_name(job.job, folds), folds=folds, audits=audits)]
-
-
-def _counts(job: Job, folds: int) -> dict[str, int]:
-    """The job's counts as a fold sees them: it learns from all photos but its part."""
-    photos = _photos(job)
-    return {"train": photos - photos // folds, "test": photos // folds, "objects_kept": job.counts["objects_kept"]}
 
 
 def _quick_run(job: Job, request: AuditRequest, storage: Storage) -> list[RunSpec]:
@@ -141,26 +136,18 @@ def _require_same(storage: Storage, job: Job, runs: list[RunSpec]) -> bool:
     return all(known)
 
 
-def _photos(job: Job) -> int:
-    return sum(plan.pairs for plan in job.splits.values())
-
-
 def _intent(job: Job, request: AuditRequest, runs: list[RunSpec], storage: Storage) -> str:
     """What is about to be done, and how long it takes."""
-    photos = _photos(job)
+    photos = photos_of(job)
     what = f"audit of job {job.job}: {counted(photos, 'photo')}"
     if request.model_of:
         return (
             f"{what}, seen by the model of run {request.model_of}, which has learnt most of these labels: "
             "wrong ones too, so it finds less than folds do"
         )
-    trainings, bound = len(runs) - 1, request.training.max_minutes
-    learned = _counts(job, request.folds)["train"]
-    long = "as long as their epochs take" if bound is None else f"up to {bound:g} min each"
-    text = f"{what} → {trainings} trainings of {request.training.model} on {learned} photos, {long}"
-    text += f", {bound * trainings:g} min in all by one trainer" if bound is not None else ""
+    text = f"{what} → {cost_text(job, request.folds, request.training)}"
     first = run_asked(storage, job.job, runs[0].run)
-    text += choice_text(request.training, _counts(job, request.folds), first)
+    text += choice_text(request.training, fold_counts(job, request.folds), first)
     if photos < _FEW_PHOTOS:
         text += f"\n{counted(photos, 'photo')}: a model of so few knows little; look at every finding yourself"
     return text

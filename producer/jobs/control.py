@@ -47,7 +47,10 @@ def cancel(storage: Storage, ledger: Ledger | None, name: str, run: str | None =
     going = [asked for asked in chosen if run_state(storage, asked) not in TERMINAL]
     what, state = _what(name, run), stored_state(storage, job, failed_share=1.0).state
     if state in ("DONE", "CANCELLED"):
-        commands = [hint("cancel", name, "--run", asked.run, store=storage) for asked in going if run is None]
+        # Of an audit one command is enough: its folds end with it.
+        with_others = {fold for asked in going if asked.folds for fold in asked.audits}
+        alone = [asked.run for asked in going if run is None and asked.run not in with_others]
+        commands = [hint("cancel", name, "--run", each, store=storage) for each in alone]
         return f"{what} is {state}: nothing to cancel" + "".join(f"; `{one}` cancels that run" for one in commands)
     if run is None:
         storage.write(JobPaths(name).cancelled, note_of(job, at=round(time.time(), 3)))

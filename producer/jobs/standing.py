@@ -39,7 +39,7 @@ class Scene:
 
     `state` is storage's, and `done` and `failed` its numbers of shards. `ledger` is None where none can be asked;
     `is_unreachable` where that is a fault. `run` is what is known of the run, `progress` what its trainer noted last.
-    `is_held`: somebody works on what is due, a shard or the run.
+    `is_held`: somebody works on what is due, a shard or the run. `at_work` is a run of the job that somebody works on.
     """
 
     storage: Storage
@@ -52,6 +52,7 @@ class Scene:
     run: Mapping[str, Any] | None
     progress: Mapping[str, Any] | None
     is_held: bool
+    at_work: str = ""
 
     def hint(self, command: str) -> str:
         """The command line that does `command` to this job, and to the run that it is seen with."""
@@ -89,7 +90,9 @@ def _idle_standing(scene: Scene) -> Standing:
     if waits:
         return Standing(state=state, why=_joined(before, waits))
     if has_local_run(scene.storage, scene.job.job):
-        starts = "its trainer starts" if is_training else "its workers start"
+        # A local run does one training after another.
+        turn = f"waits until {scene.at_work} is done" if scene.at_work else "its trainer starts"
+        starts = turn if is_training else "its workers start"
         starts = starts if is_training or not scene.is_settled() else _FINISHING
         return Standing(state=state, why=_joined(before, f"{starts} (--local)"))
     if scene.ledger is None:

@@ -349,14 +349,24 @@ def _noted_count(storage: Storage, job: Job, key: str, name: str) -> int:
 def _runs_view(scene: Scene, requests: Requests | None, *, is_finalized: bool) -> tuple[dict[str, Any], ...]:
     """All runs of the job, the one that it is seen with first; those that wait for shards have the job's state."""
     storage, views = scene.storage, []
-    for asked in runs_of(storage, scene.job, requests):
-        progress, state = read_run_progress(storage, asked), run_state(storage, asked)
-        view = _run_view(storage, scene.ledger, asked, progress)
+    asked_for = runs_of(storage, scene.job, requests)
+    progresses = {asked.run: read_run_progress(storage, asked) for asked in asked_for}
+    found = {asked.run: _run_view(storage, scene.ledger, asked, progresses[asked.run]) for asked in asked_for}
+    at_work = next((run for run, view in found.items() if "worker" in view), "")
+    for asked in asked_for:
+        progress, state, view = progresses[asked.run], run_state(storage, asked), found[asked.run]
         if state in ("FINALIZED", "TRAINING") and not is_finalized:
             state = scene.state
         is_held = "worker" in view if is_finalized else scene.is_held
         seen = scene.job.model_copy(update={"run": asked})
-        standing = standing_of(replace(scene, job=seen, state=state, run=view, progress=progress, is_held=is_held))
+        known: dict[str, Any] = {
+            "state": state,
+            "run": view,
+            "progress": progress,
+            "is_held": is_held,
+            "at_work": at_work,
+        }
+        standing = standing_of(replace(scene, job=seen, **known))
         outcome = asdict(read_outcome(storage, asked))
         figures = {name: outcome[name] for name in ("map50", "map50_interval", "objects", "model")}
         page = {"page": storage.url(RunPaths(asked.run).audit_page)} if asked.audits and state == "DONE" else {}
@@ -376,7 +386,8 @@ def _run_view(
     heard_s = time.time() - float((progress or {}).get("at", time.time()))
     if "worker" in facts and heard_s > SILENT_S:
         facts = {**facts, "heard_s": round(heard_s, 1)}
-    return {"run": asked.run, **facts}
+    part = {"fold": asked.fold} if asked.fold else {"audits": list(asked.audits)} if asked.audits else {}
+    return {"run": asked.run, **part, **facts}
 
 
 def last_change(storage: Storage, job: Job, runs: Iterable[str]) -> float:

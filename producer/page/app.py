@@ -86,6 +86,7 @@ def _routes() -> list[BaseRoute]:
         Route("/jobs/{job}/findings/{number:int}/photo", job_pages.finding_photo),
         Route("/compare", run_pages.compare),
         Route("/runs/{run}", run_pages.run),
+        Route("/runs/{run}/cancel", deeds.cancel_run, methods=["POST"]),
         Route("/runs/{run}/files/{name}", run_pages.file),
         Route("/runs/{run}/labels", label_pages.labels),
         Route("/runs/{run}/labels", label_pages.decide, methods=["POST"]),

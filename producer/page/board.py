@@ -7,7 +7,7 @@ a look, but not for long: then the last one is shown.
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Final
 
@@ -15,12 +15,13 @@ from redis.exceptions import RedisError
 
 from producer.doctor.disk import sized
 from producer.jobs.runs import runs_of
-from producer.jobs.status import TERMINAL, JobStatus, job_status, run_state
+from producer.jobs.status import TERMINAL, JobStatus, job_status, load_job, run_state
 from producer.reconcile.settled_jobs import SettledJobs, StoredRequests
 from producer.settings import ProducerSettings
-from shared.errors import PipelineError
-from shared.jobs.identity import find_job, is_name
+from shared.errors import PipelineError, PlanError
+from shared.jobs.identity import find_job, is_name, read_request
 from shared.jobs.job import Job
+from shared.jobs.specs import RunSpec
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
 from shared.storage import Storage
@@ -30,6 +31,8 @@ _LOOK_EVERY_S: Final = 0.9
 # A bucket's folders have no marks: everything has to be read again.
 _LOOK_EVERY_IN_BUCKET_S: Final = 10.0
 _ASK_REDIS_EVERY_S: Final = 5.0
+# What a job takes on disk is a walk over its runs' folders: while it goes on it is looked at no more often.
+_SIZE_EVERY_S: Final = 30.0
 # Who asks waits for a look at most so long, unless there was none before.
 _PATIENCE_S: Final = 0.15
 
@@ -55,6 +58,8 @@ class Board:
         self._looked_at = float("-inf")
         self._looker: Final = ThreadPoolExecutor(1, thread_name_prefix="board")
         self._looking: Future[None] | None = None
+        # By job: when it was looked at, and what it took.
+        self._sizes: dict[str, tuple[float, int | None]] = {}
         self._ledger: Ledger | None = None
         self._asked_redis_at = float("-inf")
         self._lock: Final = Lock()
@@ -66,6 +71,25 @@ class Board:
     def row(self, name: str) -> Row | None:
         """One job; None where there is none."""
         return self._seen().get(name)
+
+    def asked(self, run: str) -> RunSpec:
+        """What was asked of a run.
+
+        Raises:
+            PlanError: There is no such run, or its job was removed.
+        """
+        asked = read_request(self._storage, run) or self._not_asked_yet(run)
+        if asked is None:
+            raise PlanError(f"no run {run!r} in {self._storage.root}")
+        load_job(self._storage, asked.job)  # a removed job's run is none
+        return asked
+
+    def _not_asked_yet(self, run: str) -> RunSpec | None:
+        """The run that a job was submitted with, which its page leads to before a trainer can be asked for it."""
+        statuses = (row.status for row in self.rows() if row.status is not None)
+        job = next((each.job for each in statuses if any(view["run"] == run for view in each.runs)), None)
+        first = load_job(self._storage, job).run if job is not None else None
+        return first if first is not None and first.run == run else None
 
     def ledger(self) -> Ledger | None:
         """The ledger while Redis answers."""
@@ -117,9 +141,15 @@ class Board:
         runs = [run_state(self._storage, asked) for asked in runs_of(self._storage, job, requests)]
         is_over = TERMINAL.issuperset({status.state, *(runs if status.state == "DONE" else ())})
         submitted = None if status.age_s is None else time.time() - status.age_s
-        if is_over:
-            status = sized(self._storage, status)
-        return Row(name=job.job, status=status, submitted_at=submitted, is_over=is_over)
+        return Row(name=job.job, status=self._sized(status, is_over=is_over), submitted_at=submitted, is_over=is_over)
+
+    def _sized(self, status: JobStatus, *, is_over: bool) -> JobStatus:
+        """A status with what the job takes on disk; of one that goes on, at most half a minute ago."""
+        looked_at, size_bytes = self._sizes.get(status.job, (float("-inf"), None))
+        if is_over or time.monotonic() - looked_at > _SIZE_EVERY_S:
+            size_bytes = sized(self._storage, status).size_bytes
+            self._sizes[status.job] = (time.monotonic(), size_bytes)
+        return replace(status, size_bytes=size_bytes)
 
     def _reachable_ledger(self) -> Ledger | None:
         """The ledger while Redis answers; one that is away is not asked at every look, as each takes seconds."""

@@ -8,16 +8,18 @@ from collections.abc import Callable
 from io import StringIO
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from rich.console import Console
 from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from producer.audit.cost import USUAL_FOLDS
 from producer.jobs import control
 from producer.jobs.removal import remove, require_removable
-from producer.page.facts.commands import hint_here
-from producer.page.render import CHANGES_COOKIE, is_allowed, local_address, problem, render
+from producer.page.facts.commands import hint_here, rooted_text
+from producer.page.render import CHANGES_COOKIE, here, is_allowed, local_address, problem, render
 from shared.command import hint
 from shared.errors import OptionError, PipelineError
 from shared.jobs.specs import FoldOptions, JobSpec, TrainingOptions
@@ -26,7 +28,7 @@ from shared.storage import data_folder
 
 _MOST_FIELDS: Final = 20
 _MOST_SAID: Final = 32
-_FOLDS: Final = 3  # as `audit` has it
+_WHERE_PRINTED: Final = "It was printed by `voc2tflite page --allow-changes` when it started."
 # Whoever serves the store does the work; the page waits for nothing.
 _HAND_OVER: Final[dict[str, Any]] = {"local": False, "wait": False, "workers": 1}
 
@@ -37,9 +39,7 @@ def refusal(request: Request) -> Response | None:
         return None
     if request.app.state.change_token is None:
         return problem(request, 403, "This page only looks", f"`{hint('page', '--allow-changes')}` lets it change too.")
-    return problem(
-        request, 403, "The token is missing", "Type the token that `voc2tflite page` printed, at the page's end."
-    )
+    return problem(request, 403, "The token is missing", f"{_WHERE_PRINTED} Type it at the page's end.")
 
 
 async def allow(request: Request) -> Response:
@@ -49,7 +49,7 @@ async def allow(request: Request) -> Response:
     back = local_address(str(form.get("back", "/")))
     answer = RedirectResponse(back, 303)
     if token is None or not hmac.compare_digest(str(form.get("token", "")).strip().encode(), token.encode()):
-        return problem(request, 403, "That is not the token", "`voc2tflite page` printed it when it was started.", back)
+        return problem(request, 403, "That is not the token", _WHERE_PRINTED, back)
     answer.set_cookie(CHANGES_COOKIE, token, httponly=True, samesite="strict", secure=request.url.scheme == "https")
     return answer
 
@@ -58,6 +58,17 @@ def cancel(request: Request) -> Response:
     """POST `/jobs/{job}/cancel`."""
     state, job = request.app.state, request.path_params["job"]
     return _done(request, f"/jobs/{job}", lambda: control.cancel(state.storage, _ledger(request), job))
+
+
+def cancel_run(request: Request) -> Response:
+    """POST `/runs/{run}/cancel`: of an audit with its folds. It leads back to the page that it was asked on."""
+    state, run = request.app.state, request.path_params["run"]
+    came = urlsplit(here(request)).path
+
+    def stop() -> str:
+        return control.cancel(state.storage, _ledger(request), state.board.asked(run).job, run)
+
+    return _done(request, f"/runs/{run}" if came == "/" else came, stop)
 
 
 def retry(request: Request) -> Response:
@@ -131,7 +142,7 @@ def _audit(request: Request, job: str, model_of: str | None) -> str:
     settings = request.app.state.settings
     if settings.broker_url is None:
         raise _nobody_serves(request, "audit", job)
-    folds = 0 if model_of else _FOLDS
+    folds = 0 if model_of else USUAL_FOLDS
     asked = AuditRequest(name=job, folds=folds, training=FoldOptions(), model_of=model_of)
     start_audit(asked, StartOptions(settings=settings, console=Console(file=StringIO()), **_HAND_OVER))
     return f"{audit_name(job, folds)} is asked for"
@@ -152,8 +163,9 @@ def _done(request: Request, place: str, deed: Callable[[], str]) -> Response:
         told = deed()
     except PipelineError as error:
         return problem(request, 409, "Not done", str(error))
-    request.app.state.board.look_again()
-    return RedirectResponse(f"{place}?said={request.app.state.told.add(told)}", 303)
+    state = request.app.state
+    state.board.look_again()
+    return RedirectResponse(f"{place}?said={state.told.add(rooted_text(told, state.storage))}", 303)
 
 
 def _ledger(request: Request) -> Ledger | None:

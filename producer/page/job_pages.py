@@ -9,17 +9,21 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
+from producer.audit.cost import USUAL_FOLDS, cost_text
 from producer.audit.photo_sizes import photos_folder
-from producer.jobs.status import load_job
+from producer.jobs.status import JobStatus, load_job
 from producer.page.board import Board, Row
+from producer.page.facts.commands import hint_here
 from producer.page.facts.drawn import draw, image_of
 from producer.page.facts.findings import PAGE, FindingsTable
+from producer.page.facts.job_runs import besides, counts_text, result_of
 from producer.page.facts.photos import shown_photo
 from producer.page.render import render
 from shared.errors import PlanError
 from shared.jobs.job import SPLITS, Job
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths
+from shared.jobs.specs import FoldOptions
 from shared.storage import Storage
 
 _MOST_TEXT: Final = 200
@@ -42,7 +46,10 @@ class Stage:
 def jobs(request: Request) -> Response:
     """`/`: all jobs of the store."""
     board: Board = request.app.state.board
-    return render(request, "jobs.html.j2", rows=board.rows(), now=time.time())
+    rows = board.rows()
+    others = {row.name: besides(row.status) for row in rows if row.status is not None}
+    counts = {row.name: counts_text(row.status) for row in rows if row.status is not None}
+    return render(request, "jobs.html.j2", rows=rows, others=others, run_counts=counts, now=time.time())
 
 
 def job(request: Request) -> Response:
@@ -56,8 +63,25 @@ def job(request: Request) -> Response:
         counts = table.counts if table is not None else []
         facts |= {"job": asked, "stages": funnel(asked, manifest, table), "kinds": counts}
         facts |= {"found_by_class": dict(table.class_counts) if table is not None else {}}
+        facts |= _audit_facts(request, asked, row.status)
         facts |= {"classes": classes(asked, manifest), "splits": SPLITS, "counts": asked.counts}
     return render(request, "job.html.j2", **facts)
+
+
+def _audit_facts(request: Request, job: Job, status: JobStatus) -> dict[str, Any]:
+    """What goes on besides the job itself, what its audits have found, and how to ask for one: what it costs."""
+    state = request.app.state
+    local = () if state.settings.broker_url is not None else ("--local",)
+    models = [str(view["run"]) for view in status.runs if view.get("map50") is not None]
+    ways = [("audit", job.job, "--quick", "--run", run, *local) for run in models]
+    return {
+        "others": besides(status),
+        "results": {str(view["run"]): result_of(state.audits.get, view) for view in status.runs},
+        "models": models,
+        "quick": [hint_here(state.storage, *way) for way in ways[:1]],
+        "by_folds": hint_here(state.storage, "audit", job.job, *local),
+        "cost": cost_text(job, USUAL_FOLDS, FoldOptions()),
+    }
 
 
 def findings(request: Request) -> Response:

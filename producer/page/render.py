@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 
-from producer.page.facts.commands import rooted
+from producer.page.facts.commands import rooted, rooted_text
 from producer.page.guard import policy
 from producer.terminal.figures import age, duration, map_text, percent
 from shared.text import counted, printable
@@ -117,4 +117,5 @@ def problem(request: Request, status: int, title: str, text: str, back: str | No
     """A page that says in one line what is wrong, and leads back: to `back`, or to where the request came from."""
     back = here(request) if back is None else back
     back = "/" if request.method in ("GET", "HEAD") else back
-    return render(request, "problem.html.j2", status=status, title=title, text=text, back=back)
+    told = rooted_text(text, request.app.state.storage)
+    return render(request, "problem.html.j2", status=status, title=title, text=told, back=back)

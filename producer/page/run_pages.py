@@ -8,17 +8,16 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from producer.jobs.status import load_job
-from producer.page.facts.commands import hint_here
+from producer.page.facts.commands import asked_with
 from producer.page.facts.confusion import precision_recall, read_confusion
 from producer.page.facts.differences import Difference, difference, most_different
+from producer.page.facts.job_runs import result_of
 from producer.page.facts.resamples import Pair, pair_of, read_resamples
 from producer.page.facts.run_files import FORMS, RunFiles, charts_of, is_inside, read_run
 from producer.page.facts.seen import SeenPhoto, SeenRun, counts_at, read_seen
 from producer.page.render import render
 from producer.page.seen_pages import Tile, least_of, tiles_of
 from shared.errors import FormatError, OptionError, PlanError
-from shared.jobs.identity import read_request
-from shared.jobs.options import words
 from shared.jobs.paths import RunPaths
 from shared.jobs.specs import RunSpec, TrainingOptions
 from shared.storage import Storage
@@ -46,7 +45,10 @@ def run(request: Request) -> Response:
     raw = [f"{name}_raw" for name in FORMS if f"{name}_raw" in files.forms]
     forms = [*(name for name in FORMS if name in files.forms), *raw]
     facts |= {"forms": forms, "raw": raw, "charts": charts_of({asked.run: files})}
-    facts |= {"asked_with": _asked_with(state.storage, asked), "per_class": _per_class(files)}
+    again = asked_with(
+        state.storage, load_job(state.storage, asked.job), asked, has_broker=state.settings.broker_url is not None
+    )
+    facts |= {"asked_with": again, "per_class": _per_class(files), "result": result_of(state.audits.get, view)}
     facts |= {"downloads": _downloads(asked, files, forms), "others": _others(asked, views)}
     facts |= _what_it_sees(request, asked)
     return render(request, "run.html.j2", **facts)
@@ -88,13 +90,6 @@ def file(request: Request) -> Response:
         headers["Content-Disposition"] = f'attachment; filename="{asked.run}-{name}"'
     content = _chunks(storage, key, size)
     return StreamingResponse(content, headers=headers, media_type=shown or "application/octet-stream")
-
-
-def _asked_with(storage: Storage, asked: RunSpec) -> str:
-    """The command that asks for this run."""
-    audit = ("audit", asked.job, *(("--folds", asked.folds) if asked.folds else ("--quick",)))
-    submit = ("submit", "--job", asked.job, "--run", asked.run)
-    return hint_here(storage, *(audit if asked.folds or asked.audits else submit), *words(asked, TrainingOptions))
 
 
 def _downloads(asked: RunSpec, files: RunFiles, forms: Sequence[str]) -> dict[str, str]:
@@ -176,20 +171,8 @@ def _same_photos(request: Request, asked: Mapping[str, RunSpec]) -> list[list[tu
 
 
 def _asked(request: Request, name: str) -> RunSpec:
-    storage = request.app.state.storage
-    asked = read_request(storage, name) or _not_asked_yet(request, name)
-    if asked is None:
-        raise PlanError(f"no run {name!r} in {storage.root}")
-    load_job(storage, asked.job)  # a removed job's run is none
+    asked: RunSpec = request.app.state.board.asked(name)
     return asked
-
-
-def _not_asked_yet(request: Request, name: str) -> RunSpec | None:
-    """The run that a job was submitted with, which the job's page leads to before a trainer can be asked for it."""
-    rows = (row for row in request.app.state.board.rows() if row.status is not None)
-    job = next((row.name for row in rows if any(view["run"] == name for view in row.status.runs)), None)
-    first = load_job(request.app.state.storage, job).run if job is not None else None
-    return first if first is not None and first.run == name else None
 
 
 def _per_class(files: RunFiles) -> list[tuple[str, Mapping[str, Any]]]:

@@ -11,11 +11,14 @@ import pytest
 from pydantic import SecretStr
 
 from producer.settings import ProducerSettings
+from shared.jobs.paths import RunPaths
+from shared.jobs.specs import RunSpec
+from shared.storage import Storage
 from tests.browser.chromium import Page
 from tests.browser.test_report import CUT, SMALL, WIDTHS_PX
 from tests.cluster import Cluster, wait_until
 from tests.page import ServedPage, served
-from tests.unit.producer.page.measured import make_measured
+from tests.unit.producer.page.measured import IDENTITY, JOB, make_measured
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -112,6 +115,17 @@ def test_tables_on_a_phone_keep_figures_on_one_line_and_show_that_they_scroll(
     assert browser.evaluate(f"getComputedStyle({scrolled}[0]).backgroundAttachment") == "local, local, scroll, scroll"
     # A focus ring is 2 px wide, 2 px away.
     assert browser.evaluate(f"parseFloat(getComputedStyle({scrolled}[0]).paddingLeft)") >= 4
+
+
+def test_what_to_type_for_a_run_is_readable_on_a_phone(browser: Page, tmp_path: Path) -> None:
+    store = Storage(str(make_measured(tmp_path)))
+    asked = RunSpec(job=JOB, incarnation=IDENTITY, run="a-run-that-nobody-works-on")
+    store.write(RunPaths(asked.run).request, asked.to_json().encode())
+    with served(ProducerSettings(store=store.root, data_root=str(tmp_path / "data"))) as page:
+        browser.visit(f"{page.url}/jobs/{JOB}", 390)
+        width = browser.evaluate("document.querySelector('[aria-label=Runs] td code').parentElement.clientWidth")
+        assert width > 300
+        assert browser.evaluate("document.querySelector('[aria-label=Runs]').scrollWidth") <= 390
 
 
 def test_a_click_on_the_confusion_leads_to_the_photos(browser: Page, measured: ServedPage) -> None:

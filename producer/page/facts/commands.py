@@ -1,9 +1,17 @@
 """Commands that the page shows -> as they work in whatever folder a person pastes them."""
 
+import re
 import shlex
 from pathlib import Path
+from typing import Any
 
+from producer.audit.cost import fold_counts
+from producer.audit.results import fold_words
 from shared.command import PROGRAM, hint, program
+from shared.jobs.identity import read_request
+from shared.jobs.job import Job
+from shared.jobs.options import words
+from shared.jobs.specs import RunSpec, TrainingOptions
 from shared.storage import Storage
 
 
@@ -30,6 +38,37 @@ def rooted(command: str, storage: Storage) -> str:
 def hint_here(storage: Storage, *arguments: object) -> str:
     """`hint` of a command that takes `--store`, with this store, whatever the settings of the terminal are."""
     return rooted(hint(*arguments, "--store", storage.root), storage)
+
+
+def rooted_text(text: str, storage: Storage) -> str:
+    """A text in which each command, between back quotes, is `rooted`."""
+    return re.sub("`([^`]+)`", lambda found: f"`{rooted(found[1], storage)}`", text)
+
+
+def asked_with(storage: Storage, job: Job, asked: RunSpec, *, has_broker: bool) -> str:
+    """The command that does a run again, as a person types it: of a fold, that of its audit."""
+    here = () if has_broker else ("--local",)
+    if asked.audits and not asked.folds:
+        # Which run is asked is always said: without, it is the job's own.
+        return hint_here(storage, "audit", job.job, "--quick", "--run", asked.audits[0], *here)
+    if asked.folds:
+        fold = asked if asked.fold else read_request(storage, asked.audits[0])
+        training = [] if fold is None else _typed(storage, fold, fold_counts(job, asked.folds))
+        return hint_here(storage, "audit", job.job, *fold_words(asked.folds), *training, *here)
+    return hint_here(
+        storage, "submit", "--job", job.job, "--run", asked.run, *_typed(storage, asked, job.counts), *here
+    )
+
+
+def _typed(storage: Storage, asked: RunSpec, counts: dict[str, int]) -> list[str]:
+    """The options of a run, without the backbone that is chosen where nobody names one."""
+    fields: dict[str, Any] = {name: getattr(asked, name) for name in TrainingOptions.model_fields}
+    if asked.start is None and asked.weights in ("none", "imagenet"):
+        unsaid = TrainingOptions.model_validate(fields | {"backbone": "auto", "weights": "none"})
+        chosen = unsaid.with_backbone(counts, None)
+        if (chosen.backbone, chosen.weights) == (asked.backbone, asked.weights):
+            return words(unsaid.with_files_in(storage.root), TrainingOptions)
+    return words(asked.with_files_in(storage.root), TrainingOptions)
 
 
 def _in_store(word: str, root: str) -> str:
