@@ -114,7 +114,7 @@ def photo(request: Request) -> Response:
 
 
 async def decide(request: Request) -> Response:
-    """POST `/runs/{run}/labels`: a person's answer to a finding, one made open again, or their last answer taken back."""
+    """POST `/runs/{run}/labels`: a person's answer to a finding, or one taken back: the last, or this finding's."""
     refused = refusal(request)
     if refused is not None:
         return refused

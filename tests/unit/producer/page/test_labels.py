@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from html import escape
+from html import unescape
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
@@ -132,7 +132,7 @@ def test_questions_have_no_negation_and_buttons_say_what_they_do(kind: FindingKi
 
 def test_the_buttons_of_a_finding_say_what_becomes_of_its_label(site: str) -> None:
     page = Person(site).allow().read()
-    assert f"Is this marked {escape(SCRIPT)} a mistake?" in page
+    assert f"Is this marked {SCRIPT} a mistake?" in unescape(page)
     assert re.findall(r'value="(?:right|wrong)" data-key="(.*?)">(.*?) <kbd>', page) == [
         ("r y", "Yes, remove the box"),
         ("w n", "No, keep it"),
