@@ -25,7 +25,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Curves with their axes: (position in the box, text) of the lines at round values; `marks` are points with a text."""
+    """Curves with their axes: (position in the box, text) of lines at round values; `marks` are points with a text."""
 
     title: str
     x_title: str
