@@ -5,7 +5,7 @@ plain Python: the producer's image has no numpy. Which object it meets is decide
 pass serves every threshold.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -155,18 +155,23 @@ def precision_recall(scores: Sequence[Mapping[str, Any]], marked: Sequence[float
     """
     chosen = sorted(scores, key=lambda row: -row["objects"])[:_MOST_CURVES]
     chosen = [row for row in chosen if len(row["right"]) + len(row["wrong"]) > 1]
-    marks = [_mark(row, least) for row in chosen for least in (marked if len(chosen) == 1 else marked[:1])]
+    told = defaultdict[tuple[float, float], list[str]](list)
+    for row in chosen:
+        for least in marked if len(chosen) == 1 else marked[:1]:
+            place = _place(row, least)
+            if place is not None:
+                told[place].append(f"{least:.2f}")
+    marks = [(*place, ", ".join(texts)) for place, texts in told.items()]
     curves = [(row["name"], _points(row)) for row in chosen]
-    known = [mark for mark in marks if mark is not None]
-    return chart("precision over recall, %", "recall, %", curves, top=100.0, right=100.0, marks=known)
+    return chart("precision over recall, %", "recall, %", curves, top=100.0, right=100.0, marks=marks)
 
 
-def _mark(row: Mapping[str, Any], least: float) -> tuple[float, float, str] | None:
+def _place(row: Mapping[str, Any], least: float) -> tuple[float, float] | None:
     """Where a threshold lies on a class's curve; None where nothing is seen from there on."""
     right, wrong = (sum(score >= least for score in row[name]) for name in ("right", "wrong"))
     if not right + wrong:
         return None
-    return 100 * right / max(row["objects"], 1), 100 * right / (right + wrong), f"{least:.2f}"
+    return 100 * right / max(row["objects"], 1), 100 * right / (right + wrong)
 
 
 def _points(row: Mapping[str, Any]) -> list[tuple[float, float]]:

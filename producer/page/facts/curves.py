@@ -58,10 +58,8 @@ def chart(
     kept = [(name, points) for name, points in kept if len(points) > 1]
     if not kept:
         return None
-    furthest = max(x for _, points in kept for x, _ in points) if right is None else right
-    furthest = furthest or 1.0
-    highest = max(y for _, points in kept for _, y in points) if top is None else top
-    highest = highest or 1.0
+    furthest = (max(x for _, points in kept for x, _ in points) if right is None else right) or 1.0
+    highest = (max(y for _, points in kept for _, y in points) if top is None else top) or 1.0
 
     def at(x: float, y: float) -> tuple[float, float]:
         across, up = min(x / furthest, 1.0), min(max(y / highest, 0.0), 1.0)

@@ -131,12 +131,12 @@ def test_curves_are_of_the_classes_with_the_most_objects() -> None:
 
 def test_thresholds_are_marked_on_the_curve_and_recall_goes_to_100() -> None:
     rows = [{"name": "cat", "objects": 4, "right": [0.9, 0.7], "wrong": [0.8, 0.1]}]
-    drawn = precision_recall(rows, [0.75, 0.5, 0.95])
+    drawn = precision_recall(rows, [0.75, 0.5, 0.95, 0.6])
     assert drawn is not None
-    assert [text for _, _, text in drawn.marks] == ["0.75", "0.50"], "nothing is seen from 0.95 on"
+    assert [text for _, _, text in drawn.marks] == ["0.75", "0.50, 0.60"], "nothing is seen from 0.95 on"
     points = [tuple(map(float, pair.split(","))) for pair in drawn.curves[0].points.split()]
     assert [mark[:2] for mark in drawn.marks] == [points[1], points[2]]
     assert drawn.x_lines[-1][1] == "100"
-    other = precision_recall([*rows, rows[0] | {"name": "dog"}], [0.75, 0.5])
+    other = precision_recall([*rows, rows[0] | {"name": "dog", "objects": 5}], [0.75, 0.5])
     assert other is not None
     assert [text for _, _, text in other.marks] == ["0.75", "0.75"], "of several classes the first one only"

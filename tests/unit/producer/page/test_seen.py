@@ -194,7 +194,7 @@ def test_a_badly_placed_box_is_drawn_and_named_as_such_and_the_overlap_is_said(s
         page, run = (Person(site).read(f"/runs/{RUN}{end}") for end in ("/photos?least=0.5", "?least=0.5"))
     assert '<rect class="box near" data-score="0.8"' in page
     assert ">badly placed: cat 0.80</text>" in page
-    assert 'Of the missed, <span id="near">1</span> have a box that is badly placed.' in page
+    assert 'Missed, with a box that is badly placed: <span id="near">1</span>' in page
     assert "0 found (IoU ≥ 0.5), 3 missed (1 with a box badly placed); 1 box badly placed, 0 made up" in run
     assert all("overlap (IoU) of at least 0.5" in text for text in (page, run))
 
@@ -209,7 +209,9 @@ def test_thresholds_for_few_misses_and_few_false_alarms_are_proposed(site: str, 
         ("0.30", "few misses", "precision 66.7 %, recall 66.7 %"),
         ("0.61", "few false alarms", "precision 100.0 %, recall 33.3 %"),
     ]
-    assert "from a score of 0.01 on; by all of them recall is 66.7 %" in Person(site).read(f"/runs/{RUN}/photos")
+    assert "The slider ends at 0.01: the run keeps no detection of a lower score. Recall there: 66.7 %." in Person(
+        site
+    ).read(f"/runs/{RUN}/photos")
 
 
 def test_no_threshold_is_proposed_that_no_score_reaches() -> None:
