@@ -102,6 +102,8 @@ def _routes() -> list[BaseRoute]:
         Route("/runs/{run}/model.json", try_it.model_json),
         Route("/runs/{run}/model_int8.tflite", try_it.model_bytes),
         Route("/parts/{name:path}", parts.part),
+        # Asked for by browsers that show a file which is no page of ours.
+        Route("/favicon.ico", lambda _: RedirectResponse("/static/icon.svg", 301)),
         Mount("/static", StaticFiles(directory=_STATIC)),
     ]
 

@@ -90,8 +90,11 @@ def findings(request: Request) -> Response:
     table = _table(request, row)
     asked = load_job(state.storage, row.name)
     chosen = {name: query.get(name, "")[:_MOST_TEXT] for name in ("kind", "class", "text")}
-    page = max(1, int(query["page"])) if query.get("page", "").isdecimal() and len(query["page"]) < 9 else 1
-    rows, total = table.page(page, kind=chosen["kind"], class_name=chosen["class"], text=chosen["text"])
+    page = max(1, int(query["page"])) if _is_number(query.get("page", "")) else 1
+    one = table.row(int(query["number"])) if _is_number(query.get("number", "")) else None
+    rows, total = (
+        ([one], 1) if one else table.page(page, kind=chosen["kind"], class_name=chosen["class"], text=chosen["text"])
+    )
     drawn = {each.number: draw(state.storage, asked, state.settings.data_root, each) for each in rows}
 
     def address(number: int) -> str:
@@ -106,9 +109,15 @@ def findings(request: Request) -> Response:
         "page": page,
         "pages": pages,
         "around": around,
+        "one": one,
+        "here": address(page),
     }
     shown |= {"kinds": table.counts, "classes": _offered(table.class_counts, chosen["class"]), "chosen": chosen}
     return render(request, "findings.html.j2", job=row.name, **shown)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 9
 
 
 def _offered(counts: Sequence[tuple[str, int]], chosen: str) -> list[tuple[str, int]]:
@@ -125,7 +134,9 @@ def finding_photo(request: Request) -> Response:
     found = _table(request, row).row(request.path_params["number"])
     asked = load_job(state.storage, row.name)
     folder = photos_folder(asked, state.settings.data_root)
-    content, media_type = shown_photo(folder, image_of(state.storage, asked, found), asked.spec.max_pixels)
+    content, media_type = shown_photo(
+        folder, image_of(state.storage, asked, found, is_other="other" in request.query_params), asked.spec.max_pixels
+    )
     return Response(content, media_type=media_type, headers={"Cache-Control": "private, max-age=60"})
 
 

@@ -24,17 +24,24 @@ from shared.text import printable
 # What each kind asks of whoever has five seconds.
 QUESTIONS: Final[dict[FindingKind, str]] = {
     "missing": "Is this a {proposed} that nobody has marked?",
-    "made_up": "Is no {marked} where one is marked?",
-    "misplaced": "Is the dashed place better for this {marked} than the marked one?",
-    "wrong_class": "Is it a {proposed}, and no {marked}?",
+    "made_up": "Is this marked {marked} a mistake?",
+    "misplaced": "Is the dashed box better for this {marked} than the marked one?",
+    "wrong_class": "Is this marked {marked} really a {proposed}?",
     "double": "Is one {marked} marked twice here?",
 }
+# What yes and no do to the label.
+BUTTONS: Final[dict[FindingKind, tuple[str, str]]] = {
+    "missing": ("Yes, add the box", "No, add nothing"),
+    "made_up": ("Yes, remove the box", "No, keep it"),
+    "misplaced": ("Yes, move the box", "No, leave it there"),
+    "wrong_class": ("Yes, call it {proposed}", "No, keep {marked}"),
+    "double": ("Yes, remove this box", "No, keep both"),
+}
 _COLOURS: Final = {"marked": as_css(MISTAKE), "proposed": as_css(PALETTE[0])}
-_GIVEN: Final[dict[str, Answer]] = {"right": "right", "wrong": "wrong", "skip": "skip"}
-# What was answered, in the words of the buttons.
-_ANSWERS: Final[dict[Answer, str]] = {"right": "yes, correct it", "wrong": "no, leave it", "skip": "skipped"}
+_GIVEN: Final[dict[str, Answer]] = {"right": "right", "wrong": "wrong", "skip": "skip", "open": "open"}
 _STAYS: Final = "Somebody else has decided on that finding since: theirs stays."
 _BACK: Final = "Taken back. Decide again."
+_OPEN: Final = "This finding is open again."
 _MOST_FIELDS: Final = 4
 
 
@@ -73,13 +80,16 @@ def _finding(request: Request, audit: Audit, place: int, trail: Trail) -> dict[s
     except PlanError as error:
         crop, why_not = None, str(error)
     beside = {"before": place - 1, "behind": place + 1}
+    names = {"marked": printable(finding.class_name), "proposed": printable(finding.proposed_class)}
+    yes, no = (button.format(**names) for button in BUTTONS[finding.kind])
+    said: dict[Answer, str] = {"right": yes, "wrong": no, "skip": "skipped"}
     return {
         "finding": finding,
         "place": place + 1,
-        "question": QUESTIONS[finding.kind].format(
-            marked=printable(finding.class_name), proposed=printable(finding.proposed_class)
-        ),
-        "answer": _ANSWERS[audit.answers[finding.id]] if finding.id in audit.answers else "",
+        "question": QUESTIONS[finding.kind].format(**names),
+        "yes": yes,
+        "no": no,
+        "answer": said[audit.answers[finding.id]] if finding.id in audit.answers else "",
         "crop": crop,
         "why_not": why_not,
         "colours": _COLOURS,
@@ -104,7 +114,7 @@ def photo(request: Request) -> Response:
 
 
 async def decide(request: Request) -> Response:
-    """POST `/runs/{run}/labels`: a person's answer to a finding, or their last one taken back."""
+    """POST `/runs/{run}/labels`: a person's answer to a finding, or one taken back: the last, or this finding's."""
     refused = refusal(request)
     if refused is not None:
         return refused
@@ -118,9 +128,12 @@ def _decided(request: Request, form: FormData) -> Response:
     if asked == "undo":
         return RedirectResponse(_taken_back(request, run, trail), status_code=303)
     if asked not in _GIVEN:
-        raise OptionError(f"expected right, wrong, skip or undo, found {asked[:80]!r}")
+        raise OptionError(f"expected right, wrong, skip, open or undo, found {asked[:80]!r}")
     finding = str(form.get("finding", ""))
     number = audits.decide(run, finding, _GIVEN[asked])
+    if asked == "open":
+        said = request.app.state.told.add(_OPEN)
+        return RedirectResponse(address(run, finding, trail.with_decision(number), said), status_code=303)
     audit: Audit = audits.get(run)
     place = audit.next_open(audit.at[finding])
     at = audit.found.findings[place].id if place is not None else None

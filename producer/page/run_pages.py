@@ -1,7 +1,9 @@
 """One run: its training as it goes on, its figures, its model; and several runs beside one another."""
 
+import hashlib
 import time
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -14,13 +16,14 @@ from producer.page.facts.differences import Difference, difference, most_differe
 from producer.page.facts.job_runs import result_of
 from producer.page.facts.resamples import Pair, pair_of, read_resamples
 from producer.page.facts.run_files import FORMS, RunFiles, charts_of, is_inside, read_run
-from producer.page.facts.seen import SeenPhoto, SeenRun, counts_at, read_seen
+from producer.page.facts.seen import SeenPhoto, SeenRun, counts_at, near_at, read_seen
+from producer.page.facts.thresholds import proposals
 from producer.page.render import render
-from producer.page.seen_pages import Tile, least_of, tiles_of
+from producer.page.seen_pages import Tile, least_of, own_least, tiles_of
 from shared.errors import FormatError, OptionError, PlanError
 from shared.jobs.paths import RunPaths
 from shared.jobs.specs import RunSpec, TrainingOptions
-from shared.storage import Storage
+from shared.storage import Stamp, Storage
 
 MOST_COMPARED: Final = 5
 _MOST_WORST: Final = 6
@@ -40,7 +43,7 @@ def run(request: Request) -> Response:
     row = state.board.row(asked.job)
     views = row.status.runs if row is not None and row.status is not None else ()
     view = next((each for each in views if each["run"] == asked.run), None)
-    also = [name for name in _ALSO if state.storage.exists(f"{RunPaths(asked.run).root}/{name}")]
+    also = _also(state.storage, asked.run)
     facts: dict[str, Any] = {"asked": asked, "files": files, "view": view, "also": also, "now": time.time()}
     raw = [f"{name}_raw" for name in FORMS if f"{name}_raw" in files.forms]
     forms = [*(name for name in FORMS if name in files.forms), *raw]
@@ -92,6 +95,26 @@ def file(request: Request) -> Response:
     return StreamingResponse(content, headers=headers, media_type=shown or "application/octet-stream")
 
 
+def _also(storage: Storage, run: str) -> dict[str, tuple[int, str]]:
+    """Bytes and SHA-256 of each file that a run hands out, besides those that `run.json` lists."""
+    keys = {name: f"{RunPaths(run).root}/{name}" for name in _ALSO}
+    stamps = {name: storage.stamp_or_none(key) if is_inside(storage, key) else None for name, key in keys.items()}
+    return {
+        name: (stamp.size_bytes, _digest(storage, keys[name], stamp))
+        for name, stamp in stamps.items()
+        if stamp is not None
+    }
+
+
+@lru_cache(maxsize=64)
+def _digest(storage: Storage, key: str, stamp: Stamp) -> str:
+    """SHA-256 of a file, read once as long as it stays as it is."""
+    digest = hashlib.sha256()
+    for chunk in _chunks(storage, key, stamp.size_bytes):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
 def _downloads(asked: RunSpec, files: RunFiles, forms: Sequence[str]) -> dict[str, str]:
     """The file of each of `forms` of the model that the run hands out; "" where it hands out none."""
     released = {name for name, _, _ in files.released}
@@ -122,15 +145,19 @@ def _what_it_sees(request: Request, asked: RunSpec) -> dict[str, Any]:
     rows, names = confusion.counts(least), [*confusion.labels, "nothing"]
     worst = [photo for photo in seen.worst(least)[:_MOST_WORST] if photo.mistakes(least)]
     scores = seen.scores()
+    proposed = [each.least for each in proposals(scores, own_least(state.storage, asked.run))]
+    marked = list(dict.fromkeys([least, *proposed]))
     return {
         "seen": seen.split,
         "seen_error": "",
         "least": least,
-        "totals": [sum(row[place] for row in counts_at(scores, least)) for place in (1, 2, 3)],
+        "totals": [sum(row[place] for row in counts_at(scores, least)) for place in (1, 2, 3, 4)],
+        "near": near_at(scores, least),
         "names": names,
         "confusion": confusion,
         "cells": list(zip(names, rows, strict=True)),
-        "curve": precision_recall(scores),
+        "curve": precision_recall(scores, marked),
+        "marked": marked,
         "worst": tiles_of(load_job(state.storage, asked.job), seen, worst, state.settings.data_root),
     }
 

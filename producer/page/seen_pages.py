@@ -1,8 +1,8 @@
 """Requests for what a run's model saw -> its photos with their mistakes, the worst first, at any threshold."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -11,22 +11,24 @@ from starlette.responses import JSONResponse, Response
 
 from producer.audit.photo_sizes import photos_folder
 from producer.jobs.status import load_job
+from producer.page.facts.commands import rooted
 from producer.page.facts.confusion import read_confusion
 from producer.page.facts.photos import shown_photo, shown_size
 from producer.page.facts.run_files import read_run
-from producer.page.facts.seen import Box, SeenPhoto, SeenRun, counts_at, quality, read_seen
+from producer.page.facts.seen import Box, SeenPhoto, SeenRun, Shown, counts_at, near_at, quality, read_seen
+from producer.page.facts.thresholds import LEAST_KEPT, proposals
 from producer.page.render import render
+from shared.command import hint
 from shared.errors import PlanError
 from shared.jobs.identity import read_request
 from shared.jobs.job import Job
+from shared.jobs.paths import RunPaths
 from shared.placement import Placement, place
 from shared.storage import DataFolder, Storage
 
 _PHOTOS_A_PAGE: Final = 24
 # Of one photo; a model of random weights sees a hundred in each.
 _MOST_DRAWN: Final = 40
-# What no slider reaches is not drawn.
-LEAST_SHOWN: Final = 0.05
 _USUAL: Final = 0.4
 
 Rect = tuple[float, float, float, float]  # x, y, width, height in pixels of the upright photo
@@ -34,24 +36,31 @@ Rect = tuple[float, float, float, float]  # x, y, width, height in pixels of the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A box as it is drawn, with the score at which it comes or goes; `is_asked` where its cell was opened."""
+    """A box as it is drawn, with the score at which it comes or goes; `is_asked` where its cell was opened.
+
+    `kind` is what it is, as the style sheet has it: right, missed, near (badly placed) or wrong (made up).
+    """
 
     rect: Rect
     score: float
     label: str
-    is_right: bool = True
+    kind: str = "right"
     is_asked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """A photo as it is drawn: its upright size, and boxes in its pixels, of detections `shown` and of `objects`."""
+    """A photo as it is drawn: its upright size, and boxes in its pixels, of detections `shown` and of `objects`.
+
+    `turn` is the threshold at which it comes into the cell that is shown, or leaves it.
+    """
 
     photo: SeenPhoto
     width: int
     height: int
     shown: list[Mark]
     objects: list[Mark]
+    turn: float | None = None
 
 
 def seen(request: Request) -> Response:
@@ -62,25 +71,52 @@ def seen(request: Request) -> Response:
     cell = confusion.cell(query.get("there", ""), query.get("seen", ""))
     behind = {} if cell is None else confusion.boxes(cell, least)
     worst = [each for each in seen_run.worst(least) if cell is None or behind[each.file_name]]
-    of_cell = {} if cell is None else {"turns": confusion.turns(cell), "is_missed": cell[1] == len(confusion.labels)}
+    turns = {} if cell is None else confusion.turns(cell)
+    of_cell = {} if cell is None else {"turns": turns.values(), "is_missed": cell[1] == len(confusion.labels)}
     facts: dict[str, Any] = {"cell": cell, "cell_words": "" if cell is None else confusion.words(cell), **of_cell}
-    facts |= {"total": len(worst), "least": least, "least_shown": LEAST_SHOWN, "own": own}
-    facts |= _figures(seen_run, least)
+    facts |= {"total": len(worst), "least": least, "least_kept": LEAST_KEPT}
+    facts |= {"command": _predict(storage, run)} | _figures(seen_run, least, own)
     one = [each for each in seen_run.photos if str(each.image_id) == query.get("image")]
     pages = max(1, -(-len(worst) // _PHOTOS_A_PAGE))
     page = min(max(_whole(query.get("page", "1")), 1), pages)
     chosen = one or worst[(page - 1) * _PHOTOS_A_PAGE : page * _PHOTOS_A_PAGE]
     tiles = tiles_of(job, seen_run, chosen, request.app.state.settings.data_root, behind)
+    tiles = [replace(tile, turn=turns.get(tile.photo.file_name)) for tile in tiles]
     facts |= {"page": page, "pages": 1 if one else pages, "tiles": tiles, "one": one[0] if one else None}
     return render(request, "seen.html.j2", run=run, job=job.job, split=seen_run.split.split, **facts)
 
 
-def _figures(seen_run: SeenRun, least: float) -> dict[str, Any]:
-    """The rows of the table, and their sum: name, (found, missed, made up), (precision, recall, F1)."""
-    counts = [(name, figures) for name, *figures in counts_at(seen_run.scores(), least)]
-    summed = [sum(figures[at] for _, figures in counts) for at in range(3)]
-    rows = [(name, figures, tuple(map(share_text, quality(*figures)))) for name, figures in [*counts, ("all", summed)]]
-    return {"rows": rows[:-1], "summed": rows[-1]}
+def _predict(storage: Storage, run: str) -> str:
+    """The command that looks at photos with the run's model; "" where it has none. A threshold is put behind it."""
+    key = RunPaths(run).int8
+    command = hint("predict", f"STORE/{key}", "PHOTOS", "--threshold")
+    return rooted(command, storage) if storage.exists(key) else ""
+
+
+def _figures(seen_run: SeenRun, least: float, own: float | None) -> dict[str, Any]:
+    """The rows of the table, and their sum: name, (found, missed, badly placed, made up), (precision, recall, F1)."""
+    scores = seen_run.scores()
+    counts = [(name, figures) for name, *figures in counts_at(scores, least)]
+    summed = [sum(figures[at] for _, figures in counts) for at in range(4)]
+    rows = [
+        (name, (found, missed, beside, made_up), tuple(map(share_text, quality(found, missed, beside + made_up))))
+        for name, (found, missed, beside, made_up) in [*counts, ("all", summed)]
+    ]
+    proposed = [(each, share_text(each.precision), share_text(each.recall)) for each in proposals(scores, own)]
+    most = quality(*_found_and_missed(scores), 0)[1]
+    return {
+        "rows": rows[:-1],
+        "summed": rows[-1],
+        "near": near_at(scores, least),
+        "proposed": proposed,
+        "most": share_text(most),
+    }
+
+
+def _found_and_missed(scores: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """How many objects are found by all that is kept, and how many are not."""
+    found = sum(len(row["right"]) for row in scores)
+    return found, sum(row["objects"] for row in scores) - found
 
 
 def share_text(share: float | None) -> str:
@@ -120,7 +156,7 @@ def least_of(request: Request, storage: Storage, run: str) -> float:
     except (KeyError, ValueError):
         own = own_least(storage, run)
         asked = _USUAL if own is None else own
-    return round(min(max(asked, LEAST_SHOWN), 1.0), 2) if asked == asked else _USUAL
+    return round(min(max(asked, LEAST_KEPT), 1.0), 2) if asked == asked else _USUAL
 
 
 def own_least(storage: Storage, run: str) -> float | None:
@@ -154,7 +190,7 @@ def _tile(job: Job, seen_run: SeenRun, each: SeenPhoto, folder: DataFolder | Non
     size = known or (side, side)
     placed = place(*size, side, seen_run.split.resize)
     labels = seen_run.split.labels
-    drawn = [one for one in each.shown if one.score >= LEAST_SHOWN][:_MOST_DRAWN]
+    drawn = each.shown[:_MOST_DRAWN]
     return Tile(
         photo=each,
         width=size[0],
@@ -164,16 +200,29 @@ def _tile(job: Job, seen_run: SeenRun, each: SeenPhoto, folder: DataFolder | Non
                 rect=_rect(one.box, placed),
                 score=one.score,
                 label=labels[one.place],
-                is_right=one.is_right,
+                kind=_kind(one),
                 is_asked=one.box in asked,
             )
             for one in drawn
         ],
         objects=[
-            Mark(rect=_rect(one.box, placed), score=one.found_by, label=labels[one.place], is_asked=one.box in asked)
+            Mark(
+                rect=_rect(one.box, placed),
+                score=one.found_by,
+                label=labels[one.place],
+                kind="missed",
+                is_asked=one.box in asked,
+            )
             for one in each.objects
         ],
     )
+
+
+def _kind(one: Shown) -> str:
+    """What a detection is, as the style sheet calls it."""
+    if one.is_right:
+        return "right"
+    return "near" if one.is_beside else "wrong"
 
 
 def _rect(box: Box, placed: Placement) -> Rect:

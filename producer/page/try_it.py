@@ -4,6 +4,7 @@ Nothing that a person shows the model there comes here: pictures stay in the bro
 so before it offers to send a photo (`producer/page/sent/`).
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -95,7 +96,8 @@ def try_page(request: Request) -> Response:
     key = RunPaths(run).int8
     if not is_name(run) or not state.storage.exists(key):
         raise _no_model(state.storage, run)
-    command = hint("predict", state.storage.url(key), "PHOTO")
+    least = asked_least(request)
+    command = hint("predict", state.storage.url(key), "PHOTO", *(("--threshold", least) if least else ()))
     missing = "" if state.parts.has_litert() else MAKE_PARTS
     asked = read_request(state.storage, run)
     facts = {
@@ -103,10 +105,17 @@ def try_page(request: Request) -> Response:
         "job": asked.job if asked is not None else None,
         "missing": missing,
         "command": command,
+        "least": least,
         "outside": state.outside,
     }
     facts["cannot_look"] = state.looker.missing()
     return render(request, "try.html.j2", sources=_SOURCES, headers=_ISOLATED, **facts)
+
+
+def asked_least(request: Request) -> str:
+    """The threshold that an address begins with, as `0.21`; "" where it names none."""
+    text = request.query_params.get("least", "")
+    return text if re.fullmatch(r"0\.\d{1,2}|1(\.0{1,2})?", text, re.ASCII) else ""
 
 
 def try_code(request: Request) -> Response:

@@ -112,6 +112,25 @@ def upper_left_is_red(page: Page) -> bool:
     return is_red == [True, False, False]
 
 
+def test_a_decided_finding_is_made_open_by_its_key(page: Page, site: str, store: Path) -> None:
+    page.leave_by_key("r")
+    assert answers(store) == {IDS[0]: "right"}
+    page.visit(f"{site}{LABELS}?at={IDS[0]}")
+    page.leave_by_key("o")
+    assert (page.evaluate(ASKED), answers(store)) == (IDS[0], {})
+
+
+def test_on_a_phone_the_buttons_are_in_the_first_screen(page: Page, site: str) -> None:
+    page.visit(f"{site}{LABELS}?at={IDS[1]}", 390)
+    least_high = (
+        "Math.max(...[...document.querySelectorAll('.answers button')].map(one => one.getBoundingClientRect().bottom))"
+    )
+    for _ in range(2):
+        assert 0 < page.evaluate(least_high) <= page.evaluate("innerHeight")
+        assert page.evaluate("document.querySelector('figure svg').getBoundingClientRect().top") < 400
+        page.leave_by_key("r")  # the next one stands the same
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width_px", WIDTHS_PX)
 def test_the_page_is_whole_legible_and_its_own(page: Page, site: str, width_px: int, scheme: str) -> None:

@@ -196,6 +196,38 @@ def test_the_slider_hides_and_shows_without_another_look(page: Page, site: str, 
     assert len(kept) < len(scores)
 
 
+def test_the_slider_begins_where_the_address_says(page: Page, site: str) -> None:
+    for asked in ("0.21", "0.30"):
+        page.visit(f"{site}/runs/{RUN}/try?least={asked}")
+        page.wait("document.querySelector('[data-part=said]').textContent === 'Ready'")
+        assert page.evaluate("document.querySelector('[data-part=least]').textContent") == asked
+        assert page.evaluate("document.querySelector('[data-part=threshold]').valueAsNumber") == float(asked)
+
+
+def test_nothing_of_the_last_photo_stays_beside_a_file_that_cannot_be_shown(
+    page: Page, site: str, tmp_path: Path
+) -> None:
+    open_page(page, site)
+    cv2.imwrite(str(tmp_path / "photo.png"), noise(200, 300))
+    (tmp_path / "none.png").write_bytes(b"no picture")
+    assert choose(page, tmp_path / "photo.png")
+    page.choose_file("[data-part=file]", tmp_path / "none.png")
+    page.wait("document.querySelector('[data-part=said]').textContent.startsWith('This file cannot be shown: ')")
+    assert listed(page) == []
+    assert page.evaluate("document.querySelector('[data-part=picture]').hidden")
+
+
+def test_on_a_phone_the_field_for_a_file_is_inside_its_frame(page: Page, site: str) -> None:
+    page.visit(f"{site}/runs/{RUN}/try", 390)
+    page.wait("document.querySelector('[data-part=said]').textContent === 'Ready'")
+    page.evaluate("document.querySelector('details.send').open = true")
+    over = """[...document.querySelectorAll('input, button')].filter(one => one.offsetWidth).filter(one => {
+      const frame = (one.closest('fieldset') ?? document.querySelector('main')).getBoundingClientRect();
+      return one.getBoundingClientRect().right > frame.right + 0.5;
+    }).map(one => one.outerHTML)"""
+    assert page.evaluate(over) == []
+
+
 def test_the_camera_shows_boxes_and_frames_a_second(page: Page, site: str, models: dict[str, bytes]) -> None:
     open_page(page, site)
     page.evaluate("document.querySelector('[data-part=camera]').click()")

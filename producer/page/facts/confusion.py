@@ -5,7 +5,7 @@ plain Python: the producer's image has no numpy. Which object it meets is decide
 pass serves every threshold.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -75,17 +75,17 @@ class Confusion:
             found[photo.file_name] = frozenset(missed + seen)
         return found
 
-    def turns(self, cell: Cell) -> list[float]:
-        """The threshold from which on each photo leaves a cell; comes into it, where the cell is of what is missed."""
+    def turns(self, cell: Cell) -> dict[str, float]:
+        """By photo the threshold from which on it leaves a cell; comes into it, where the cell is of what is missed."""
         nothing = len(self.labels)
-        scores = [photo.scores(cell, nothing) for photo in self.photos]
-        return [(min if cell[1] == nothing else max)(each) for each in scores if each]
+        scores = {photo.file_name: photo.scores(cell, nothing) for photo in self.photos}
+        return {file: (min if cell[1] == nothing else max)(each) for file, each in scores.items() if each}
 
     def words(self, cell: Cell) -> str:
         """What a cell is, for a person."""
         there, seen = (self.labels[place] if place < len(self.labels) else "" for place in cell)
         if not there:
-            return f"{seen} seen where none is"
+            return f"{seen} made up, or badly placed"
         if not seen:
             return f"{there} missed"
         return f"{there} found" if there == seen else f"{there} taken for {seen}"
@@ -146,13 +146,32 @@ def _nearest(one: _Marked, objects: Sequence[_Marked], free: set[int]) -> int | 
     return -max(worth)[1] if worth else None
 
 
-def precision_recall(scores: Sequence[Mapping[str, Any]]) -> Chart | None:
+def precision_recall(scores: Sequence[Mapping[str, Any]], marked: Sequence[float] = ()) -> Chart | None:
     """Precision over recall in percent by falling score, of the classes with the most objects.
 
-    `scores` are those of `SeenRun.scores`.
+    Args:
+        scores: Those of `SeenRun.scores`.
+        marked: Thresholds that are marked on each curve; where there are several curves, the first one only.
     """
     chosen = sorted(scores, key=lambda row: -row["objects"])[:_MOST_CURVES]
-    return chart("precision over recall, %", "recall, %", [(row["name"], _points(row)) for row in chosen], top=100.0)
+    chosen = [row for row in chosen if len(row["right"]) + len(row["wrong"]) > 1]
+    told = defaultdict[tuple[float, float], list[str]](list)
+    for row in chosen:
+        for least in marked if len(chosen) == 1 else marked[:1]:
+            place = _place(row, least)
+            if place is not None:
+                told[place].append(f"{least:.2f}")
+    marks = [(*place, ", ".join(texts)) for place, texts in told.items()]
+    curves = [(row["name"], _points(row)) for row in chosen]
+    return chart("precision over recall, %", "recall, %", curves, top=100.0, right=100.0, marks=marks)
+
+
+def _place(row: Mapping[str, Any], least: float) -> tuple[float, float] | None:
+    """Where a threshold lies on a class's curve; None where nothing is seen from there on."""
+    right, wrong = (sum(score >= least for score in row[name]) for name in ("right", "wrong"))
+    if not right + wrong:
+        return None
+    return 100 * right / max(row["objects"], 1), 100 * right / (right + wrong)
 
 
 def _points(row: Mapping[str, Any]) -> list[tuple[float, float]]:

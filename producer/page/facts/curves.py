@@ -25,16 +25,25 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Curves with their axes: (position in the box, text) of the lines at round values."""
+    """Curves with their axes: (position in the box, text) of lines at round values; `marks` are points with a text."""
 
     title: str
     x_title: str
     curves: tuple[Curve, ...]
     x_lines: tuple[tuple[float, str], ...]
     y_lines: tuple[tuple[float, str], ...]
+    marks: tuple[tuple[float, float, str], ...] = ()
 
 
-def chart(title: str, x_title: str, curves: Sequence[tuple[str, Points]], *, top: float | None = None) -> Chart | None:
+def chart(
+    title: str,
+    x_title: str,
+    curves: Sequence[tuple[str, Points]],
+    *,
+    top: float | None = None,
+    right: float | None = None,
+    marks: Sequence[tuple[float, float, str]] = (),
+) -> Chart | None:
     """Curves of (name, points) in one box, x and y from 0; None where no curve has two points.
 
     Args:
@@ -42,17 +51,18 @@ def chart(title: str, x_title: str, curves: Sequence[tuple[str, Points]], *, top
         x_title: What is below it.
         curves: Their points in data's own units; points that are not finite are left out.
         top: The largest y of the box; None: that of the data.
+        right: The largest x, likewise.
+        marks: Points that are marked: x, y, and what is said there.
     """
     kept = [(name, [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]) for name, points in curves]
     kept = [(name, points) for name, points in kept if len(points) > 1]
     if not kept:
         return None
-    right = max(x for _, points in kept for x, _ in points) or 1.0
-    highest = max(y for _, points in kept for _, y in points) if top is None else top
-    highest = highest or 1.0
+    furthest = (max(x for _, points in kept for x, _ in points) if right is None else right) or 1.0
+    highest = (max(y for _, points in kept for _, y in points) if top is None else top) or 1.0
 
     def at(x: float, y: float) -> tuple[float, float]:
-        across, up = min(x / right, 1.0), min(max(y / highest, 0.0), 1.0)
+        across, up = min(x / furthest, 1.0), min(max(y / highest, 0.0), 1.0)
         return (
             round(_LEFT + across * (WIDTH - _LEFT - _RIGHT), 1),
             round(HEIGHT - _BOTTOM - up * (HEIGHT - _TOP - _BOTTOM), 1),
@@ -65,8 +75,9 @@ def chart(title: str, x_title: str, curves: Sequence[tuple[str, Points]], *, top
             Curve(name=name, points=" ".join("{},{}".format(*at(x, y)) for x, y in _thinned(points)))
             for name, points in kept
         ),
-        x_lines=tuple((at(x, 0)[0], f"{x:g}") for x in _round_values(right)),
+        x_lines=tuple((at(x, 0)[0], f"{x:g}") for x in _round_values(furthest)),
         y_lines=tuple((at(0, y)[1], f"{y:g}") for y in _round_values(highest)),
+        marks=tuple((*at(x, y), text) for x, y, text in marks),
     )
 
 

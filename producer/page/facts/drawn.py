@@ -1,8 +1,9 @@
 """A finding of lint -> the photo that it is about, with its boxes as the XML says them and as the shards hold them."""
 
 import json
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from producer.audit.photo_sizes import photo_size, photos_folder, read_photo
 from producer.page.facts.findings import Row
 from producer.page.facts.photos import shown_size
 from shared.annotation import read_annotation
-from shared.errors import PipelineError
+from shared.errors import PipelineError, PlanError
 from shared.jobs.contents import planned_shards
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths
@@ -23,6 +24,14 @@ MOST_PHOTOS: Final = 50_000
 _AROUND: Final = 2.5
 _LEAST_SHARE: Final = 0.3
 
+# Room around a photo and the box beside it, as part of both; a box so many times the photo's side away is only told.
+_MARGIN: Final = 0.03
+_FURTHEST: Final = 4.0
+# How `producer/dataset/duplicates.py`, `split.py` beside it and `producer/finalize/near_duplicates.py` name the other.
+_OTHER: Final = re.compile(
+    r"(?:the same bytes|nearly the same picture) as (.+?)(?:, but other labels| in (?:train|val|test))?$"
+)
+
 Rect = tuple[float, float, float, float]  # x, y, width, height in pixels of the upright photo
 
 
@@ -30,7 +39,8 @@ Rect = tuple[float, float, float, float]  # x, y, width, height in pixels of the
 class Drawn:
     """What is drawn of a finding: the photo's size, what is shown of it, boxes `read` and `written`.
 
-    `beside` says where the box lies that does not meet the photo; otherwise it is empty.
+    `beside` says where the box lies that does not meet the photo; otherwise it is empty. `other` is the photo that this
+    one equals, named by `file`; of both, `labels` are the classes and boxes of their XML.
     """
 
     width: int
@@ -39,6 +49,9 @@ class Drawn:
     read: Rect | None
     written: tuple[Rect, ...]
     beside: str = ""
+    file: str = ""
+    labels: tuple[tuple[str, Rect], ...] = ()
+    other: "Drawn | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +68,9 @@ def draw(storage: Storage, job: Job, data_root: str, row: Row) -> Drawn | None:
         folder = photos_folder(job, data_root)
         if planned is None:
             return _whole(shown_size(folder, row.file, job.spec.max_pixels))
+        other = _other(storage, job, row)
+        if other is not None:
+            return _pair(job, folder, planned, other)
         size = photo_size(folder, planned.image, job.spec.max_pixels)
         return None if size is None else _drawn(storage, job, folder, planned, row, size)
     except (PipelineError, OSError, ValueError, KeyError, TypeError):
@@ -68,8 +84,40 @@ def _whole(size: tuple[int, int] | None) -> Drawn | None:
     return Drawn(width=size[0], height=size[1], view=(0.0, 0.0, float(size[0]), float(size[1])), read=None, written=())
 
 
-def image_of(storage: Storage, job: Job, row: Row) -> str:
-    """The photo that a finding is about: by its own name, or that of the pair whose XML it names."""
+def _other(storage: Storage, job: Job, row: Row) -> _Planned | None:
+    """The photo that a finding says this one equals; None where it says none of the plan's."""
+    found = _OTHER.search(row.found) if "duplicate" in row.kind else None
+    return _plan(storage, job).get(found[1]) if found is not None else None
+
+
+def _pair(job: Job, folder: DataFolder, one: _Planned, other: _Planned) -> Drawn | None:
+    """Two photos beside one another, each with what its XML says."""
+    first, second = (_labelled(job, folder, each) for each in (one, other))
+    return first if first is None or second is None else replace(first, other=second)
+
+
+def _labelled(job: Job, folder: DataFolder, planned: _Planned) -> Drawn | None:
+    whole = _whole(photo_size(folder, planned.image, job.spec.max_pixels))
+    if whole is None:
+        return None
+    said = None
+    if planned.annotation is not None:
+        said = read_annotation(read_photo(folder, planned.annotation), file=planned.annotation, spec=job.spec)
+    labels = () if said is None else tuple((each.name, _rect(*each.box)) for each in said.objects)
+    return replace(whole, file=planned.image, labels=labels)
+
+
+def image_of(storage: Storage, job: Job, row: Row, *, is_other: bool = False) -> str:
+    """The photo that a finding is about: by its own name, or that of the pair whose XML it names; or the `other` one.
+
+    Raises:
+        PlanError: It names no other one.
+    """
+    if is_other:
+        other = _other(storage, job, row) if _photos(job) <= MOST_PHOTOS else None
+        if other is None:
+            raise PlanError(f"finding {row.number} is about one photo")
+        return other.image
     planned = _plan(storage, job).get(row.file) if _photos(job) <= MOST_PHOTOS else None
     return row.file if planned is None else planned.image
 
@@ -86,8 +134,20 @@ def _drawn(storage: Storage, job: Job, folder: DataFolder, planned: _Planned, ro
     written = _written(storage, job, planned, size)
     beside = "" if read is None else _beside(read, size)
     whole = (0.0, 0.0, float(size[0]), float(size[1]))
-    view = whole if read is None or beside else _around(read, size)
+    view = whole if read is None else both(read, size) if beside else _around(read, size)
     return Drawn(width=size[0], height=size[1], view=view, read=read, written=written, beside=beside)
+
+
+def both(box: Rect, size: tuple[int, int]) -> Rect:
+    """What shows a photo and a box beside it."""
+    spans = []
+    for axis, side in enumerate(size):
+        low = max(min(0.0, box[axis]), -_FURTHEST * side)
+        high = min(max(float(side), box[axis] + box[axis + 2]), (1 + _FURTHEST) * side)
+        margin = _MARGIN * (high - low)
+        spans.append((round(low - margin, 1), round(high - low + 2 * margin, 1)))
+    (left, width), (top, height) = spans
+    return left, top, width, height
 
 
 def _beside(box: Rect, size: tuple[int, int]) -> str:

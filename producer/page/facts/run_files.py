@@ -18,6 +18,8 @@ from shared.storage import Storage
 FORMS: Final = ("float32", "float16", "dynamic", "int8")
 _MOST_BYTES: Final = 64 << 20
 _MOST_FIGURE: Final = 1e15
+# Of one run, where a chart has several curves; of several each has the run's name.
+_CURVES: Final = {"val_map50": "mAP50", "val_map": "mAP"}
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -106,7 +108,7 @@ def charts_of(runs: Mapping[str, RunFiles]) -> list[Chart]:
     """The curves of runs over one another; those of one run have the names of their columns."""
 
     def named(name: str, column: str) -> str:
-        return column.removeprefix("val_") if len(runs) == 1 else f"{name} {column.removeprefix('val_')}"
+        return _CURVES.get(column, column) if len(runs) == 1 else name
 
     def of(columns: Sequence[str], scale: float = 1.0) -> list[tuple[str, Points]]:
         return [

@@ -1,4 +1,4 @@
-"""`detections_<split>.json` of a run -> for every threshold at once: what is found, missed and made up, by photo.
+"""`detections_<split>.json` of a run -> at every threshold: what is found, missed, badly placed and made up, by photo.
 
 A detection is right or wrong whatever the threshold: the surest take the objects first, so a higher one only takes the
 least sure ones away. An object is found as long as the detection that took it is shown.
@@ -19,6 +19,8 @@ from shared.storage import Stamp, Storage
 
 # The overlap from which on a detection has found an object, as in mAP50.
 OVERLAP: Final = 0.5
+# From here on a wrong detection is about an object of its class, only badly placed (`trainer/reporting/gallery.py`).
+BESIDE: Final = 0.1
 # In memory it takes ten times that; 4,000 photos of 100 detections each are smaller.
 MOST_BYTES: Final = 40 << 20
 # The split that figures are told of: the first that the run has.
@@ -29,21 +31,29 @@ Box = tuple[float, float, float, float]  # xmin, ymin, xmax, ymax in pixels of t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """One detection: the class's place among the labels, and whether it has found an object."""
+    """One detection: the class's place among the labels, and whether it has found an object.
+
+    `is_beside` where it has not, and is about one all the same: badly placed, or a second one on it.
+    """
 
     place: int
     score: float
     box: Box
     is_right: bool
+    is_beside: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Object:
-    """One annotated object, and the score of the detection that has found it; 0 where none has, at any threshold."""
+    """One annotated object, and the score of the detection that has found it; 0 where none has, at any threshold.
+
+    `near` is the highest score of those that are about it and badly placed; 0 where there are none.
+    """
 
     place: int
     box: Box
     found_by: float
+    near: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,24 +83,38 @@ class SeenRun:
         return sorted(self.photos, key=lambda photo: (-photo.mistakes(least), photo.file_name))
 
     def scores(self) -> list[dict[str, Any]]:
-        """Of each class its `name`, `objects`, and the scores of `right` and `wrong` detections."""
+        """Of each class its `name`, `objects`, and the scores of `right` and `wrong` detections.
+
+        `beside` are the scores of the wrong ones that are badly placed; `near`, of each object that one is about, the
+        scores that find it and that are about it.
+        """
         rows: list[dict[str, Any]]
-        rows = [{"name": name, "objects": 0, "right": [], "wrong": []} for name in self.split.labels]
+        lists = ("right", "wrong", "beside", "near")
+        rows = [{"name": name, "objects": 0} | {each: [] for each in lists} for name in self.split.labels]
         for photo in self.photos:
             for there in photo.objects:
                 rows[there.place]["objects"] += 1
+                if there.near > there.found_by:
+                    rows[there.place]["near"].append((there.found_by, there.near))
             for one in photo.shown:
                 rows[one.place]["right" if one.is_right else "wrong"].append(one.score)
+                if one.is_beside:
+                    rows[one.place]["beside"].append(one.score)
         return rows
 
 
-def counts_at(scores: Iterable[Mapping[str, Any]], least: float) -> list[tuple[str, int, int, int]]:
-    """Of each class its name, and how many objects are found, missed, made up at a threshold."""
+def counts_at(scores: Iterable[Mapping[str, Any]], least: float) -> list[tuple[str, int, int, int, int]]:
+    """Of each class its name, how many objects are found and missed, detections badly placed and made up."""
     rows = []
     for row in scores:
-        found = sum(score >= least for score in row["right"])
-        rows.append((row["name"], found, row["objects"] - found, sum(score >= least for score in row["wrong"])))
+        right, wrong, beside = (sum(score >= least for score in row[name]) for name in ("right", "wrong", "beside"))
+        rows.append((row["name"], right, row["objects"] - right, beside, wrong - beside))
     return rows
+
+
+def near_at(scores: Iterable[Mapping[str, Any]], least: float) -> int:
+    """How many of the objects that are missed at a threshold have a detection that is badly placed."""
+    return sum(found_by < least <= near for row in scores for found_by, near in row["near"])
 
 
 def quality(found: int, missed: int, wrong: int) -> tuple[float | None, float | None, float | None]:
@@ -171,10 +195,18 @@ def _photo(
         # A difficult object is neither found nor missed: what is on it does not count.
         if taken is not None and taken.is_difficult:
             continue
+        about = _about(place, box, marked) if taken is None else None
         if taken is not None:
             taken.found_by = score
-        shown.append(Shown(place=place, score=score, box=box, is_right=taken is not None))
-    objects = (Object(place=one.place, box=one.box, found_by=one.found_by) for one in marked if not one.is_difficult)
+        elif about is not None:
+            about.near = max(about.near, score)
+        beside = about is not None
+        shown.append(Shown(place=place, score=score, box=box, is_right=taken is not None, is_beside=beside))
+    objects = (
+        Object(place=one.place, box=one.box, found_by=one.found_by, near=one.near)
+        for one in marked
+        if not one.is_difficult
+    )
     return SeenPhoto(image_id=image_id, file_name=name, shown=tuple(shown), objects=tuple(objects))
 
 
@@ -186,6 +218,7 @@ class _Marked:
     box: Box
     is_difficult: bool
     found_by: float = 0.0
+    near: float = 0.0
 
 
 def _taken_by(place: int, box: Box, marked: Sequence[_Marked]) -> _Marked | None:
@@ -194,6 +227,13 @@ def _taken_by(place: int, box: Box, marked: Sequence[_Marked]) -> _Marked | None
     near = [(not one.is_difficult, overlap(box, one.box), at) for at, one in enumerate(free)]
     best = max((each for each in near if each[1] >= OVERLAP), default=None)
     return None if best is None else free[best[2]]
+
+
+def _about(place: int, box: Box, marked: Sequence[_Marked]) -> _Marked | None:
+    """The object of its class that a wrong detection is about: the one that it overlaps most."""
+    near = [(overlap(box, one.box), at) for at, one in enumerate(marked) if one.place == place]
+    best = max((each for each in near if each[0] >= BESIDE), default=None)
+    return None if best is None else marked[best[1]]
 
 
 def place_of(row: Mapping[str, Any], classes: int) -> int:

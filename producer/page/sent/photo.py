@@ -25,7 +25,7 @@ from producer.page.sent.child import MOST_PHOTO_BYTES, Looked, StoredModel
 from producer.page.try_it import find_model
 from shared.colours import PALETTE, as_css
 from shared.errors import ImageError, OptionError, PipelineError, PlanError
-from shared.jobs.identity import is_name
+from shared.jobs.identity import is_name, read_request
 from shared.model.file import MOST_MODEL_BYTES
 from shared.storage import Storage
 
@@ -80,7 +80,10 @@ async def seen_page(request: Request) -> Response:
     photo = looked.photo
     shown = _score(least[0]) if least else None
     shown = photo.threshold if shown is None else shown
-    facts: dict[str, Any] = {"run": request.path_params["run"], "photo": photo, "least": shown}
+    run = request.path_params["run"]
+    asked = await run_in_threadpool(read_request, request.app.state.storage, run)
+    facts: dict[str, Any] = {"run": run, "job": asked.job if asked is not None else None, "photo": photo}
+    facts["least"] = shown
     facts["seen"] = [
         (one, as_css(PALETTE[(one.class_id - 1) % len(PALETTE)])) for one in photo.seen if one.score >= shown
     ]

@@ -137,9 +137,17 @@ async function openCamera() {
   await watch(video, "the camera");
 }
 
+/** Nothing of what was looked at before stays beside what is said of another file. */
+function clear() {
+  seen = [];
+  shown.hidden = true;
+  part("list").replaceChildren();
+}
+
 async function open(file) {
   if (!file) return;
   stop();
+  clear();
   if (file.type.startsWith("video/") && detector.isAway) throw new Error("the server looks at photos only");
   await (file.type.startsWith("video/") ? openVideo(file) : openPhoto(file));
 }
@@ -219,8 +227,10 @@ async function start() {
   const description = await answer.json();
   if (!answer.ok) throw new Error(description.error);
   detector = await load(description);
-  part("threshold").value = description.threshold;
-  setLeast(description.threshold);
+  const asked = document.getElementById("try").dataset.least;
+  const least = asked === undefined ? description.threshold : Number(asked);
+  part("threshold").value = least;
+  setLeast(least);
   listen();
   for (const control of document.querySelectorAll("#try fieldset")) control.disabled = false;
   say("Ready");

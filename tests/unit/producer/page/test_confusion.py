@@ -61,7 +61,7 @@ def test_every_count_has_photos_behind_it_and_no_more_than_that(seed: int) -> No
                 assert (len(files) > 0) == (count > 0)
                 boxes = found.boxes((at, to), least)
                 assert {file for file in boxes if boxes[file]} == files
-                turns = found.turns((at, to))
+                turns = found.turns((at, to)).values()
                 assert sum(turn < least if to == len(LABELS) else turn >= least for turn in turns) == len(files)
                 assert len(files) <= count
 
@@ -83,7 +83,7 @@ def test_a_cell_names_its_photos_and_says_what_it_is() -> None:
     assert [found.words(cell) for cell in ((0, 0), (0, 2), (2, 0), (1, 0))] == [
         "cat found",
         "cat missed",
-        "cat seen where none is",
+        "cat made up, or badly placed",
         f"{LABELS[1]} taken for cat",
     ]
 
@@ -127,3 +127,16 @@ def test_curves_are_of_the_classes_with_the_most_objects() -> None:
     assert [curve.name for curve in drawn.curves] == ["c8", "c7", "c6", "c5", "c4"]
     assert precision_recall([{"name": "cat", "objects": 3, "right": [], "wrong": []}]) is None
     assert re.fullmatch(r"precision over recall, %", drawn.title)
+
+
+def test_thresholds_are_marked_on_the_curve_and_recall_goes_to_100() -> None:
+    rows = [{"name": "cat", "objects": 4, "right": [0.9, 0.7], "wrong": [0.8, 0.1]}]
+    drawn = precision_recall(rows, [0.75, 0.5, 0.95, 0.6])
+    assert drawn is not None
+    assert [text for _, _, text in drawn.marks] == ["0.75", "0.50, 0.60"], "nothing is seen from 0.95 on"
+    points = [tuple(map(float, pair.split(","))) for pair in drawn.curves[0].points.split()]
+    assert [mark[:2] for mark in drawn.marks] == [points[1], points[2]]
+    assert drawn.x_lines[-1][1] == "100"
+    other = precision_recall([*rows, rows[0] | {"name": "dog", "objects": 5}], [0.75, 0.5])
+    assert other is not None
+    assert [text for _, _, text in other.marks] == ["0.75", "0.75"], "of several classes the first one only"

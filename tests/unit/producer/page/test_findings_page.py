@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 
 import pytest
 
 from producer.finalize.lint_csv import lint_rows
+from producer.page.facts.drawn import both
 from producer.page.job_pages import funnel
 from producer.page.render import coded
 from producer.settings import ProducerSettings
@@ -20,11 +22,15 @@ from tests.unit.producer.page.audited import JOB, make_audited
 PAIR = "photos/<b>1"  # of 240 x 320 pixels; its object is from 100, 60 to 160, 120
 LONELY = "photos/lonely.jpg"
 XML = f"{PAIR}.xml"
+OTHER = "photos/<b>0.jpg"
+SAME, SWAPPED = f"the same bytes as {PAIR}.jpg, but other labels", "xmin and xmax swapped"
 RENAME = "`--rename do=<i>`"
 FOUND = (
     Finding(file=XML, object_index=1, rank="info", kind="class_typo", found="do (1)", done=RENAME, class_name="do"),
     Finding(file=LONELY, rank="info", kind="image_without_annotation", found="no XML", done="label it"),
     Finding(file=XML, object_index=2, rank="dropped", kind="box_outside", found="far away", done="dropped"),
+    Finding(file=XML, object_index=1, rank="mended", kind="box_swapped", found="160 60 100 120", done=SWAPPED),
+    Finding(file=OTHER, rank="info", kind="duplicate_conflicting", found=SAME, done="both kept"),
     Finding(file=".", rank="info", kind="set_small", found="1 photo", done="kept"),
 )
 
@@ -55,17 +61,61 @@ def test_a_typo_draws_its_object_and_its_class_finds_it(page: ServedPage) -> Non
     assert "class_typo" in page.ask(f"/jobs/{JOB}/findings?class=do").text
 
 
-def test_a_box_beside_its_photo_shows_the_whole_photo_and_says_where_it_lies(page: ServedPage) -> None:
+def test_a_box_beside_its_photo_is_in_one_view_with_the_whole_photo_and_says_where_it_lies(page: ServedPage) -> None:
     text = shown(page, "box_outside")
-    assert 'viewBox="0.0 0.0 240.0 320.0"' in text
+    view = re.search(r'viewBox="(.*?)"', text)
+    assert view is not None
+    left, top, width, height = map(float, view[1].split())
+    # The photo has 240 x 320 px, the box reaches from 400 to 450.
+    assert left < 0
+    assert top < 0
+    assert left + width > 450
+    assert top + height > 320
+    assert 'class="box read" x="400.0" y="10.0" width="50.0" height="50.0"' in text
+    assert '<rect class="frame" width="240" height="320"' in text
     assert "The box lies beside the photo: xmin 400 ≥ 240 wide" in text
     assert "beside the photo" not in shown(page, "class_typo")
 
 
-def test_a_photo_without_xml_is_shown_and_every_picture_opens_large(page: ServedPage) -> None:
+def test_a_box_far_away_leaves_the_photo_to_be_seen() -> None:
+    left, top, width, height = both((90_000.0, 0.0, 10.0, 10.0), (240, 320))
+    assert (left < 0, top < 0) == (True, True)
+    assert width < 240 * 6
+    assert height < 400
+
+
+def test_a_picture_opens_as_the_page_of_its_finding_with_boxes_and_a_way_back(page: ServedPage) -> None:
+    text = page.ask(f"/jobs/{JOB}/findings?kind=class_typo").text
+    (address,) = re.findall(r'<a class="large" href="(.*?)">', text)
+    large = page.ask(unescape(address)).text
+    assert 'class="photo whole"' in large
+    assert 'class="box read" x="100.0" y="60.0" width="60.0" height="60.0"' in large
+    assert large.count("<figure>") == 1
+    assert f'<a href="/jobs/{JOB}/findings?kind=class_typo&amp;class=&amp;text=&amp;page=1">All findings</a>' in large
+    assert 'class="large"' not in large
+    assert page.ask(f"/jobs/{JOB}/findings?number=999").status == 404
+
+
+def test_photos_that_are_equal_stand_beside_one_another_with_their_labels(page: ServedPage) -> None:
+    text = shown(page, "duplicate_conflicting")
+    assert text.count("<svg") == 2
+    assert f"<figcaption>{OTHER}: no object<br>{PAIR}.jpg: dog, dog<br>" in unescape(text)
+    other = re.findall(r'<image href="(.*?)"', text)[1]
+    assert page.ask(other).body == page.ask(re.findall(r'<image href="(.*?)"', shown(page, "class_typo"))[0]).body
+    number = re.search(r"findings/([0-9]+)/photo", shown(page, "class_typo"))
+    assert number is not None
+    assert page.ask(f"/jobs/{JOB}/findings/{number[1]}/photo?other").status == 404
+
+
+def test_what_became_of_a_fault_is_said(page: ServedPage) -> None:
+    assert "<br>Repaired: xmin and xmax swapped" in shown(page, "box_swapped")
+    assert "Repaired" not in shown(page, "class_typo")
+
+
+def test_a_photo_without_xml_is_shown(page: ServedPage) -> None:
     text = shown(page, "image_without_annotation")
     assert 'viewBox="0.0 0.0 240.0 320.0"' in text
-    (address,) = re.findall(r'<a class="large" href="(.*?)">', text)
+    (address,) = re.findall(r'<image href="(.*?)"', text)
     assert page.ask(address).headers["content-type"] == "image/jpeg"
     assert "<svg" not in shown(page, "set_small")
 
@@ -74,7 +124,7 @@ def test_a_filter_is_named_and_can_be_cleared(page: ServedPage) -> None:
     text = page.ask(f"/jobs/{JOB}/findings?kind=class_typo&class=cat&text=%3Cb%3E").text
     assert "Only kind class_typo, class cat, the words “&lt;b&gt;”." in text
     assert f'<a href="/jobs/{JOB}/findings">Show all findings</a>' in text
-    assert "<p>No findings of that kind here.</p>" in text
+    assert "<p>Nothing here matches that.</p>" in text
     assert "Drawn are" not in text
     assert "Show all" not in page.ask(f"/jobs/{JOB}/findings").text
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from html import unescape
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
@@ -15,7 +16,9 @@ import numpy as np
 import pytest
 
 from producer.audit.decisions import Decisions, decided
+from producer.page.label_pages import BUTTONS, QUESTIONS
 from producer.page.labels import Trail, crop_of
+from shared.audit.findings import FindingKind
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import JobSpec
 from shared.storage import Storage
@@ -106,6 +109,36 @@ def test_the_last_answers_are_taken_back_one_by_one(site: str, store: Path) -> N
     assert answers(store) == {}
 
 
+def test_a_decided_finding_is_made_open_again_from_itself_whenever(site: str, store: Path) -> None:
+    person = Person(site).allow()
+    assert 'value="open"' not in person.answer(person.read(), "right"), "the next one is open"
+    page = person.read(f"{LABELS}?at={IDS[0]}")  # with no trail, as by a link of tomorrow
+    assert "<dt>decided</dt><dd>Yes, remove the box</dd>" in page
+    page = person.answer(page, "open")
+    assert (asked_of(page), answers(store)) == (IDS[0], {})
+    assert "This finding is open again." in page
+    assert 'value="open"' not in page
+    assert answers(store) == {}
+    person.answer(page, "undo")
+    assert answers(store) == {IDS[0]: "right"}
+
+
+@pytest.mark.parametrize("kind", QUESTIONS)
+def test_questions_have_no_negation_and_buttons_say_what_they_do(kind: FindingKind) -> None:
+    assert not {"no", "not"} & set(re.findall(r"\w+", QUESTIONS[kind].lower()))
+    assert [button.split(",")[0] for button in BUTTONS[kind]] == ["Yes", "No"]
+    assert all(len(button.split()) > 2 for button in BUTTONS[kind])
+
+
+def test_the_buttons_of_a_finding_say_what_becomes_of_its_label(site: str) -> None:
+    page = Person(site).allow().read()
+    assert f"Is this marked {SCRIPT} a mistake?" in unescape(page)
+    assert re.findall(r'value="(?:right|wrong)" data-key="(.*?)">(.*?) <kbd>', page) == [
+        ("r y", "Yes, remove the box"),
+        ("w n", "No, keep it"),
+    ]
+
+
 def test_what_somebody_else_decided_since_stays(site: str, store: Path) -> None:
     mine, theirs = Person(site).allow(), Person(site).allow()
     page = mine.answer(mine.read(), "right")
@@ -156,7 +189,7 @@ def test_without_the_token_nothing_can_be_decided(site: str, store: Path) -> Non
     ("form", "status", "said"),
     [
         ({"finding": "nobody's", "answer": "right"}, 404, "has no finding"),
-        ({"finding": IDS[0], "answer": "perhaps"}, 400, "expected right, wrong, skip or undo"),
+        ({"finding": IDS[0], "answer": "perhaps"}, 400, "expected right, wrong, skip, open or undo"),
         ({"answer": "undo", "trail": "9.x"}, 303, LABELS),
         ({"answer": "undo", "trail": "999999"}, 303, LABELS),
     ],

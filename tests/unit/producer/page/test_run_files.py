@@ -176,7 +176,7 @@ def test_runs_beside_one_another_show_what_was_set_differently_and_their_curves_
     assert [cell[:4] for cell in by_class["cat"]] == ["75.0", "55.0"]
     (chart,) = re.findall(r"<figcaption>mAP on val.*?</figure>", text, re.DOTALL)
     assert len(re.findall("<polyline", chart)) == 2
-    assert re.findall(r'<li class="legend-\d">(.*?)</li>', chart) == ["one map", "two map"]
+    assert re.findall(r'<li class="legend-\d">(.*?)</li>', chart) == ["one", "two"]
 
 
 @pytest.mark.parametrize("query", ["", "?run=one", "?run=one&run=one", "?" + "&".join(f"run={n}" for n in range(6))])

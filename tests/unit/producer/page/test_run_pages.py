@@ -1,5 +1,6 @@
 """A run with what it sees, and two runs beside one another, as a browser gets them from a real server."""
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from producer.page.facts import seen as facts
+from producer.page.facts.run_files import RunFiles, charts_of
 from producer.settings import ProducerSettings
 from shared.jobs.identity import make_note
 from shared.jobs.paths import RunPaths
@@ -47,7 +49,8 @@ def add(folder: Path, run: str, content: bytes) -> None:
 
 def test_a_run_says_what_it_sees_at_its_own_threshold(page: ServedPage) -> None:
     text = page.ask("/runs/first").text
-    assert "At a score of at least 0.44, in 3 photos of test: 1 found, 2 missed, 3 made up." in text
+    said = "1 found (IoU ≥ 0.5), 2 missed (1 with a box badly placed); 1 box badly placed, 2 made up."
+    assert f"At a score of at least 0.44, in 3 photos of test: {said}" in text
     worst = text[text.index("The worst photos") :]
     assert re.findall(r"<figcaption>(.*?)</figcaption>", worst)[:2] == [FILES[0], FILES[1]]
     assert "Precision and recall" in text
@@ -70,7 +73,7 @@ def test_a_cell_of_the_confusion_opens_its_photos(page: ServedPage) -> None:
         "cat found": 1,
         "cat missed": 1,
         f"{LABELS[1]} taken for cat": 1,
-        "cat seen where none is": 2,
+        "cat made up, or badly placed": 2,
     }
     opened = page.ask(next(unescape(link) for link, words, _ in cells if "taken for" in words)).text
     assert 'taken for cat: <span id="of-cell" data-turns="0.8">1 photo</span>' in opened
@@ -125,9 +128,40 @@ def test_a_digest_is_short_and_folds_out(page: ServedPage, folder: Path) -> None
 
 def test_the_best_threshold_is_named_explained_and_a_link_to_it(page: ServedPage) -> None:
     text = page.ask("/runs/first/photos?least=0.7&there=1&seen=0").text
-    assert '<a href="?least=0.44&there=1&seen=0">Best threshold: 0.44</a>' in unescape(text)
-    assert "highest F1 on val" in text
-    assert '<datalist id="own"><option value="0.44"' in text
+    assert '<a href="?least=0.44&there=1&seen=0">0.44: highest F1</a>' in unescape(text).replace(
+        ' data-least="0.44"', ""
+    )
+    assert "Highest F1: of val" in text
+    assert re.search(r"highest F1</a> <span class=.quiet.>precision [0-9.]+ %, recall [0-9.]+ %<", text)
+    assert "Dots are scores: 0.44 is this page's" in page.ask("/runs/first").text
+    assert "<title>score 0.44</title>" in page.ask("/runs/first").text
+
+
+def test_every_file_of_a_run_has_its_size_and_digest(page: ServedPage, folder: Path) -> None:
+    store, content = Storage(str(folder / "store")), b"# A card\n"
+    key = f"{RunPaths('first').root}/model_card.md"
+    for each in (content, content * 2):
+        store.write(key, each)
+        row = re.search(r'files/model_card.md">.*?</tr>', page.ask("/runs/first").text)
+        assert row is not None
+        assert f"{len(each)} B" in row[0]
+        assert hashlib.sha256(each).hexdigest() in row[0]
+
+
+def test_browsers_that_look_for_an_icon_find_it(page: ServedPage) -> None:
+    assert page.ask("/favicon.ico").headers["location"] == "/static/icon.svg"
+
+
+def test_curves_of_one_run_are_named_by_figure_and_of_several_by_run() -> None:
+    files = RunFiles(
+        epochs=[{"step": 1, "val_map50": 0.1, "val_map": 0.05}, {"step": 2, "val_map50": 0.2, "val_map": 0.1}]
+    )
+    assert [curve.name for curve in charts_of({"garden": files})[0].curves] == ["mAP50", "mAP"]
+    assert [curve.name for curve in charts_of({"garden": files, "pond": files})[0].curves] == ["garden", "pond"]
+
+
+def test_axes_say_what_they_are_of(page: ServedPage) -> None:
+    assert re.search(r'<text x="400" y="219" text-anchor="end">recall, %</text>', page.ask("/runs/first").text)
 
 
 def test_any_run_can_be_the_first_and_what_may_be_chance_is_said(page: ServedPage, folder: Path) -> None:

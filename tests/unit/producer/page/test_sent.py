@@ -25,6 +25,7 @@ from producer.page.sent.photo import Places
 from producer.settings import ProducerSettings
 from shared.errors import ImageError, PipelineError
 from shared.jobs.paths import RunPaths
+from shared.jobs.specs import RunSpec
 from shared.storage import Storage
 from tests.page import served
 from tests.unit.trainer.exported import LABELS, make_exported
@@ -130,6 +131,12 @@ def test_without_a_script_the_photo_comes_back_with_its_boxes(site: str) -> None
     assert listed == [f"{one['label']} {one['score']:.2f}" for one in kept]
     assert "has not kept it" in text
     assert "<b>" not in text
+
+
+def test_the_answer_leads_back_to_its_job(site: str, store: Path) -> None:
+    asked = RunSpec(job="cards", incarnation="cd" * 16, run=RUN)
+    Storage(str(store)).write(RunPaths(RUN).request, asked.to_json().encode())
+    assert '<a href="/jobs/cards">Job cards</a>' in post_form(f"{site}/runs/{RUN}/seen", png())[2]
 
 
 def test_the_picture_in_the_answer_is_small_and_tells_nothing_of_where_it_was_taken(site: str) -> None:

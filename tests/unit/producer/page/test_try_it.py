@@ -42,7 +42,7 @@ def model(best_score: float | None = 0.37) -> bytes:
 def fetch(address: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
     place = urlsplit(address)
     with closing(http.client.HTTPConnection(place.netloc, timeout=60)) as connection:
-        connection.request("GET", place.path, headers=headers)
+        connection.request("GET", place._replace(scheme="", netloc="").geturl(), headers=headers)
         answer = connection.getresponse()
         return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
 
@@ -204,3 +204,18 @@ def test_one_missing_file_is_missing_parts(store: Storage, packages: Path) -> No
     (packages / PARTS["litert/wasm/litert_wasm_compat_internal.wasm"]).unlink()
     with served(Path(store.root), node_modules=packages) as site:
         assert "is missing here" in fetch(f"{site}/runs/{RUN}/try")[2].decode()
+
+
+@pytest.mark.parametrize(
+    ("asked", "least"),
+    [("?least=0.21", "0.21"), ("?least=1.00", "1.00"), ("?least=%3Cb%3E", ""), ("?least=9", ""), ("", "")],
+)
+def test_the_page_begins_with_the_threshold_that_the_address_names(
+    site: str, store: Storage, tmp_path: Path, asked: str, least: str
+) -> None:
+    page = fetch(f"{site}/runs/{RUN}/try{asked}")[2].decode()
+    assert (f' data-least="{least}"' in page, "data-least" in page) == (bool(least),) * 2
+    assert f'step="0.01" value="{least}"' in page, "the form without a script"
+    with served(Path(store.root), node_modules=tmp_path / "none") as bare:
+        command = fetch(f"{bare}/runs/{RUN}/try{asked}")[2].decode()
+    assert (f"PHOTO --threshold {least}<" in command) == bool(least)
