@@ -128,7 +128,9 @@ class Augmentation(Frozen):
     mosaic_until: Annotated[float, _SHARE] = 0.75
     paste: Annotated[
         Annotated[float, _SHARE] | None,
-        _change("Share of pictures with objects pasted in; default: half with a published backbone or --distil, else none."),
+        _change(
+            "Share of pictures with objects pasted in; default: half, of a pretrained network with few photos."
+        ),
         Field(exclude_if=lambda paste: paste is None),  # digests of older versions are without it
     ] = None
     brightness: Annotated[float, _COLOURS, _SHARE] = 0.15
@@ -152,8 +154,10 @@ CONTINUED_STEPS: Final = 1 / 3
 CONTINUED_RATE: Final = 3 / 4
 
 
-# Share of pictures with pasted objects where a pretrained backbone would learn few objects by heart (decision 0096).
-PRETRAINED_PASTE: Final = 0.5
+# Share of pictures with pasted objects where a taught backbone learns from fewer photos than these, by heart (decision
+# 0096).
+TAUGHT_PASTE: Final = 0.5
+FEW_TO_PASTE: Final = 60
 
 
 # Of a run that is to `distil`: the share of its minutes that it may imitate for; the rest is the training loop's.
@@ -272,11 +276,10 @@ class TrainingOptions(Frozen):
             )
         return self
 
-    @property
-    def effective_augmentation(self) -> Augmentation:
-        """What is asked for, with the backbone's own share of pasted objects where none is asked for."""
+    def effective_augmentation(self, photos: int) -> Augmentation:
+        """What is asked for, to learn from so many photos; where no share of pasted objects is asked for, with ours."""
         share = self.augmentation.paste
-        wanted = PRETRAINED_PASTE if self.is_taught else 0.0
+        wanted = TAUGHT_PASTE if self.is_taught and photos < FEW_TO_PASTE else 0.0
         return self.augmentation.model_copy(update={"paste": wanted if share is None else share})
 
     @property

@@ -82,8 +82,8 @@ ROWS: Final[dict[str, Row]] = {
     **{
         name: replace(row, backbone="efficientnet_lite0")
         for name, row in {
-            "lite0": Row(recipe={"paste": 0.5}),
-            "lite0-no-paste": Row(),  # the rows below are without as well
+            "lite0": Row(),
+            "lite0-paste": Row(recipe={"paste": 0.5}),
             "lite0-never-frozen": Row(constants={_FROZEN: 0.0}),
             "lite0-frozen-30": Row(constants={_FROZEN: 0.3}),
             "lite0-rate-1": Row(constants={_SHARE: 1.0}),

@@ -91,7 +91,7 @@ def load_training_set(  # long: a line for each argument and field
         size = manifest.image_size
         source: dict[str, Any] = {"image_size": size, "seed": request.seed, "cache": shards, "without": without}
         stream = partial(batches_from_shards, urls, batch=batch, **source)
-    changes = request.effective_augmentation
+    changes = request.effective_augmentation(count)
     return TrainingSet(
         labels=manifest.labels,
         image_size=manifest.image_size,

@@ -105,7 +105,9 @@ def _context(summary: RunSummary) -> dict[str, Any]:
         "dataset": None if job is None else job.archive or job.dataset,
         "asked_data": {} if job is None else _asked(job.spec.model_dump(mode="json")),
         "asked_training": _asked(spec.model_dump(mode="json", exclude={"augmentation"})),
-        "asked_changes": spec.effective_augmentation.model_dump(mode="json"),
+        "asked_changes": spec.effective_augmentation(
+            spec.photos_learned({split: manifest.examples(split) for split in manifest.splits})
+        ).model_dump(mode="json"),
         "commands": [_folded(command) for command in reproduce_commands(spec, job)],
     }
 

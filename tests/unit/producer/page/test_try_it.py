@@ -197,7 +197,7 @@ def test_without_the_parts_the_page_says_what_is_missing(store: Storage, tmp_pat
         assert "try.js" not in page
         status, _, body = fetch(f"{site}/parts/litert/index.js")
         assert status == 404
-        assert "`make page` fetches it" in body.decode()
+        assert "<code>make page</code> fetches it" in body.decode()
 
 
 def test_one_missing_file_is_missing_parts(store: Storage, packages: Path) -> None:

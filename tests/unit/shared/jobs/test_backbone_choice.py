@@ -61,3 +61,20 @@ def test_a_run_of_before_there_was_a_choice_is_ours() -> None:
     assert run_of().backbone == "conv"
     with pytest.raises(ValueError, match="backbone"):
         run_of(backbone="auto")
+
+
+@pytest.mark.parametrize(
+    ("asked", "photos", "share"),
+    [
+        ({"backbone": "efficientnet_lite0"}, 59, 0.5),
+        ({"backbone": "efficientnet_lite0"}, 60, 0.0),
+        ({"backbone": "conv", "distil": True}, 30, 0.5),
+        ({"backbone": "conv"}, 30, 0.0),
+        ({"backbone": "conv", "augmentation": {"paste": 0.25}}, 1000, 0.25),
+        ({"backbone": "efficientnet_lite0", "augmentation": {"paste": 0.0}}, 30, 0.0),
+    ],
+)
+def test_few_photos_get_pasted_objects_unless_a_share_is_asked_for(
+    asked: dict[str, Any], photos: int, share: float
+) -> None:
+    assert TrainingOptions.model_validate(asked).effective_augmentation(photos).paste == share
