@@ -128,9 +128,7 @@ class Augmentation(Frozen):
     mosaic_until: Annotated[float, _SHARE] = 0.75
     paste: Annotated[
         Annotated[float, _SHARE] | None,
-        _change(
-            "Share of pictures with objects pasted in; default: half, of a pretrained network with few photos."
-        ),
+        _change("Share of pictures with objects pasted in; default: half, of a pretrained network with few photos."),
         Field(exclude_if=lambda paste: paste is None),  # digests of older versions are without it
     ] = None
     brightness: Annotated[float, _COLOURS, _SHARE] = 0.15

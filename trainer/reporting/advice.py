@@ -168,8 +168,8 @@ def _few_objects(facts: AdviceFacts) -> Iterator[str]:
             renamed = f"submit again with --rename '{label}={like[0]}'"
             remedy = f"if {like[0]} is meant, {renamed}; if not, annotate more of it"
         else:
-            left_out = f"submit again with --ignore-classes '{label}'"
-            remedy = f"annotate some {2 * _FEW_OBJECTS} more, or leave it out ({left_out})"
+            ignored = f"submit again with --ignore-classes '{label}'"
+            remedy = f"annotate some {2 * _FEW_OBJECTS} more, or leave it out ({ignored})"
         left_out = len(few) - 2 if label in few[1:2] else 0
         more = (
             f" (and {counted(left_out, 'more class', 'more classes')} fewer than {_FEW_OBJECTS})"
