@@ -12,9 +12,9 @@ from obstore.store import from_url
 
 from shared.storage import Storage
 from tests.azure_server import AzureServer, azurite
-from tests.cluster import Cluster, assert_chain
+from tests.cluster import Cluster
 from tests.queue.test_bucket_job import TINY
-from tests.queue.test_bucket_photos import OPTIONS, PhotosInBucket, counted, written
+from tests.queue.test_bucket_photos import OPTIONS, PhotosInBucket, assert_same_bytes
 from tests.queue.test_doctor_store import commit_check
 
 pytestmark = pytest.mark.skipif(azurite() is None, reason="no Azurite: make azurite")
@@ -40,16 +40,7 @@ def bucket(cluster: Cluster, azure_server: AzureServer, small_voc: Path) -> Phot
 def test_a_job_from_container_to_container_has_the_bytes_of_one_from_folder_to_folder(
     cluster: Cluster, bucket: PhotosInBucket, small_voc: Path
 ) -> None:
-    for each, photos in ((cluster, str(small_voc)), (bucket, bucket.photos)):
-        processes = [each.worker(slots=2), each.serve()]
-        each.producer("submit", photos, *OPTIONS)
-        each.wait_for("job")
-        for process in processes:
-            process.kill()
-            process.wait()
-    assert counted(bucket.storage()) == {"written": 40, "quarantined": 0}
-    assert_chain(bucket, "job")
-    assert written(bucket.storage()) == written(cluster.storage())
+    assert_same_bytes(cluster, bucket, small_voc)
 
 
 @pytest.mark.timeout(600)

@@ -19,14 +19,13 @@ from producer.page import board
 from producer.settings import ProducerSettings
 from shared.audit.findings import AuditFindings
 from shared.jobs.identity import make_note
-from shared.jobs.job import Job, SplitPlan
-from shared.jobs.manifest import Manifest
-from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.job import SplitPlan
+from shared.jobs.paths import RunPaths
 from shared.jobs.specs import RunSpec
 from shared.storage import Storage
 from tests.page import ServedPage, served
 from tests.unit.producer.page.audited import finding
-from tests.unit.producer.page.measured import IDENTITY, JOB, LABELS, make_measured
+from tests.unit.producer.page.measured import IDENTITY, JOB, finish_job, make_measured
 
 TOKEN = "a-token-of-the-tests"
 AUDIT, QUICK = f"{JOB}.audit-3", f"{JOB}.audit-quick"
@@ -40,23 +39,7 @@ def store(tmp_path: Path) -> Storage:
     folder = tmp_path / "my photos"
     folder.mkdir()
     store = Storage(str(make_measured(folder)))
-    job = Job.model_validate_json(store.read(JobPaths(JOB).job))
-    # Without a shard the data set is finished as soon as there is a manifest.
-    job = job.model_copy(update={"splits": {"test": SplitPlan(pairs=PHOTOS, digests=())}})
-    store.write(JobPaths(JOB).job, job.to_json().encode())
-    manifest = Manifest(
-        job=JOB,
-        incarnation=IDENTITY,
-        request_digest=job.request_digest,
-        labels=LABELS,
-        image_size=320,
-        resize="stretch",
-        splits={},
-        failed=(),
-        counters={},
-        class_counts={},
-    )
-    store.write(JobPaths(JOB).manifest, manifest.to_json().encode())
+    finish_job(store, {"test": SplitPlan(pairs=PHOTOS, digests=())})
     for run in ("first", "second"):
         figures = {"metrics": {"int8": {"map50": 0.6}}}
         store.write(RunPaths(run).run, json.dumps(json.loads(make_note(IDENTITY)) | figures).encode())

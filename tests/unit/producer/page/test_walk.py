@@ -18,13 +18,12 @@ from shared.audit.findings import AuditFindings
 from shared.command import program
 from shared.jobs.identity import make_note
 from shared.jobs.job import Job
-from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import RunSpec
 from shared.storage import Storage
 from tests.page import ServedPage, served
 from tests.unit.producer.page import audited
-from tests.unit.producer.page.measured import IDENTITY, JOB, LABELS, make_measured
+from tests.unit.producer.page.measured import IDENTITY, JOB, finish_job, make_measured
 
 TOKEN = "a-token-of-the-tests"
 HIDDEN = r'<input type="hidden" name="back" value="(.*?)">'
@@ -211,22 +210,7 @@ def test_figures_of_a_form_without_a_file_are_no_link(page: ServedPage) -> None:
 def test_a_training_says_what_it_does_with_and_without_steps(
     page: ServedPage, store: Storage, progress: Mapping[str, object], told: str
 ) -> None:
-    # Without a shard the data set is finished as soon as there is a manifest.
-    job = Job.model_validate_json(store.read(JobPaths(JOB).job)).model_copy(update={"splits": {}})
-    store.write(JobPaths(JOB).job, job.to_json().encode())
-    manifest = Manifest(
-        job=JOB,
-        incarnation=IDENTITY,
-        request_digest=job.request_digest,
-        labels=LABELS,
-        image_size=320,
-        resize="stretch",
-        splits={},
-        failed=(),
-        counters={},
-        class_counts={},
-    )
-    store.write(JobPaths(JOB).manifest, manifest.to_json().encode())
+    finish_job(store, {})
     asked = RunSpec(job=JOB, incarnation=IDENTITY, run="busy")
     store.write(RunPaths("busy").request, asked.to_json().encode())
     held = {"at": time.time(), "held": True, "worker": "train-1@host", "pid": 7, **progress}
