@@ -92,6 +92,7 @@ ROWS: Final[dict[str, Row]] = {
             "lite0-1e-3": Row(rate=1e-3),
             "lite0-strong-zoom": Row(recipe={"zoom": 0.6, "translate": 0.2}),
             "lite0-no-mosaic": Row(recipe={"mosaic": 0}),
+            "lite0-mosaic-to-the-end": Row(mosaic_until=1.0),
             "lite0-192": Row(side=192, recipe={"paste": 0.5}),
             "lite0-224": Row(side=224, recipe={"paste": 0.5}),
             "lite0-256": Row(side=256),
