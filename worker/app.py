@@ -3,7 +3,11 @@
 An entry point: importing it reads the settings and sets up logging.
 """
 
-from typing import Any
+import os
+from typing import Any, Final
+
+from billiard import current_process
+from celery import signals
 
 from shared import faults, logs
 from shared.broker import SHARD_TASK, celery_app
@@ -16,6 +20,10 @@ from worker.isolate import Limits
 from worker.picture.encode import use_one_thread
 from worker.settings import WorkerSettings
 from worker.task import ShardWorker, do_task
+
+# Slots of one speed end their shards at the same time, and all wait for a far bucket at once. Each gets another nice
+# level, so that some always work while others wait (docs/decisions/0102).
+_NICE_LEVELS: Final = 6
 
 settings = WorkerSettings()
 logs.set_up(settings.log_format, settings.log_level)
@@ -45,6 +53,12 @@ def write_shard_task(message: Any) -> None:
     """Write one shard; see `worker.task.do_task`."""
     logs.bind()
     do_task(message, this_worker())
+
+
+@signals.worker_process_init.connect
+def run_at_own_speed(**_: Any) -> None:
+    """Give a child process, which is one slot, its nice level."""
+    os.nice(current_process().index % _NICE_LEVELS)
 
 
 look_after(

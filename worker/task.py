@@ -56,6 +56,8 @@ def do_task(message: Any, worker: ShardWorker) -> None:
     """
     try:
         task, job = admit(message, worker.storage)
+        cancelled = JobPaths(job.job).cancelled
+        cancellation = worker.storage.begin(partial(read_note, worker.storage, cancelled, job.incarnation))
         receipt = _held_receipt(worker.storage, job, task.shard)
     except (MessageError, FormatError) as error:
         logger.error("message_refused", extra={"reason": str(error)})
@@ -63,7 +65,7 @@ def do_task(message: Any, worker: ShardWorker) -> None:
     logs.bind(job=task.job, shard=task.shard)
     unit = Unit(scope=job_scope(job), name=task.shard, ordinal=job.ordinal(task.shard))
     lease = Lease(worker.holder, unit, require_wanted=partial(require_job, worker.storage, job.job, job.incarnation))
-    settled = _settled(job, receipt, lease, worker.storage)
+    settled = "cancelled" if cancellation() is not None else _settled(receipt, lease)
     done = _RUNNER.run(lease, settled, lambda attempt: _attempt(task, job, lease, attempt, worker))
     if done is not None:
         faults.reached("shard:after_ledger")
@@ -105,10 +107,8 @@ def _held_receipt(storage: Storage, job: Job, shard: str) -> ShardReceipt | None
     return receipt
 
 
-def _settled(job: Job, receipt: ShardReceipt | None, lease: Lease, storage: Storage) -> str | None:
-    """Why storage says that there is nothing to do; the ledger is told of a receipt that it may have missed."""
-    if read_note(storage, JobPaths(job.job).cancelled, job.incarnation) is not None:
-        return "cancelled"
+def _settled(receipt: ShardReceipt | None, lease: Lease) -> str | None:
+    """Why there is nothing to do for a shard that has a receipt; the ledger is told, which may have missed it."""
     if receipt is None:
         return None
     lease.complete(written=receipt.written, quarantined=receipt.quarantined)

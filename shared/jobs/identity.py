@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
@@ -61,8 +61,9 @@ def find_job(storage: Storage, name: str) -> Job | None:
     Raises:
         FormatError: Its file is damaged, of another version, or of a job of another name (a copied folder).
     """
+    removed = storage.begin(partial(storage.read_or_none, JobPaths(name).removed)) if is_name(name) else lambda: None
     job = read_job_file(storage, name)
-    return None if job is None or is_removed(storage, job) else job
+    return None if job is None or note_of(removed(), job.incarnation) is not None else job
 
 
 def readable_jobs(storage: Storage) -> Iterator[Job]:
@@ -110,7 +111,11 @@ def read_note(storage: Storage, key: str, incarnation: str) -> dict[str, Any] | 
 
     A file that is no JSON object, or carries another incarnation, does not count.
     """
-    content = storage.read_or_none(key)
+    return note_of(storage.read_or_none(key), incarnation)
+
+
+def note_of(content: bytes | None, incarnation: str) -> dict[str, Any] | None:
+    """What the bytes of such a file say, as `read_note` has it."""
     try:
         note = None if content is None else json.loads(content)
     except (ValueError, RecursionError):

@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
 
 # When a folder, and folders in it, last got, lost or renamed an entry: ns of Unix time.
 FolderMark = tuple[int, ...]
@@ -46,6 +48,12 @@ class Files(Protocol):
 
     def path(self, key: str) -> Path | None:
         """The path of `key` on this machine; None where files have none."""
+
+    def begin(self, call: Callable[[], T]) -> Callable[[], T]:
+        """What gives the result of `call`, or raises what it raised: begun at once where a request means waiting."""
+
+    def at_once(self, calls: Iterable[Callable[[], None]]) -> None:
+        """Make all calls, side by side where a request means waiting; raises what the first of them raised."""
 
     def make_root(self) -> None:
         """Make the root where it has to be made."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from shared.errors import StorageError
-from shared.storage.files import FolderMark, Stamp
+from shared.storage.files import FolderMark, Stamp, T
 
 # Between the target's name and the writer's own; the reconciler removes such files once nobody can be writing them.
 TEMPORARY_MARK = ".tmp-"
@@ -66,6 +66,15 @@ class FolderStorage:
     def path(self, key: str) -> Path:
         """The path of `key`."""
         return Path(self.root, key)
+
+    def begin(self, call: Callable[[], T]) -> Callable[[], T]:
+        """The call itself: nothing is won by doing it early."""
+        return call
+
+    def at_once(self, calls: Iterable[Callable[[], None]]) -> None:
+        """Make the calls one right after the other, up to one that raises."""
+        for call in calls:
+            call()
 
     def make_root(self) -> None:
         """Make the folder."""

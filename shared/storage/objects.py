@@ -4,6 +4,7 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -14,12 +15,15 @@ import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 
 from shared.storage.bucket import NO_BUCKET, open_bucket
-from shared.storage.files import FolderMark, Stamp
+from shared.storage.files import FolderMark, Stamp, T
 from shared.storage.object_lock import Found, ObjectLocks
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutResult, UpdateVersion
 
+# Requests of one process side by side, apart from those for photos, which have threads of their own. The most are for a
+# shard's two files, each of which may look at its job by two more.
+_AT_ONCE: Final = 8
 # What is smaller is one PUT; while more is written memory holds a few parts of it.
 _PART_BYTES: Final = 8 << 20
 # What one request removes at most, and about what one lists.
@@ -51,9 +55,22 @@ class ObjectStorage:
         self.root = root.rstrip("/")
         self._bucket = open_bucket(root)
         self._locks = ObjectLocks(self)
+        # Threads begin with the first call, which a process that is forked later may not have made.
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "request")
 
     def path(self, key: str) -> None:
         """None: an object has no path."""
+
+    def begin(self, call: Callable[[], T]) -> Callable[[], T]:
+        """Make the call in a thread; what is returned waits for its result."""
+        return self._threads.submit(call).result
+
+    def at_once(self, calls: Iterable[Callable[[], None]]) -> None:
+        """Make all calls side by side; the others come to their end before an error is raised, and write no later."""
+        begun = [self._threads.submit(call) for call in calls]
+        wait(begun)
+        for done in begun:
+            done.result()
 
     def make_root(self) -> None:
         """Nothing: a bucket is made by who owns it, and has no folders."""

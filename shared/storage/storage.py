@@ -7,11 +7,12 @@ names of what is done and the errors.
 import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 from shared.errors import LeaseLost, StorageError
-from shared.storage.files import Files, FolderMark, Staged, Stamp
+from shared.storage.files import Files, FolderMark, Staged, Stamp, T
 from shared.storage.folder import FolderStorage
 from shared.storage.objects import ObjectStorage
 
@@ -50,6 +51,14 @@ class Storage:
     def url(self, key: str) -> str:
         """Where `key` lies, for a person, and in a folder for `tf.io.gfile`."""
         return f"{self.root}/{key}"
+
+    def begin(self, call: Callable[[], T]) -> Callable[[], T]:
+        """What gives the result of `call`, which reads or writes here, or raises what it raised.
+
+        In a bucket the call is made at once in a thread, so that the caller's next request does not wait for it; in a
+        folder it is made when the result is asked for.
+        """
+        return self._files.begin(call)
 
     @contextmanager
     def _doing(self, what: str, key: str) -> Iterator[None]:
@@ -98,7 +107,7 @@ class Storage:
 
     @contextmanager
     def staged(self, contents: Mapping[str, bytes]) -> Iterator[Publish]:
-        """Write several files now and give them their names later, one right after the other.
+        """Write several files now and give them their names later, in a folder one right after the other.
 
         The block gets a function that gives the names. What the block does not publish is removed at its end.
 
@@ -109,12 +118,7 @@ class Storage:
         staged: dict[str, Staged] = {}
 
         def publish(require_ours: Callable[[], None] | None = None) -> None:
-            for key, each in staged.items():
-                with self._doing("write", key):
-                    if require_ours is None:
-                        each.publish()
-                    else:
-                        self._replace(key, each, require_ours)
+            self._files.at_once(partial(self._publish, key, each, require_ours) for key, each in staged.items())
 
         with ExitStack() as stack:
             for key, content in contents.items():
@@ -122,13 +126,15 @@ class Storage:
                     staged[key] = stack.enter_context(self._files.staged(key, content))
             yield publish
 
-    def _replace(self, key: str, staged: Staged, require_ours: Callable[[], None]) -> None:
-        if staged.create():
-            return
-        seen = self._files.version(key)
-        require_ours()
-        if not staged.replace(seen):
-            raise LeaseLost(f"{self.url(key)}: another attempt wrote it just now")
+    def _publish(self, key: str, staged: Staged, require_ours: Callable[[], None] | None) -> None:
+        with self._doing("write", key):
+            if require_ours is None:
+                staged.publish()
+            elif not staged.create():
+                seen = self._files.version(key)
+                require_ours()
+                if not staged.replace(seen):
+                    raise LeaseLost(f"{self.url(key)}: another attempt wrote it just now")
 
     def create(self, key: str, content: bytes) -> bool:
         """Write `key` unless it exists; False if it does. Of all who try at once exactly one is told True."""

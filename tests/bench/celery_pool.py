@@ -35,7 +35,10 @@ from worker.synthetic.shapes import synthesize
 IMAGES_A_SHARD = 256
 
 
-def make_tasks(folder: Path, name: str, shards: int) -> tuple[Job, list[ShardTask]]:
+SHAPES = ("circle", "cross", "triangle")
+
+
+def make_tasks(folder: Path, name: str, shards: int, labels: tuple[str, ...] = SHAPES) -> tuple[Job, list[ShardTask]]:
     """A job of `shards` shards over the pictures of `folder`, each used many times: the work is the same."""
     stems = sorted(path.stem for path in (folder / "JPEGImages").iterdir())
     photos = [path_pair(folder, f"JPEGImages/{stem}.jpg", f"Annotations/{stem}.xml", source_id=1) for stem in stems]
@@ -53,7 +56,7 @@ def make_tasks(folder: Path, name: str, shards: int) -> tuple[Job, list[ShardTas
         folder=folder.name,
         spec=JobSpec(),
         run=None,
-        labels=("circle", "cross", "triangle"),
+        labels=labels,
         splits={"train": plan},
         request_digest="bench",
     )

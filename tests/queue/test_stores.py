@@ -5,8 +5,9 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,43 @@ def test_staged_files_show_only_when_they_are_published(storage: Storage) -> Non
         publish()
         assert storage.list_names("shards") == ["a", "b"]
     assert storage.read("shards/b") == b"y"
+
+
+def test_what_was_begun_gives_its_result_or_its_error(storage: Storage) -> None:
+    storage.write("there", b"1")
+    there, absent = (storage.begin(partial(storage.read, key)) for key in ("there", "absent"))
+    with pytest.raises(StorageError, match=r"absent: [Nn]o such"):
+        absent()
+    assert there() == b"1"
+
+
+def test_in_a_bucket_what_was_begun_goes_on_beside_the_next_request(objects: ObjectStorage) -> None:
+    # Each of the two waits until the other one is there too.
+    meet = threading.Barrier(2)
+    results = [objects.begin(partial(meet.wait, timeout=20)) for _ in range(2)]
+    assert sorted(result() for result in results) == [0, 1]
+
+
+def test_staged_files_reach_a_bucket_side_by_side_and_an_error_of_one_is_raised(
+    object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, meet, write = Storage(object_server.url(uuid.uuid4().hex)), threading.Barrier(2), ObjectStorage.write
+
+    def write_with_another(self: ObjectStorage, key: str, chunks: Iterable[bytes]) -> None:
+        meet.wait(timeout=20)
+        if key == "a":
+            raise OSError("no room")
+        time.sleep(0.2)
+        write(self, key, chunks)
+
+    monkeypatch.setattr(ObjectStorage, "write", write_with_another)
+    with (
+        pytest.raises(StorageError, match=r"cannot write .*/a: no room"),
+        storage.staged({"a": b"1", "b": b"2"}) as publish,
+    ):
+        publish()
+    # It had come to its end before the error was told.
+    assert storage.read("b") == b"2"
 
 
 def test_a_linked_file_is_read_under_both_names_and_stays_when_one_is_replaced(storage: Storage) -> None:
