@@ -1,5 +1,6 @@
 """Admission: names, folders, and recognising the same request."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,12 +60,12 @@ def test_same_request_is_recognised_and_another_never_overwrites(storage: Storag
     assert storage.read(JobPaths("job").job) == before
 
 
-def test_a_photo_removed_since_leaves_two_ways_on(storage: Storage, small_voc: Path) -> None:
-    run = TrainingOptions(model="nano")
-    lint_and_submit(request(small_voc, run=run), storage=storage, data_root=small_voc)
-    next(iter((small_voc / "Annotations").glob("*.xml"))).unlink()
+def test_a_photo_removed_since_leaves_two_ways_on(storage: Storage, copied_voc: Callable[[], Path]) -> None:
+    photos, run = copied_voc(), TrainingOptions(model="nano")
+    lint_and_submit(request(photos, run=run), storage=storage, data_root=photos)
+    next(iter((photos / "Annotations").glob("*.xml"))).unlink()
     with pytest.raises(PlanError, match="exists with other pictures") as refused:
-        lint_and_submit(request(small_voc, run=run), storage=storage, data_root=small_voc)
+        lint_and_submit(request(photos, run=run), storage=storage, data_root=photos)
     assert f"`{hint('resume', 'job', store=storage)}` goes on with those of then that are left" in str(refused.value)
     # `auto` was asked for then and now: what it meant for the photos of then is nothing to type.
     assert "--backbone" not in str(refused.value)
