@@ -2,13 +2,15 @@
 
 Each way has a broker and a Celery worker of its own, with as many slots; they take the same shards in turns, in
 changing order, the others idle. Medians of the rounds. SeaweedFS, and the proxy that makes it far away, run on this
-machine too: they need a core to themselves, or the workers lack what they use. `--core` pins the workers to one; the
-processor time a picture is theirs alone. A slot waits for a far bucket at the start and the end of each shard, so there
-are more slots than cores. Ends with 1 where a promise does not hold.
+machine too and would take what the workers use, so these are pinned to one core; the processor time a picture is theirs
+alone. A slot waits for a far bucket at the start and the end of each shard, so there are more slots than cores. Ends
+with 1 where a promise does not hold.
 
-Drawn pictures of 74 KB by default; `--set bccd` takes photos of blood cells of 21 KB (`VOC_BCCD`).
+Drawn pictures of 223 KB and 1,100 to 1,600 px by default, the largest of 480; `--set shapes` takes 48 of 74 KB,
+`--set bccd` photos of blood cells of 21 KB (`VOC_BCCD`). A picture's requests cost the same whatever its size: the more
+it takes to decode, the less they weigh.
 
-Run: `python tests/bench/bucket_worker.py [--shards 24] [--rounds 4] [--slots 6] [--core 1] [--set shapes]`.
+Run: `python tests/bench/bucket_worker.py [--shards 12] [--rounds 4] [--slots 6] [--core 1] [--set shapes]`.
 """
 
 import argparse
@@ -40,7 +42,7 @@ from tests.object_server import ObjectServer
 from tests.slow_network import slow_network
 from worker.synthetic.shapes import synthesize
 
-LABELS: Final = {"shapes": SHAPES, "bccd": ("Platelets", "RBC", "WBC")}
+LABELS: Final = {"shapes": SHAPES, "large": SHAPES, "bccd": ("Platelets", "RBC", "WBC")}
 PHOTOS: Final = 48
 DELAY_MS: Final = 50
 LEAST: Final = 0.9
@@ -67,6 +69,17 @@ class Way:
         return time.perf_counter() - start, cpu_s(processes) - before
 
 
+def make_photos(kind: str, folder: Path) -> None:
+    """Have the photos of a kind; the large ones are those of most bytes among many."""
+    if kind == "bccd":
+        shutil.copytree(BCCD, folder)
+        return
+    synthesize(folder, images=PHOTOS * (10 if kind == "large" else 1), seed=0)
+    by_size = sorted((folder / "JPEGImages").iterdir(), key=lambda photo: photo.stat().st_size)
+    for photo in by_size[:-PHOTOS]:
+        photo.unlink()
+
+
 @contextmanager
 def way(
     scratch: Path, name: str, store: str, data_root: str, asked: argparse.Namespace, **settings: str
@@ -77,7 +90,7 @@ def way(
     broker.start()
     settings = {"VOC_STORE": store, "VOC_DATA_ROOT": data_root, **settings}
     cluster = Cluster(broker=broker, store=scratch / name / "logs", data_root=scratch, settings=settings)
-    cluster.prefix = () if asked.core is None else ("taskset", "-c", str(asked.core))
+    cluster.prefix = ("taskset", "-c", str(asked.core))
     try:
         process = psutil.Process(cluster.worker(slots=asked.slots).pid)
         wait_until(broker.ledger().workers, 60, f"the worker of {name} is there")
@@ -117,11 +130,11 @@ def report(rows: dict[str, list[tuple[float, float]]], images: int) -> bool:
 def main() -> int:
     """Print the figures; whether a promise does not hold."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--shards", type=int, default=24)
+    parser.add_argument("--shards", type=int, default=12)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--slots", type=int, default=6)
-    parser.add_argument("--core", type=int)
-    parser.add_argument("--set", default="shapes", choices=LABELS, dest="photos")
+    parser.add_argument("--core", type=int, default=min(1, (os.cpu_count() or 1) - 1))
+    parser.add_argument("--set", default="large", choices=LABELS, dest="photos")
     asked = parser.parse_args()
     if asked.photos == "bccd" and not BCCD.is_dir():
         print(f"skipped: {BCCD} is absent")
@@ -132,10 +145,7 @@ def main() -> int:
     try:
         server.start()
         os.environ.update(server.environment)
-        if asked.photos == "bccd":
-            shutil.copytree(BCCD, photos)
-        else:
-            synthesize(photos, images=PHOTOS, seed=0)
+        make_photos(asked.photos, photos)
         url, here = server.upload(photos, f"data/{photos.name}").removesuffix(f"/{photos.name}"), scratch / "store"
         here.mkdir()
         with ExitStack() as stack:
