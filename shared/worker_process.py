@@ -33,7 +33,8 @@ class WorkerProcess:
     """A worker or trainer, as its parent process looks after it; times in seconds.
 
     Its children look at `stop`. `finish_s` is the time that they get to finish, and after `stop_s` the parent ends
-    whatever is left; `scopes` lists the scopes of the ledger in which they may hold a lease.
+    whatever is left; `scopes` lists the scopes of the ledger in which they may hold a lease. Children have nice
+    levels from 0 to `nice_levels` - 1 in turn.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class WorkerProcess:
     heartbeat_file: Path | None
     finish_s: float
     stop_s: float
+    nice_levels: int = 1
 
 
 def worker_name() -> str:
@@ -101,6 +103,10 @@ def look_after(worker: WorkerProcess) -> None:
         for presence in started:
             presence.stop()
 
+    def set_nice_level(**_: Any) -> None:
+        os.nice(current_process().index % worker.nice_levels)
+
+    signals.worker_process_init.connect(set_nice_level, weak=False)
     signals.worker_ready.connect(announce, weak=False)
     signals.worker_shutting_down.connect(stop, weak=False)
     signals.worker_shutdown.connect(leave, weak=False)

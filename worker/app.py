@@ -3,11 +3,7 @@
 An entry point: importing it reads the settings and sets up logging.
 """
 
-import os
 from typing import Any, Final
-
-from billiard import current_process
-from celery import signals
 
 from shared import faults, logs
 from shared.broker import SHARD_TASK, celery_app
@@ -55,12 +51,6 @@ def write_shard_task(message: Any) -> None:
     do_task(message, this_worker())
 
 
-@signals.worker_process_init.connect
-def run_at_own_speed(**_: Any) -> None:
-    """Give a child process, which is one slot, its nice level."""
-    os.nice(current_process().index % _NICE_LEVELS)
-
-
 look_after(
     WorkerProcess(
         kind="worker",
@@ -72,5 +62,6 @@ look_after(
         # After this a child gives back at its next picture; the rest of the time is for one slow picture.
         finish_s=settings.soft_stop_s * 0.75,
         stop_s=settings.soft_stop_s,
+        nice_levels=_NICE_LEVELS,
     )
 )
