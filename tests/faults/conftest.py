@@ -39,6 +39,8 @@ def cluster(broker: Broker, tmp_path: Path, small_voc: Path, store_url: str) -> 
     """A cluster on the small set with a lease of 3 s, nothing started yet."""
     made = Cluster(broker=broker, store=tmp_path / "store", data_root=small_voc.parent, url=store_url)
     made.settings["VOC_LEASE_S"] = str(LEASE_S)
+    # A host's copies of shards would hide that the bucket's own were changed.
+    made.settings["VOC_SHARD_CACHE"] = str(tmp_path / "shard-cache")
     yield made
     made.stop()
 
