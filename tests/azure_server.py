@@ -40,6 +40,7 @@ class AzureServer:
         folder.mkdir()
         with socket.create_server(("127.0.0.1", 0)) as free:
             self._port = free.getsockname()[1]
+        self.address = f"127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -48,7 +49,7 @@ class AzureServer:
         return {
             "AZURE_STORAGE_ACCOUNT_NAME": _ACCOUNT,
             "AZURE_STORAGE_ACCOUNT_KEY": _KEY,
-            "AZURE_ENDPOINT": f"http://127.0.0.1:{self._port}/{_ACCOUNT}",
+            "AZURE_ENDPOINT": f"http://{self.address}/{_ACCOUNT}",
         }
 
     def url(self, folder: str) -> str:

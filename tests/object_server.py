@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import obstore
 from obstore.store import S3Store
@@ -59,10 +60,15 @@ class ObjectServer:
         (folder / "s3.json").write_text(json.dumps({"identities": [user]}))
 
     @property
+    def address(self) -> str:
+        """Its host and port."""
+        return f"127.0.0.1:{self._ports['s3.port']}"
+
+    @property
     def environment(self) -> Mapping[str, str]:
         """What a process needs to use it, as a person would set it."""
         return {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self._ports['s3.port']}",
+            "AWS_ENDPOINT_URL": f"http://{self.address}",
             "AWS_ACCESS_KEY_ID": KEY,
             "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_REGION": "us-east-1",
@@ -143,18 +149,25 @@ class ObjectServer:
             self.kill()
 
 
+class Server(Protocol):
+    """What a gateway can stand before."""
+
+    @property
+    def address(self) -> str:
+        """Its host and port."""
+
+
 class Gateway(BaseHTTPRequestHandler):
     """Passes everything on to the server `behind` it."""
 
-    behind: ObjectServer
+    behind: Server
     protocol_version = "HTTP/1.1"
 
     def _pass_on(self) -> None:
         self._ask(self.rfile.read(int(self.headers.get("Content-Length", 0))))
 
     def _ask(self, body: bytes) -> None:
-        address = self.behind.environment["AWS_ENDPOINT_URL"].removeprefix("http://")
-        connection = http.client.HTTPConnection(address)
+        connection = http.client.HTTPConnection(self.behind.address)
         connection.request(self.command, self.path, body=body, headers=dict(self.headers))
         answer = connection.getresponse()
         self._answer(answer.status, dict(answer.getheaders()), answer.read())
@@ -177,6 +190,8 @@ class Gateway(BaseHTTPRequestHandler):
 
 class Forgetful(Gateway):
     """Writes what it is asked to write under a condition without it."""
+
+    behind: ObjectServer
 
     def _ask(self, body: bytes) -> None:
         if "If-None-Match" not in self.headers:
@@ -213,9 +228,9 @@ class Trouble:
     """What a `Troubled` gateway does at present: `kind` to what `touches` it, `""` for nothing; `times` counts it.
 
     slow_down, denied and no_bucket answer in the server's place; held keeps an answer back until the trouble is over,
-    and drops it; late passes a request on and keeps its answer back likewise; lost passes it on and drops its answer;
-    flipped changes a byte of what is handed out, spoiled one of what is handed in. The last three do so once for each
-    address.
+    and drops it; late passes a request on and keeps its answer back likewise; lost passes it on and drops its answer,
+    reset breaks the connection as well; flipped changes a byte of what is handed out, spoiled one of what is handed in.
+    The last four do so once for each address.
     """
 
     kind: str = ""
@@ -225,7 +240,7 @@ class Trouble:
 
     def touches(self, method: str, path: str) -> bool:
         """Whether a request is one of those that it is about."""
-        is_once = self.kind in ("lost", "flipped", "spoiled") and self.times[path] > 0
+        is_once = self.kind in ("lost", "reset", "flipped", "spoiled") and self.times[path] > 0
         return bool(self.kind) and method in self.methods and self.part in path and not is_once
 
 
@@ -251,13 +266,16 @@ class Troubled(Gateway):
             status, code = self._ERRORS[kind]
             self._answer(status, {"Content-Type": "application/xml"}, _error(code, dict(self.headers)).encode())
             return
-        self._dropped, self._flipped = kind in ("lost", "late"), kind == "flipped"
+        self._dropped, self._flipped = kind in ("lost", "reset", "late"), kind == "flipped"
         if kind != "held":
             super()._ask(_flipped(body) if kind == "spoiled" else body)
         if kind in ("held", "late"):
             wait_until(lambda: trouble.kind != kind, 300, "the trouble is over")
-        if kind in ("held", "late", "lost"):
+        if kind in ("held", "late", "lost", "reset"):
             self.close_connection = True
+        if kind == "reset":
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            os.close(self.connection.detach())
 
     def _answer(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
         if getattr(self, "_dropped", False):
@@ -283,7 +301,7 @@ def _flipped(content: bytes) -> bytes:
 
 
 @contextmanager
-def gateway_before(server: ObjectServer, kind: type[Gateway], **facts: object) -> Iterator[str]:
+def gateway_before(server: Server, kind: type[Gateway], **facts: object) -> Iterator[str]:
     """The URL of a gateway before `server`."""
     gateway = ThreadingHTTPServer(("127.0.0.1", 0), type("Before", (kind,), {"behind": server, **facts}))
     thread = threading.Thread(target=gateway.serve_forever)

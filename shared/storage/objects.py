@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, BaseError, GenericError, PreconditionError
 
 from shared.storage.bucket import NO_BUCKET, open_bucket
 from shared.storage.files import FolderMark, Stamp, T
@@ -109,13 +109,16 @@ class ObjectStorage:
         mark = uuid.uuid4().hex
         with _as_os_errors():
             try:
-                made = obstore.put(
-                    self._bucket,
-                    key,
-                    content,
-                    mode="create" if old is None else old,
-                    attributes={_WRITE: mark},
-                    use_multipart=False,
+                made = _repeated(
+                    partial(
+                        obstore.put,
+                        self._bucket,
+                        key,
+                        content,
+                        mode="create" if old is None else old,
+                        attributes={_WRITE: mark},
+                        use_multipart=False,
+                    )
                 )
             except (AlreadyExistsError, PreconditionError, FileNotFoundError):
                 return self._version_by(mark, key)
@@ -243,13 +246,13 @@ class ObjectStorage:
     def remove(self, key: str) -> None:
         """Remove an object; it may be gone already."""
         with _as_os_errors():
-            obstore.delete(self._bucket, key)
+            _repeated(partial(obstore.delete, self._bucket, key))
 
     def remove_tree(self, folder: str) -> None:
         """Remove every object below a prefix, page by page: who is killed in the middle leaves some."""
         for page in self._pages(folder):
             with _as_os_errors():
-                obstore.delete(self._bucket, [meta["path"] for meta in page])
+                _repeated(partial(obstore.delete, self._bucket, [meta["path"] for meta in page]))
 
 
 class _StagedObject:
@@ -300,6 +303,20 @@ def _tag(meta: "ObjectMeta") -> str:
 def _version(told: "ObjectMeta | PutResult") -> "UpdateVersion":
     version: UpdateVersion = {"e_tag": told["e_tag"]}
     return version if told["version"] is None else {**version, "version": told["version"]}
+
+
+def _repeated(request: Callable[[], T]) -> T:
+    """The result of a request, made once more where its connection breaks.
+
+    The client does so by itself for a GET or a plain PUT, but not for a POST, which is how objects are removed, nor for
+    a conditional PUT. Both may be done twice: what is gone stays gone, and the mark of `swap` tells its own write.
+    """
+    try:
+        return request()
+    except GenericError as error:
+        if "kind: Interrupted" not in str(error):
+            raise
+        return request()
 
 
 @contextmanager

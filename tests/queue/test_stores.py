@@ -16,8 +16,9 @@ from shared.errors import StorageError
 from shared.storage import Storage
 from shared.storage.object_lock import ObjectLocks
 from shared.storage.objects import ObjectStorage
+from tests.azure_server import AzureServer, azurite
 from tests.cluster import REPOSITORY
-from tests.object_server import ObjectServer
+from tests.object_server import ObjectServer, Trouble, Troubled, gateway_before
 
 RACERS, ROUNDS = 8, 20
 # More than a page of a listing has.
@@ -242,6 +243,30 @@ def test_a_listing_has_more_names_than_a_page_and_all_can_be_removed(storage: St
     assert len(storage.walk("")) == MANY
     storage.remove_tree("shards")
     assert storage.list_names("shards") == []
+
+
+@pytest.mark.parametrize("kind", ["object_server", *(["azure_server"] if azurite() else [])])
+def test_what_the_server_did_before_the_connection_broke_is_done_once(
+    request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server: ObjectServer | AzureServer = request.getfixturevalue(kind)
+    trouble = Trouble()
+    with gateway_before(server, Troubled, trouble=trouble) as url:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value.replace(f"http://{server.address}", url))
+        storage = Storage(server.url(uuid.uuid4().hex))
+        trouble.kind = "reset"
+        storage.write("jobs/a", b"x")
+        assert storage.create("jobs/b", b"y")
+        assert not storage.create("jobs/b", b"z")
+        assert storage.read("jobs/b") == b"y"
+        assert storage.list_names("jobs") == ["a", "b"]
+        storage.remove("jobs/a")
+        assert storage.list_names("jobs") == ["b"]
+        trouble.times.clear()
+        storage.remove_tree("jobs")
+        assert storage.list_names("jobs") == []
+    assert len(trouble.times) >= 2, trouble.times
 
 
 def test_a_listing_sees_what_another_process_has_written_and_removed(store_root: str, storage: Storage) -> None:
