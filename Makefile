@@ -36,7 +36,7 @@ demo: install
 
 test: install
 	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile tests/unit
-	@$(BIN)/pytest -n 2 --dist loadfile tests/queue
+	@$(BIN)/pytest -n 3 --dist loadfile tests/queue
 	@$(BIN)/pytest -n 2 --dist loadfile tests/whole -m whole
 
 faults: install

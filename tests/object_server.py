@@ -11,7 +11,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -167,11 +167,11 @@ class Gateway(BaseHTTPRequestHandler):
         self._ask(self.rfile.read(int(self.headers.get("Content-Length", 0))))
 
     def _ask(self, body: bytes) -> None:
-        connection = http.client.HTTPConnection(self.behind.address)
-        connection.request(self.command, self.path, body=body, headers=dict(self.headers))
-        answer = connection.getresponse()
-        self._answer(answer.status, dict(answer.getheaders()), answer.read())
-        connection.close()
+        with closing(http.client.HTTPConnection(self.behind.address)) as connection:
+            connection.request(self.command, self.path, body=body, headers=dict(self.headers))
+            answer = connection.getresponse()
+            status, headers, content = answer.status, dict(answer.getheaders()), answer.read()
+        self._answer(status, headers, content)
 
     def _answer(self, status: int, headers: Mapping[str, str], content: bytes) -> None:
         self.send_response(status)

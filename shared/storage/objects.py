@@ -5,7 +5,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain
@@ -251,8 +251,15 @@ class ObjectStorage:
     def remove_tree(self, folder: str) -> None:
         """Remove every object below a prefix, page by page: who is killed in the middle leaves some."""
         for page in self._pages(folder):
-            with _as_os_errors():
-                _repeated(partial(obstore.delete, self._bucket, [meta["path"] for meta in page]))
+            keys = [meta["path"] for meta in page]
+            try:
+                with _as_os_errors():
+                    _repeated(partial(obstore.delete, self._bucket, keys))
+            except FileNotFoundError:
+                # Azure says so of the first that is gone already, and may not have come to the others.
+                for key in keys:
+                    with suppress(FileNotFoundError):
+                        self.remove(key)
 
 
 class _StagedObject:
