@@ -41,7 +41,7 @@ LEAST_PUBLISHED_STEPS: Final = 1_500
 class Schedule(Frozen):
     """The steps of a run and their learning rates; the rate starts to fall after `plateau` of the steps.
 
-    That of published weights rises over `thaw` of the steps. A checkpoint without a plateau or a thaw was begun without.
+    That of published weights rises over `thaw` of them. A checkpoint without a plateau or a thaw was begun without.
     """
 
     steps: int
@@ -69,7 +69,7 @@ class Schedule(Frozen):
         return 2 * step >= self.steps
 
     def published_share(self, step: int) -> float:
-        """Share of the learning rate that weights of a published backbone get at `step`: frozen, thawing, then steady."""
+        """Share of the learning rate that weights of a published backbone get at `step`: none, rising, then steady."""
         learned = step - FROZEN_SHARE * self.steps
         if learned < 0:
             return 0.0
