@@ -28,6 +28,8 @@ _AT_ONCE: Final = 8
 _PART_BYTES: Final = 8 << 20
 # What one request removes at most, and about what one lists.
 _PAGE: Final = 1000
+# Of a request whose connection is reset: a server that was started again resets each that was open.
+_TRIES: Final = 3
 # The answers to a range from the start of an object without a byte.
 _NO_SUCH_RANGE: Final = ("InvalidRange", "416")
 # In an object's metadata: the write that made it.
@@ -256,10 +258,12 @@ class ObjectStorage:
                 with _as_os_errors():
                     _repeated(partial(obstore.delete, self._bucket, keys))
             except FileNotFoundError:
-                # Azure says so of the first that is gone already, and may not have come to the others.
-                for key in keys:
-                    with suppress(FileNotFoundError):
-                        self.remove(key)
+                # Azure and Google say so of one that is gone already, and may not have come to the others.
+                self.at_once(partial(self._remove_if_there, key) for key in keys)
+
+    def _remove_if_there(self, key: str) -> None:
+        with suppress(FileNotFoundError):
+            self.remove(key)
 
 
 class _StagedObject:
@@ -313,17 +317,18 @@ def _version(told: "ObjectMeta | PutResult") -> "UpdateVersion":
 
 
 def _repeated(request: Callable[[], T]) -> T:
-    """The result of a request, made once more where its connection breaks.
+    """The result of a request, made again where its connection is reset.
 
-    The client does so by itself for a GET or a plain PUT, but not for a POST, which is how objects are removed, nor for
-    a conditional PUT. Both may be done twice: what is gone stays gone, and the mark of `swap` tells its own write.
+    The client does so by itself for a GET or a plain PUT, but not where it removes an object or writes one under a
+    condition. Both may be done twice: what is gone stays gone, and the mark of `swap` tells its own write.
     """
-    try:
-        return request()
-    except GenericError as error:
-        if "kind: Interrupted" not in str(error):
-            raise
-        return request()
+    for _ in range(_TRIES - 1):
+        try:
+            return request()
+        except GenericError as error:
+            if "kind: Interrupted" not in str(error):
+                raise
+    return request()
 
 
 @contextmanager

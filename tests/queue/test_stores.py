@@ -264,8 +264,18 @@ def test_what_the_server_did_before_the_connection_broke_is_done_once(
         assert storage.list_names("jobs") == ["a", "b"]
         storage.remove("jobs/a")
         assert storage.list_names("jobs") == ["b"]
+        storage.write("jobs/c", b"")
+        trouble.times.clear()
         storage.remove_tree("jobs")
+        assert any(path.endswith(("?delete", "&comp=batch")) for path in trouble.times), trouble.times
         assert storage.list_names("jobs") == []
+        objects = ObjectStorage(storage.url(""))
+        first = objects.swap("lock", b"1", None)
+        trouble.times.clear()
+        second = objects.swap("lock", b"2", first)
+        assert trouble.times
+        assert None not in (first, second)
+        assert objects.swap("lock", b"3", first) is None
 
 
 @pytest.mark.parametrize("kind", BUCKETS)

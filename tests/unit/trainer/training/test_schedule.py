@@ -58,6 +58,7 @@ def test_published_weights_are_frozen_first_and_learn_slowly_later() -> None:
     begin, steady = round(FROZEN_SHARE * SCHEDULE.steps), round((FROZEN_SHARE + THAW) * SCHEDULE.steps)
     assert shares[:begin] == [0] * begin
     assert 0 < shares[begin] < shares[begin + 1] < shares[steady - 2] < PUBLISHED_RATE < 1
+    assert shares[(begin + steady) // 2 - 1] == pytest.approx(PUBLISHED_RATE / 2)
     assert shares[steady:] == [PUBLISHED_RATE] * (SCHEDULE.steps - steady)
 
 
