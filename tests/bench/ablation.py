@@ -30,9 +30,8 @@ BATCH: Final = 8
 class Row:
     """One training: `recipe` are fields of `Augmentation`, `constants` the names of modules and what they are set to.
 
-    `plateau` is the share of the steps until which the rate stays at its peak, `thaw` the one over which that of a
-    published backbone rises; `mosaic_until` the share of the steps after which there are no mosaics; `assign` the name
-    of a function of this file instead of the product's.
+    `plateau` is the share of the steps until which the rate stays at its peak; `mosaic_until` the share of the steps
+    after which there are no mosaics; `assign` the name of a function of this file instead of the product's.
     """
 
     side: int = 320
@@ -40,7 +39,6 @@ class Row:
     backbone: str = "conv"
     rate: float = 2e-3
     plateau: float = 0.5
-    thaw: float = 0.2
     assign: str | None = None
     mosaic_until: float = 0.75
     recipe: dict[str, float] = field(default_factory=dict)
@@ -94,8 +92,6 @@ ROWS: Final[dict[str, Row]] = {
             "lite0-1e-3": Row(rate=1e-3),
             "lite0-strong-zoom": Row(recipe={"zoom": 0.6, "translate": 0.2}),
             "lite0-no-mosaic": Row(recipe={"mosaic": 0}),
-            "lite0-no-thaw": Row(thaw=0.0),
-            "lite0-192-unpasted-no-thaw": Row(side=192, thaw=0.0),
             "lite0-mosaic-to-the-end": Row(mosaic_until=1.0),
             "lite0-192": Row(side=192, recipe={"paste": 0.5}),
             "lite0-192-unpasted": Row(side=192),
@@ -198,9 +194,7 @@ def train_row(
     student = train_step.Learner(build, priors, strategy, stream.element_spec)
     judged = build()
     detect = postprocess.keras_detector(judged, priors)
-    plan = schedule.Schedule(
-        steps=steps, steps_per_epoch=len(train) // BATCH, peak_rate=row.rate, plateau=row.plateau, thaw=row.thaw
-    )
+    plan = schedule.Schedule(steps=steps, steps_per_epoch=len(train) // BATCH, peak_rate=row.rate, plateau=row.plateau)
     times_s: list[float] = []
     for number, batch in zip(range(steps), chain(stream.take(closed), rest), strict=False):
         began_s = time.perf_counter()

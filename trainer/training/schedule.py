@@ -21,11 +21,9 @@ WARMUP_STEPS: Final = 100
 # Share of the steps until which the rate stays at its peak: the average of the weights makes up for its noise.
 PLATEAU: Final = 0.5
 
-# Transfer learning: published weights stay frozen for this share of the steps, then learn at this share of the rate,
-# to which they rise over so many of the steps: Adam's first steps, with no gradients to remember, are its wildest.
+# Transfer learning: published weights stay frozen for this share of the steps, then learn at this share of the rate.
 FROZEN_SHARE: Final = 0.15
 PUBLISHED_RATE: Final = 0.3
-THAW: Final = 0.2
 # A step in which all of it learns takes so many times as long (docs/measurements/training-step.md).
 LEARNING_STEP: Final = 2.7
 
@@ -41,14 +39,13 @@ LEAST_PUBLISHED_STEPS: Final = 1_500
 class Schedule(Frozen):
     """The steps of a run and their learning rates; the rate starts to fall after `plateau` of the steps.
 
-    That of published weights rises over `thaw` of them. A checkpoint without a plateau or a thaw was begun without.
+    A checkpoint without a plateau was begun without one.
     """
 
     steps: int
     steps_per_epoch: int
     peak_rate: float
     plateau: float = Field(default=0.0, ge=0, le=1)
-    thaw: float = Field(default=0.0, ge=0, le=1)
 
     @property
     def epochs(self) -> int:
@@ -69,11 +66,8 @@ class Schedule(Frozen):
         return 2 * step >= self.steps
 
     def published_share(self, step: int) -> float:
-        """Share of the learning rate that weights of a published backbone get at `step`: none, rising, then steady."""
-        learned = step - FROZEN_SHARE * self.steps
-        if learned < 0:
-            return 0.0
-        return PUBLISHED_RATE * min(1.0, (learned + 1) / max(1.0, self.thaw * self.steps))
+        """Share of the learning rate that weights of a published backbone get at `step`: frozen, then unfrozen."""
+        return 0.0 if step < FROZEN_SHARE * self.steps else PUBLISHED_RATE
 
 
 def plan_schedule(
@@ -102,4 +96,4 @@ def plan_schedule(
         steps = math.ceil(CONTINUED_STEPS * steps) if is_continued else steps
     usual = BASE_RATE * (CONTINUED_RATE if is_continued else 1.0)
     peak = usual * math.sqrt(global_batch / BASE_BATCH) if rate is None else rate
-    return Schedule(steps=steps, steps_per_epoch=steps_per_epoch, peak_rate=peak, plateau=PLATEAU, thaw=THAW)
+    return Schedule(steps=steps, steps_per_epoch=steps_per_epoch, peak_rate=peak, plateau=PLATEAU)
