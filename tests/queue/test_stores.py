@@ -16,14 +16,12 @@ from shared.errors import StorageError
 from shared.storage import Storage
 from shared.storage.object_lock import ObjectLocks
 from shared.storage.objects import ObjectStorage
-from tests.azure_server import AzureServer, azurite
 from tests.cluster import REPOSITORY
-from tests.object_server import ObjectServer, Trouble, Troubled, gateway_before
+from tests.object_server import ObjectServer
 
-BUCKETS = ["object_server", *(["azure_server"] if azurite() else [])]
 RACERS, ROUNDS = 8, 20
-# More than a page of a listing has, and than Azure removes by one request.
-MANY, MANY_TO_AZURE = 2300, 300
+# More than a page of a listing has.
+MANY = 2300
 
 
 @pytest.fixture
@@ -244,53 +242,6 @@ def test_a_listing_has_more_names_than_a_page_and_all_can_be_removed(storage: St
     assert len(storage.walk("")) == MANY
     storage.remove_tree("shards")
     assert storage.list_names("shards") == []
-
-
-@pytest.mark.parametrize("kind", BUCKETS)
-def test_what_the_server_did_before_the_connection_broke_is_done_once(
-    request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server: ObjectServer | AzureServer = request.getfixturevalue(kind)
-    trouble = Trouble()
-    with gateway_before(server, Troubled, trouble=trouble) as url:
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value.replace(f"http://{server.address}", url))
-        storage = Storage(server.url(uuid.uuid4().hex))
-        trouble.kind = "reset"
-        storage.write("jobs/a", b"x")
-        assert storage.create("jobs/b", b"y")
-        assert not storage.create("jobs/b", b"z")
-        assert storage.read("jobs/b") == b"y"
-        assert storage.list_names("jobs") == ["a", "b"]
-        storage.remove("jobs/a")
-        assert storage.list_names("jobs") == ["b"]
-        storage.write("jobs/c", b"")
-        trouble.times.clear()
-        storage.remove_tree("jobs")
-        assert any(path.endswith(("?delete", "&comp=batch")) for path in trouble.times), trouble.times
-        assert storage.list_names("jobs") == []
-        objects = ObjectStorage(storage.url(""))
-        first = objects.swap("lock", b"1", None)
-        trouble.times.clear()
-        second = objects.swap("lock", b"2", first)
-        assert trouble.times
-        assert None not in (first, second)
-        assert objects.swap("lock", b"3", first) is None
-
-
-@pytest.mark.parametrize("kind", BUCKETS)
-def test_a_tree_that_another_process_removes_too_is_removed_whole(
-    request: pytest.FixtureRequest, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server: ObjectServer | AzureServer = request.getfixturevalue(kind)
-    objects = ObjectStorage(server.url(uuid.uuid4().hex))
-    for number in range(MANY_TO_AZURE):
-        objects.write(f"jobs/{number:03d}", [b""])
-    listed = list(objects._pages("jobs"))
-    objects.remove("jobs/000")
-    monkeypatch.setattr(objects, "_pages", lambda _: listed)
-    objects.remove_tree("jobs")
-    assert objects.names("jobs") == []
 
 
 def test_a_listing_sees_what_another_process_has_written_and_removed(store_root: str, storage: Storage) -> None:
