@@ -12,7 +12,7 @@ from typing import Final
 from lxml import etree
 
 from shared.errors import AnnotationError
-from shared.jobs.findings import Finding, Rank
+from shared.jobs.findings import Finding, Rank, told_emptied
 from shared.jobs.specs import JobSpec
 from shared.text import class_name
 
@@ -91,15 +91,6 @@ class _Findings:
         about = {"file": self.file, "object_index": index, "class_name": name[:200]}
         self.found.append(Finding(**about, rank=rank, kind=kind, found=found[:200], done=done[:200]))
 
-    def note_emptied(self) -> None:
-        """Say that nothing is left of the file's objects."""
-        self.found = [
-            finding.model_copy(update={"done": f"{finding.done}, the photo stays as a picture of nothing"})
-            if finding.rank == "dropped"
-            else finding
-            for finding in self.found
-        ]
-
     def drop(self, kind: str, index: int, found: str, name: str = "") -> None:
         self.add("dropped", kind, index, found, "object dropped", name)
 
@@ -134,8 +125,6 @@ def read_annotation(xml: bytes, *, file: str, spec: JobSpec) -> Annotation:
         first = objects.setdefault((voc_object.name, voc_object.box), voc_object)
         if first is not voc_object:
             findings.drop("object_duplicate", index, f"same class and box as object {first.index}", first.name)
-    if not objects:
-        findings.note_emptied()
     return Annotation(
         size=size,
         filename=(texts.get("filename") or "").strip(),
@@ -143,7 +132,7 @@ def read_annotation(xml: bytes, *, file: str, spec: JobSpec) -> Annotation:
         folder=(texts.get("folder") or "").strip(),
         objects_read=len(elements),
         objects=tuple(objects.values()),
-        findings=tuple(findings.found),
+        findings=tuple(findings.found if objects else told_emptied(findings.found)),
         written=tuple(findings.written),
     )
 

@@ -1,6 +1,7 @@
 """`Finding`: one line of the lint report, by the producer's lint or by a worker."""
 
 import operator
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -26,3 +27,13 @@ class Finding(Frozen):
     done: str
     # Not in the text where it is empty: digests are made of the texts of before.
     class_name: Annotated[str, Field(exclude_if=operator.not_)] = ""
+
+
+def told_emptied(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings of a photo that lost all its objects; those that cost it one say what becomes of the photo."""
+    return [
+        finding.model_copy(update={"done": f"{finding.done}, the photo stays as a picture of nothing"})
+        if finding.rank == "dropped"
+        else finding
+        for finding in findings
+    ]

@@ -13,7 +13,7 @@ from shared.annotation import EMPTY, Annotation, Box, VocObject, read_annotation
 from shared.errors import AnnotationError, ImageError, InputError, PairChanged
 from shared.faults import open_picture
 from shared.image_formats import format_of
-from shared.jobs.findings import Finding, Rank
+from shared.jobs.findings import Finding, Rank, told_emptied
 from shared.jobs.fingerprint import fingerprint_pair, sample_content
 from shared.jobs.job import Job, PathPair
 from shared.jobs.labels import LabelMap
@@ -141,6 +141,9 @@ def make_example(pair: PathPair, annotation: Annotation, content: bytes, recipe:
                 objects.append(stored)
     stored_image = (check_image if spec.dry else store_image)(content, header, spec)
     findings.note_cut(stored_image)
+    found = (*annotation.findings, *findings.found)
+    if annotation.objects and not objects:
+        found = tuple(told_emptied(found))
     return PreparedExample(
         pair=pair,
         record=b"" if spec.dry else serialize_example(stored_image.jpeg, spec.image_size, pair, objects),
@@ -148,7 +151,7 @@ def make_example(pair: PathPair, annotation: Annotation, content: bytes, recipe:
         size=spec.image_size,
         objects=tuple(objects),
         objects_read=annotation.objects_read,
-        findings=(*annotation.findings, *findings.found),
+        findings=found,
     )
 
 
