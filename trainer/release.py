@@ -26,7 +26,7 @@ from shared.jobs.job import SPLITS, Split
 from shared.jobs.labels import LabelMap
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
+from shared.jobs.specs import LITE0, RunSpec
 from shared.leasing.guard import Guard
 from shared.model.description import ModelDescription
 from shared.storage import Storage
@@ -145,7 +145,7 @@ class Release:
         """Where a backbone comes from that somebody else has trained, or taught."""
         if self.spec.distil:
             return f"; its backbone learned from: {LITE0_ORIGIN}"
-        return f"; backbone: {LITE0_ORIGIN}" if self.spec.backbone == "efficientnet_lite0" else ""
+        return f"; backbone: {LITE0_ORIGIN}" if self.spec.backbone in LITE0 else ""
 
     def run(self) -> dict[str, Any]:
         """Export, measure, judge and draw; write it all below the run's folder.

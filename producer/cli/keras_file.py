@@ -32,6 +32,8 @@ _BACKBONES: Final = {
     "Conv1": "mobilenet_v2",
     "conv": "mobilenet_v3_small",
 }
+# A layer that EfficientNet-Lite0 has, and the short one has not.
+_LITE0_LAST: Final = "lite0_block15_project"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +104,8 @@ def as_detector(network: KerasNetwork, shown: str) -> TrainedDetector:
     """
     name = _DETECTOR.fullmatch(network.name)
     backbone = _BACKBONES.get(next((layer for layer in network.layers if layer != "image"), ""))
+    if backbone == "efficientnet_lite0" and _LITE0_LAST not in network.layers:
+        backbone = "efficientnet_lite0_short"
     shape = network.layers.get("image", {}).get("batch_shape")
     classes = {network.filters(f"scores_{stride}_out") for stride in (8, 16, 32)}
     boxes = {network.filters(f"boxes_{stride}_out") for stride in (8, 16, 32)}

@@ -137,6 +137,11 @@ class Augmentation(Frozen):
     hue_deg: Annotated[float, _COLOURS, Field(ge=0, le=180)] = 6.0
 
 
+Backbone = Literal["conv", "efficientnet_lite0", "efficientnet_lite0_short", "mobilenet_v2", "mobilenet_v3_small"]
+
+# Their weights come with the trainer; the short one has no last four blocks (docs/decisions/0103).
+LITE0: Final = ("efficientnet_lite0", "efficientnet_lite0_short")
+
 _BACKBONE: Final = Option(
     "Ours from nothing (conv), or a published one; auto: efficientnet_lite0 for few photos.", "Training"
 )
@@ -188,7 +193,7 @@ class TrainingOptions(Frozen):
         Field(ge=1, le=100_000),
     ] = None
     backbone: Annotated[
-        Literal["auto", "conv", "efficientnet_lite0", "mobilenet_v2", "mobilenet_v3_small"],
+        Literal["auto", Backbone],
         _BACKBONE,
     ] = "auto"
     weights: Annotated[
@@ -247,7 +252,7 @@ class TrainingOptions(Frozen):
     def _lite0_is_pretrained(cls, fields: Any) -> Any:
         """EfficientNet-Lite0's weights come with the trainer: nobody has to ask for them; a trained one has its own."""
         is_new = isinstance(fields, dict) and fields.get("start") is None
-        if is_new and fields.get("backbone") == "efficientnet_lite0":
+        if is_new and fields.get("backbone") in LITE0:
             return fields | {"weights": "imagenet" if fields.get("weights", "none") == "none" else fields["weights"]}
         return fields
 
@@ -257,8 +262,8 @@ class TrainingOptions(Frozen):
             raise ValueError(f"--from {self.start} brings its own weights: leave --weights {self.weights} out")
         if self.weights != "none" and self.backbone in ("auto", "conv"):
             raise ValueError(f"--weights {self.weights} needs a published --backbone, such as efficientnet_lite0")
-        if self.backbone == "efficientnet_lite0" and self.weights != "imagenet" and self.start is None:
-            raise ValueError(f"--weights {self.weights}: --backbone efficientnet_lite0 brings its own, imagenet's")
+        if self.backbone in LITE0 and self.weights != "imagenet" and self.start is None:
+            raise ValueError(f"--weights {self.weights}: --backbone {self.backbone} brings its own, imagenet's")
         if self.distil and (self.backbone not in ("auto", "conv") or self.start is not None):
             other = f"--from {self.start}" if self.start is not None else f"--backbone {self.backbone}"
             raise ValueError(f"--distil is for a --backbone conv that begins from nothing; leave it or {other} out")
@@ -360,7 +365,7 @@ class RunSpec(TrainingOptions):
     incarnation: Incarnation = ""
     kind: Literal["train"] = "train"
     # Decided when it was asked for.
-    backbone: Annotated[Literal["conv", "efficientnet_lite0", "mobilenet_v2", "mobilenet_v3_small"], _BACKBONE] = "conv"
+    backbone: Annotated[Backbone, _BACKBONE] = "conv"
     # Digests of ordinary runs are without the three.
     fold: Annotated[int, Field(ge=0, exclude_if=operator.not_)] = 0
     folds: Annotated[int, Field(ge=0, le=MOST_FOLDS, exclude_if=operator.not_)] = 0

@@ -35,7 +35,13 @@ def sizes_command(
 
     Example: voc2tflite sizes --backbone conv --detail
     """
-    known: list[Backbone] = ["conv", "efficientnet_lite0", "mobilenet_v2", "mobilenet_v3_small"]
+    known: list[Backbone] = [
+        "conv",
+        "efficientnet_lite0",
+        "efficientnet_lite0_short",
+        "mobilenet_v2",
+        "mobilenet_v3_small",
+    ]
     check_known("--backbone", backbone, known)
     check_known("--model", model, _SIZES)
     if image_size % 32:
@@ -44,13 +50,13 @@ def sizes_command(
     from trainer.sizes import costs, machine
 
     typer.echo(f"{image_size} px, {classes} classes; {machine()}")
-    typer.echo(f"{'backbone':20}{'model':8}{'parameters':>12}{'MMAC':>8}{'int8 kB':>9}{'float ms':>10}{'int8 ms':>9}")
+    typer.echo(f"{'backbone':26}{'model':8}{'parameters':>12}{'MMAC':>8}{'int8 kB':>9}{'float ms':>10}{'int8 ms':>9}")
     backbones = [name for name in known if not backbone or name in backbone]
     chosen = [size for size in _SIZES if not model or size in model]
     rows = iter(costs(backbones, chosen, image_size=image_size, classes=classes))
     while (row := _next_quietly(rows)) is not None:
         typer.echo(
-            f"{row.backbone:20}{row.model:8}{row.parameters:12,}{row.macs / 1e6:8.0f}{row.int8_bytes / 1e3:9.0f}"
+            f"{row.backbone:26}{row.model:8}{row.parameters:12,}{row.macs / 1e6:8.0f}{row.int8_bytes / 1e3:9.0f}"
             f"{row.float32_ms:10.1f}{row.int8_ms:9.1f}"
         )
         if detail:

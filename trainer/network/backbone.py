@@ -13,7 +13,7 @@ from trainer.network.efficientnet_lite0 import lite0_levels, load_imagenet
 from trainer.tensors import Tensor
 
 OfKeras = Literal["mobilenet_v2", "mobilenet_v3_small"]
-Published = Literal["efficientnet_lite0"] | OfKeras
+Published = Literal["efficientnet_lite0", "efficientnet_lite0_short"] | OfKeras
 Size = Literal["nano", "small", "medium"]
 
 # Width factors for which ImageNet weights are published; V3 has two.
@@ -42,10 +42,11 @@ def published_levels(
     Raises:
         TrainingError: The weights cannot be had.
     """
-    if name == "efficientnet_lite0":
-        levels = lite0_levels(pictures)
+    if name == "efficientnet_lite0" or name == "efficientnet_lite0_short":
+        is_short = name == "efficientnet_lite0_short"
+        levels = lite0_levels(pictures, is_short=is_short)
         if weights != "none":
-            load_imagenet(keras.Model(pictures, levels))
+            load_imagenet(keras.Model(pictures, levels), is_short=is_short)
         return levels
     network = _network(pictures, name, _WIDTHS[name][size], weights)
     for layer in network.layers:

@@ -32,6 +32,10 @@ _STAGES: Final = (
 _STEM_CHANNELS: Final = 32
 # The stages whose outputs are the last of strides 8, 16 and 32.
 _LEVEL_STAGES: Final = (2, 4, 6)
+# Without the last four blocks, which hold most of the weights; its one block of stride 32 ends it.
+_SHORT_STAGES: Final = (*_STAGES[:5], (6, 192, 1, 2, 5))
+_SHORT_LEVEL_STAGES: Final = (2, 4, 5)
+_SHORT_BLOCKS: Final = sum(count for _, _, count, _, _ in _SHORT_STAGES)
 
 # For whoever gets a model that began from them.
 ORIGIN: Final = (
@@ -45,42 +49,45 @@ _CLASSIFIER: Final = ("_conv_head.", "_bn1.", "_fc.")
 _NORM: Final = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
 
 
-def lite0_levels(pictures: Tensor) -> list[Tensor]:
+def lite0_levels(pictures: Tensor, *, is_short: bool = False) -> list[Tensor]:
     """The network without its classifier, with fresh weights.
 
     Args:
         pictures: Keras tensor [B, H, W, 3], RGB in [-1, 1].
+        is_short: Whether its last four blocks are left out.
 
     Returns:
-        Keras tensors of strides 8, 16 and 32, with 40, 112 and 320 channels.
+        Keras tensors of strides 8, 16 and 32, with 40, 112 and 320 channels; 192 in the last where it is short.
     """
+    stages, ends = (_SHORT_STAGES, _SHORT_LEVEL_STAGES) if is_short else (_STAGES, _LEVEL_STAGES)
     x = _conv(pictures, "lite0_stem", channels=_STEM_CHANNELS, kernel=3, strides=2)
     levels, number = [], 0
-    for stage, (expansion, channels, count, strides, kernel) in enumerate(_STAGES):
+    for stage, (expansion, channels, count, strides, kernel) in enumerate(stages):
         for step in (strides, *[1] * (count - 1)):
             x = _block(x, f"lite0_block{number}", (expansion, channels, step, kernel))
             number += 1
-        if stage in _LEVEL_STAGES:
+        if stage in ends:
             levels.append(x)
     return levels
 
 
-def load_imagenet(network: keras.Model) -> None:
+def load_imagenet(network: keras.Model, *, is_short: bool = False) -> None:
     """Put the published weights into a network that holds `lite0_levels`; every one of its layers gets its own.
 
     Raises:
         TrainingError: The package with the weights is not installed, or its file is another.
     """
-    put_weights(network, read_checkpoint(_published_file(), _FILE))
+    put_weights(network, read_checkpoint(_published_file(), _FILE), is_short=is_short)
 
 
-def put_weights(network: keras.Model, found: dict[str, NDArray[Any]]) -> None:
-    """Put a checkpoint's tensors into the layers of `lite0_levels`.
+def put_weights(network: keras.Model, found: dict[str, NDArray[Any]], *, is_short: bool = False) -> None:
+    """Put a checkpoint's tensors into the layers of `lite0_levels`; a short network has none for the last blocks'.
 
     Raises:
         TrainingError: A tensor is missing, is left over, or has another shape than its layer.
     """
-    left = {name for name in found if not name.startswith(_CLASSIFIER) and not name.endswith("num_batches_tracked")}
+    unused = (*_CLASSIFIER, *_blocks_from(_SHORT_BLOCKS)) if is_short else _CLASSIFIER
+    left = {name for name in found if not name.startswith(unused) and not name.endswith("num_batches_tracked")}
     for layer in network.layers:
         name = _name_in_file(layer.name)
         if name is None:
@@ -94,6 +101,11 @@ def put_weights(network: keras.Model, found: dict[str, NDArray[Any]]) -> None:
             left.discard(key)
     if left:
         raise TrainingError(f"EfficientNet-Lite0's weights have {len(left)} that no layer takes, as {min(left)}")
+
+
+def _blocks_from(first: int) -> list[str]:
+    """How the names of the file's tensors begin from a block on."""
+    return [f"_blocks.{number}." for number in range(first, sum(count for _, _, count, _, _ in _STAGES))]
 
 
 def _put(variable: keras.Variable, key: str, found: dict[str, NDArray[Any]]) -> None:

@@ -28,7 +28,7 @@ OPTIONS = [
     (["submit", PHOTOS, "--model", "tiny"], "'tiny' is not one of 'nano', 'small', 'medium'"),
     (
         ["submit", PHOTOS, "--backbone", "resnet"],
-        "'resnet' is not one of 'auto', 'conv', 'efficientnet_lite0', 'mobilenet_v2', 'mobilenet_v3_small'",
+        "'resnet' is not one of 'auto', 'conv', 'efficientnet_lite0', 'efficientnet_lite0_short', 'mobilenet_v2', ",
     ),
     (["submit", PHOTOS, "--batch", "0"], "--batch 0: "),
     (["resume", "nobody", "--local", "--max-drop", "-1"], "--max-drop -1"),
@@ -241,6 +241,12 @@ def test_help_shows_switches_without_a_type_and_breaks_lines_where_the_terminal_
 
 def test_help_keeps_the_names_of_backbones_whole(places: dict[str, str]) -> None:
     shown = " ".join(call(places, ["submit", "--help"]).stdout.split())
-    for name in ("efficientnet_lite0,", "mobilenet_v2,", "mobilenet_v3_small.", "mixed_bfloat16."):
+    for name in (
+        "efficientnet_lite0,",
+        "efficientnet_lite0_short,",
+        "mobilenet_v2,",
+        "mobilenet_v3_small.",
+        "mixed_bfloat16.",
+    ):
         assert f" {name} " in shown, name
     assert shown.index("--no-train") < shown.index("─ Data ─")

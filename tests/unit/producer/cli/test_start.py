@@ -63,12 +63,23 @@ def asked(storage: Storage, start: str, typed: Sequence[str] = (), **options: An
     return started((JobSpec.model_validate(spec), training), typed, storage)
 
 
+LITE0_LAST = {"class_name": "Conv2D", "config": {"name": "lite0_block15_project", "filters": 320}}
+
+
 @pytest.mark.parametrize(
-    ("first", "backbone"), [("stem", "conv"), ("lite0_stem", "efficientnet_lite0"), ("Conv1", "mobilenet_v2")]
+    ("first", "more", "backbone"),
+    [
+        ("stem", [], "conv"),
+        ("lite0_stem", [LITE0_LAST], "efficientnet_lite0"),
+        ("lite0_stem", [], "efficientnet_lite0_short"),
+        ("Conv1", [], "mobilenet_v2"),
+    ],
 )
-def test_a_run_its_folder_and_its_file_are_one_start(tmp_path: Path, first: str, backbone: str) -> None:
+def test_a_run_its_folder_and_its_file_are_one_start(
+    tmp_path: Path, first: str, more: list[Any], backbone: str
+) -> None:
     storage = Storage(str(tmp_path / "store"))
-    folder = trained_run(tmp_path / "store", first=first, resize="letterbox")
+    folder = trained_run(tmp_path / "store", first=first, more=more, resize="letterbox")
     spec, training = asked(storage, "old")
     assert (training.backbone, training.model, training.weights) == (backbone, "nano", "none")
     assert (spec.image_size, spec.resize) == (64, "letterbox")

@@ -28,9 +28,9 @@ def tensors() -> Tensors:
     return read_checkpoint(efficientnet_lite0._published_file(), "weights")
 
 
-def network(side: int = SIDE) -> Any:
+def network(side: int = SIDE, *, is_short: bool = False) -> Any:
     pictures = keras.Input((side, side, 3))
-    return keras.Model(pictures, lite0_levels(pictures))
+    return keras.Model(pictures, lite0_levels(pictures, is_short=is_short))
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +109,24 @@ def test_every_variable_is_the_files(pretrained: Any, tensors: Tensors) -> None:
     theirs = sorted(float(np.abs(tensors[name]).sum(dtype=np.float64)) for name in features)
     ours = sorted(float(np.abs(value.numpy()).sum(dtype=np.float64)) for value in pretrained.variables)
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+
+
+def test_the_short_one_is_the_whole_ones_beginning(pretrained: Any, tensors: Tensors) -> None:
+    short = network(is_short=True)
+    load_imagenet(short, is_short=True)
+    whole = keras.Model(
+        pretrained.input, [*pretrained.outputs[:2], pretrained.get_layer("lite0_block11_project_norm").output]
+    )
+    picture = normalize(rings()[None].astype(np.float32))
+    for ours, theirs in zip(short(picture), whole(picture), strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
+    with pytest.raises(TrainingError, match=r"that no layer takes, as _blocks\.12"):
+        put_weights(short, tensors)
+    with pytest.raises(TrainingError, match=r"have 1 that no layer takes, as _blocks\.16"):
+        put_weights(short, tensors | {"_blocks.16._expand_conv.weight": np.zeros((6, 1, 1, 1))}, is_short=True)
+    gone = {name: value for name, value in tensors.items() if name != "_blocks.11._depthwise_conv.weight"}
+    with pytest.raises(TrainingError, match=r"have no _blocks\.11\._depthwise_conv\.weight"):
+        put_weights(short, gone, is_short=True)
 
 
 def test_a_detector_starts_from_them(pretrained: Any) -> None:
