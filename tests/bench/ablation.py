@@ -100,6 +100,18 @@ ROWS: Final[dict[str, Row]] = {
             "lite0-416": Row(side=416),
         }.items()
     },
+    **{
+        name: replace(row, backbone="efficientnet_lite0_short")
+        for name, row in {
+            "short": Row(),
+            "short-nano": Row(model="nano"),
+            "short-192": Row(side=192),
+            "short-192-paste": Row(side=192, recipe={"paste": 0.5}),
+            "short-192-nano": Row(side=192, model="nano"),
+            "short-224": Row(side=224),
+            "short-224-nano": Row(side=224, model="nano"),
+        }.items()
+    },
 }
 
 

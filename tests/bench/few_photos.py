@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.bench.photo_sets import RACCOON, ROOT, cut_raccoon, tested_photos
 
-BACKBONES: Final = ("efficientnet_lite0", "conv")
+BACKBONES: Final = ("efficientnet_lite0", "conv", "efficientnet_lite0_short")
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--store", default=Path("out/few"), type=Path)
     parser.add_argument("--learned", default=30, type=int)
     parser.add_argument("--seeds", default=[0, 1, 2], type=int, nargs="+")
-    parser.add_argument("--backbones", default=BACKBONES, choices=BACKBONES, nargs="+")
+    parser.add_argument("--backbones", default=BACKBONES[:2], choices=BACKBONES, nargs="+")
     parser.add_argument("more", nargs="*", help="After --: more options of `submit`.")
     asked = parser.parse_args()
     if not RACCOON.is_dir():
