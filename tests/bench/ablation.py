@@ -95,6 +95,7 @@ ROWS: Final[dict[str, Row]] = {
             "lite0-mosaic-to-the-end": Row(mosaic_until=1.0),
             "lite0-192": Row(side=192, recipe={"paste": 0.5}),
             "lite0-192-unpasted": Row(side=192),
+            "lite0-192-nano": Row(side=192, model="nano"),
             "lite0-224": Row(side=224, recipe={"paste": 0.5}),
             "lite0-256": Row(side=256),
             "lite0-416": Row(side=416),
@@ -108,6 +109,7 @@ ROWS: Final[dict[str, Row]] = {
             "short-192": Row(side=192),
             "short-192-paste": Row(side=192, recipe={"paste": 0.5}),
             "short-192-nano": Row(side=192, model="nano"),
+            "short-192-nano-paste": Row(side=192, model="nano", recipe={"paste": 0.5}),
             "short-224": Row(side=224),
             "short-224-nano": Row(side=224, model="nano"),
         }.items()
