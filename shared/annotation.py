@@ -12,7 +12,7 @@ from typing import Final
 from lxml import etree
 
 from shared.errors import AnnotationError
-from shared.jobs.findings import Finding, Rank, told_emptied
+from shared.jobs.findings import Finding, Rank, of_emptied_photo
 from shared.jobs.specs import JobSpec
 from shared.text import class_name
 
@@ -132,7 +132,7 @@ def read_annotation(xml: bytes, *, file: str, spec: JobSpec) -> Annotation:
         folder=(texts.get("folder") or "").strip(),
         objects_read=len(elements),
         objects=tuple(objects.values()),
-        findings=tuple(findings.found if objects else told_emptied(findings.found)),
+        findings=tuple(findings.found if objects else of_emptied_photo(findings.found)),
         written=tuple(findings.written),
     )
 

@@ -14,7 +14,7 @@ from producer.dataset.class_names import proposed_renames
 from producer.dataset.lint import LintedFolder
 from producer.dataset.other_formats import without_command
 from shared.command import hint
-from shared.jobs.findings import Finding, Rank
+from shared.jobs.findings import EMPTIED, Finding, Rank
 from shared.jobs.job import SPLITS
 from shared.jobs.options import words
 from shared.jobs.specs import DataOptions, JobSpec
@@ -212,7 +212,8 @@ def _without_empty_end(rows: Sequence[tuple[str, int]]) -> Sequence[tuple[str, i
 
 def _kind_lines(rank: Rank, kind: str, count: int, first: Finding) -> Iterable[RenderableType]:
     """How often, of what rank, what was done and can be done; below it the first one, on one line."""
-    advice, _, typed = "; ".join(filter(None, (first.done, _REMEDIES.get(kind)))).partition("`")
+    done = first.done.removesuffix(EMPTIED)  # that is of this photo, not of all
+    advice, _, typed = "; ".join(filter(None, (done, _REMEDIES.get(kind)))).partition("`")
     yield Text(f"{count:>7,} ").append(kind, style=_COLOURS[rank]).append(f" ({rank}): {advice.rstrip()}")
     if typed:  # on one line, however narrow the terminal: it is to be copied
         yield Text(f"        {typed.removesuffix('`')}", no_wrap=True, overflow="ignore")
@@ -220,5 +221,6 @@ def _kind_lines(rank: Rank, kind: str, count: int, first: Finding) -> Iterable[R
     index = "" if first.object_index is None else f"object {first.object_index}: "
     # What stops a submit is told in full, of the rest one line.
     says, _ = without_command(first.found)  # the command is among the next steps
+    says += EMPTIED if done != first.done else ""
     found = Text(f"{place}{index}{says}", style="dim", no_wrap=rank != "error", overflow="ellipsis")
     yield Padding(found, (0, 0, 0, 8))

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -29,11 +29,13 @@ class Finding(Frozen):
     class_name: Annotated[str, Field(exclude_if=operator.not_)] = ""
 
 
-def told_emptied(findings: Iterable[Finding]) -> list[Finding]:
-    """The findings of a photo that lost all its objects; those that cost it one say what becomes of the photo."""
+# Ends what was done where it cost a photo its last object.
+EMPTIED: Final = ", the photo stays as a picture of nothing"
+
+
+def of_emptied_photo(findings: Iterable[Finding]) -> list[Finding]:
+    """The findings of a photo that lost all its objects; those of rank dropped say what becomes of it."""
     return [
-        finding.model_copy(update={"done": f"{finding.done}, the photo stays as a picture of nothing"})
-        if finding.rank == "dropped"
-        else finding
+        finding.model_copy(update={"done": finding.done + EMPTIED}) if finding.rank == "dropped" else finding
         for finding in findings
     ]

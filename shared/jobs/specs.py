@@ -143,7 +143,8 @@ Backbone = Literal["conv", "efficientnet_lite0", "efficientnet_lite0_short", "mo
 LITE0: Final = ("efficientnet_lite0", "efficientnet_lite0_short")
 
 _BACKBONE: Final = Option(
-    "Ours from nothing (conv), or a published one; auto: efficientnet_lite0 for few photos.", "Training"
+    "Ours from nothing (conv), or a published one; auto: efficientnet_lite0 for few photos; _short for small ones.",
+    "Training",
 )
 
 # With fewer training photos, and fewer objects on them, ImageNet's features are worth more than what they alone can
@@ -282,7 +283,8 @@ class TrainingOptions(Frozen):
     def effective_augmentation(self, photos: int) -> Augmentation:
         """What is asked for, to learn from so many photos; where no share of pasted objects is asked for, with ours."""
         share = self.augmentation.paste
-        wanted = TAUGHT_PASTE if self.is_taught and photos < FEW_TO_PASTE else 0.0
+        gains = self.is_taught and self.backbone != "efficientnet_lite0_short"
+        wanted = TAUGHT_PASTE if gains and photos < FEW_TO_PASTE else 0.0
         return self.augmentation.model_copy(update={"paste": wanted if share is None else share})
 
     @property

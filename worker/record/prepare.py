@@ -13,7 +13,7 @@ from shared.annotation import EMPTY, Annotation, Box, VocObject, read_annotation
 from shared.errors import AnnotationError, ImageError, InputError, PairChanged
 from shared.faults import open_picture
 from shared.image_formats import format_of
-from shared.jobs.findings import Finding, Rank, told_emptied
+from shared.jobs.findings import Finding, Rank, of_emptied_photo
 from shared.jobs.fingerprint import fingerprint_pair, sample_content
 from shared.jobs.job import Job, PathPair
 from shared.jobs.labels import LabelMap
@@ -141,9 +141,8 @@ def make_example(pair: PathPair, annotation: Annotation, content: bytes, recipe:
                 objects.append(stored)
     stored_image = (check_image if spec.dry else store_image)(content, header, spec)
     findings.note_cut(stored_image)
-    found = (*annotation.findings, *findings.found)
-    if annotation.objects and not objects:
-        found = tuple(told_emptied(found))
+    # Those of the XML are the submit's, too, which could not know.
+    found = of_emptied_photo(findings.found) if annotation.objects and not objects else findings.found
     return PreparedExample(
         pair=pair,
         record=b"" if spec.dry else serialize_example(stored_image.jpeg, spec.image_size, pair, objects),
@@ -151,7 +150,7 @@ def make_example(pair: PathPair, annotation: Annotation, content: bytes, recipe:
         size=spec.image_size,
         objects=tuple(objects),
         objects_read=annotation.objects_read,
-        findings=found,
+        findings=(*annotation.findings, *found),
     )
 
 

@@ -7,9 +7,10 @@ import keras
 import numpy as np
 import pytest
 
+from producer.cli.keras_file import as_detector, read_network
 from shared.errors import TrainingError
 from trainer.network import efficientnet_lite0
-from trainer.network.detector import build_model, is_published
+from trainer.network.detector import backbone_outputs, build_model, is_published
 from trainer.network.efficientnet_lite0 import lite0_levels, load_imagenet, put_weights
 from trainer.network.torch_checkpoint import read_checkpoint
 from trainer.pixels import normalize
@@ -137,6 +138,22 @@ def test_a_detector_starts_from_them(pretrained: Any) -> None:
     assert len(published) == len(pretrained.variables)
     for ours, theirs in zip(published, pretrained.variables, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation")
+def test_a_short_detector_has_twelve_of_the_sixteen_blocks_and_its_file_says_so(
+    pretrained: Any, tmp_path: Path
+) -> None:
+    detector = build_model(3, 64, "nano", backbone="efficientnet_lite0_short", weights="imagenet")
+    assert [level.shape[-1] for level in backbone_outputs(detector)] == [40, 112, 192]
+    published = [value for value in detector.variables if is_published(value.path)]
+    for ours, theirs in zip(published, pretrained.variables[: len(published)], strict=True):
+        np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)
+    whole = build_model(3, 64, "nano", backbone="efficientnet_lite0")
+    for network, backbone in ((detector, "efficientnet_lite0_short"), (whole, "efficientnet_lite0")):
+        network.save(tmp_path / "model.keras")
+        read = read_network((tmp_path / "model.keras").read_bytes(), "model.keras")
+        assert as_detector(read, "model.keras").backbone == backbone
 
 
 @pytest.mark.parametrize(
