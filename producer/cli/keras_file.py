@@ -32,7 +32,7 @@ _BACKBONES: Final = {
     "Conv1": "mobilenet_v2",
     "conv": "mobilenet_v3_small",
 }
-# A layer that EfficientNet-Lite0 has, and the short one has not.
+# A layer that only the whole EfficientNet-Lite0 has, not the short one.
 _LITE0_LAST: Final = "lite0_block15_project"
 
 

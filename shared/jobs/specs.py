@@ -143,7 +143,8 @@ Backbone = Literal["conv", "efficientnet_lite0", "efficientnet_lite0_short", "mo
 LITE0: Final = ("efficientnet_lite0", "efficientnet_lite0_short")
 
 _BACKBONE: Final = Option(
-    "Ours from nothing (conv), or a published one; auto: efficientnet_lite0 for few photos; _short for small ones.",
+    "Ours from nothing (conv), or a published one; auto: efficientnet_lite0 for few photos. The short one is for small "
+    "pictures (192 or 224 px).",
     "Training",
 )
 
@@ -283,8 +284,8 @@ class TrainingOptions(Frozen):
     def effective_augmentation(self, photos: int) -> Augmentation:
         """What is asked for, to learn from so many photos; where no share of pasted objects is asked for, with ours."""
         share = self.augmentation.paste
-        gains = self.is_taught and self.backbone != "efficientnet_lite0_short"
-        wanted = TAUGHT_PASTE if gains and photos < FEW_TO_PASTE else 0.0
+        is_helped = self.is_taught and self.backbone != "efficientnet_lite0_short"
+        wanted = TAUGHT_PASTE if is_helped and photos < FEW_TO_PASTE else 0.0
         return self.augmentation.model_copy(update={"paste": wanted if share is None else share})
 
     @property
