@@ -26,7 +26,7 @@ from shared.jobs.job import SPLITS, Split
 from shared.jobs.labels import LabelMap
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import LITE0, RunSpec
+from shared.jobs.specs import RunSpec
 from shared.leasing.guard import Guard
 from shared.model.description import ModelDescription
 from shared.storage import Storage
@@ -39,7 +39,7 @@ from trainer.evaluation.measure import Measured, detect_all, drop_interval, meas
 from trainer.evaluation.resamples_file import resamples_file
 from trainer.evaluation.threshold import best_score
 from trainer.inference.detector import Detector
-from trainer.network.efficientnet_lite0 import ORIGIN as LITE0_ORIGIN
+from trainer.network.efficientnet_lite import TEACHER, origin_of
 from trainer.network.postprocess import keras_detector
 from trainer.reporting.advice import AdviceFacts, advise
 from trainer.reporting.figures import FigureInputs, Figures, draw_plots, make_figures
@@ -144,8 +144,9 @@ class Release:
     def _origin(self) -> str:
         """Where a backbone comes from that somebody else has trained, or taught."""
         if self.spec.distil:
-            return f"; its backbone learned from: {LITE0_ORIGIN}"
-        return f"; backbone: {LITE0_ORIGIN}" if self.spec.backbone in LITE0 else ""
+            return f"; its backbone learned from: {origin_of(TEACHER)}"
+        origin = origin_of(self.spec.backbone)
+        return f"; backbone: {origin}" if origin else ""
 
     def run(self) -> dict[str, Any]:
         """Export, measure, judge and draw; write it all below the run's folder.

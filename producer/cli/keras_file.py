@@ -29,6 +29,7 @@ _DETECTOR: Final = re.compile(r"detector_(nano|small|medium)")
 _BACKBONES: Final = {
     "stem": "conv",
     "lite0_stem": "efficientnet_lite0",
+    "lite2_stem": "efficientnet_lite2",
     "Conv1": "mobilenet_v2",
     "conv": "mobilenet_v3_small",
 }

@@ -5,7 +5,7 @@ A field that carries an `Option` is one of the command line (`shared.jobs.option
 
 import operator
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, get_args
 
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
@@ -137,14 +137,13 @@ class Augmentation(Frozen):
     hue_deg: Annotated[float, _COLOURS, Field(ge=0, le=180)] = 6.0
 
 
-Backbone = Literal["conv", "efficientnet_lite0", "efficientnet_lite0_short", "mobilenet_v2", "mobilenet_v3_small"]
-
 # Their weights come with the trainer; the short one has no last four blocks (docs/decisions/0103).
-LITE0: Final = ("efficientnet_lite0", "efficientnet_lite0_short")
+Lite = Literal["efficientnet_lite0", "efficientnet_lite0_short", "efficientnet_lite2"]
+Backbone = Literal["conv", Lite, "mobilenet_v2", "mobilenet_v3_small"]
 
 _BACKBONE: Final = Option(
     "Ours from nothing (conv), or a published one; auto: efficientnet_lite0 for few photos. The short one is for small "
-    "pictures (192 or 224 px).",
+    "pictures (192 or 224 px), lite2 the most accurate.",
     "Training",
 )
 
@@ -174,7 +173,7 @@ class TrainingOptions(Frozen):
 
     `epochs` None lets the trainer choose by the size of the set; `max_minutes` bounds the training loop (None: not).
     `batch` is per replica. `final` trains on train + val (no selection by val). `max_drop` is in points of mAP50.
-    `weights` of a published backbone: none, imagenet (EfficientNet-Lite0 always), or the store's
+    `weights` of a published backbone: none, imagenet (EfficientNet-Lite always), or the store's
     key of a file. `start` is the store's key of a trained network that the run goes on from. `stop_at_map`
     (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better one) end
     training early by the validation split.
@@ -251,10 +250,10 @@ class TrainingOptions(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _lite0_is_pretrained(cls, fields: Any) -> Any:
-        """EfficientNet-Lite0's weights come with the trainer: nobody has to ask for them; a trained one has its own."""
+    def _lite_is_pretrained(cls, fields: Any) -> Any:
+        """EfficientNet-Lite's weights come with the trainer: nobody has to ask for them; a trained one has its own."""
         is_new = isinstance(fields, dict) and fields.get("start") is None
-        if is_new and fields.get("backbone") in LITE0:
+        if is_new and fields.get("backbone") in get_args(Lite):
             return fields | {"weights": "imagenet" if fields.get("weights", "none") == "none" else fields["weights"]}
         return fields
 
@@ -264,7 +263,7 @@ class TrainingOptions(Frozen):
             raise ValueError(f"--from {self.start} brings its own weights: leave --weights {self.weights} out")
         if self.weights != "none" and self.backbone in ("auto", "conv"):
             raise ValueError(f"--weights {self.weights} needs a published --backbone, such as efficientnet_lite0")
-        if self.backbone in LITE0 and self.weights != "imagenet" and self.start is None:
+        if self.backbone in get_args(Lite) and self.weights != "imagenet" and self.start is None:
             raise ValueError(f"--weights {self.weights}: --backbone {self.backbone} brings its own, imagenet's")
         if self.distil and (self.backbone not in ("auto", "conv") or self.start is not None):
             other = f"--from {self.start}" if self.start is not None else f"--backbone {self.backbone}"

@@ -114,6 +114,14 @@ ROWS: Final[dict[str, Row]] = {
             "short-224-nano": Row(side=224, model="nano"),
         }.items()
     },
+    **{
+        name: replace(row, backbone="efficientnet_lite2")
+        for name, row in {
+            "lite2": Row(),
+            "lite2-192": Row(side=192),
+            "lite2-256": Row(side=256),
+        }.items()
+    },
 }
 
 

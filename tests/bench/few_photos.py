@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.bench.photo_sets import RACCOON, ROOT, cut_raccoon, tested_photos
 
-BACKBONES: Final = ("efficientnet_lite0", "conv", "efficientnet_lite0_short")
+BACKBONES: Final = ("efficientnet_lite0", "conv", "efficientnet_lite0_short", "efficientnet_lite2")
 
 
 def main() -> None:

@@ -40,6 +40,7 @@ def sizes_command(
         "conv",
         "efficientnet_lite0",
         "efficientnet_lite0_short",
+        "efficientnet_lite2",
         "mobilenet_v2",
         "mobilenet_v3_small",
     ]

@@ -8,12 +8,13 @@ import keras
 import numpy as np
 
 from shared.errors import TrainingError
+from shared.jobs.specs import Lite
 from trainer.network.batch_norm import MOMENTUM
-from trainer.network.efficientnet_lite0 import lite0_levels, load_imagenet
+from trainer.network.efficientnet_lite import lite_levels, load_imagenet
 from trainer.tensors import Tensor
 
 OfKeras = Literal["mobilenet_v2", "mobilenet_v3_small"]
-Published = Literal["efficientnet_lite0", "efficientnet_lite0_short"] | OfKeras
+Published = Lite | OfKeras
 Size = Literal["nano", "small", "medium"]
 
 # Width factors for which ImageNet weights are published; V3 has two.
@@ -32,7 +33,7 @@ def published_levels(
         pictures: Keras tensor [B, H, W, 3], RGB in [-1, 1], which both backbones want.
         name: Which.
         size: Of the detector; chooses the width of those that are published in several.
-        weights: `none`, `imagenet` (EfficientNet-Lite0's from an installed package, others' downloaded by Keras) or
+        weights: `none`, `imagenet` (EfficientNet-Lite's from an installed package, others' downloaded by Keras) or
             the path of a weights file without top.
         strides: The last features of each are returned.
 
@@ -42,11 +43,10 @@ def published_levels(
     Raises:
         TrainingError: The weights cannot be had.
     """
-    if name == "efficientnet_lite0" or name == "efficientnet_lite0_short":
-        is_short = name == "efficientnet_lite0_short"
-        levels = lite0_levels(pictures, is_short=is_short)
+    if name != "mobilenet_v2" and name != "mobilenet_v3_small":
+        levels = lite_levels(pictures, name)
         if weights != "none":
-            load_imagenet(keras.Model(pictures, levels), is_short=is_short)
+            load_imagenet(keras.Model(pictures, levels), name)
         return levels
     network = _network(pictures, name, _WIDTHS[name][size], weights)
     for layer in network.layers:

@@ -16,6 +16,7 @@ from shared.jobs.manifest import Manifest
 from shared.jobs.options import words
 from shared.jobs.paths import name_of_weights
 from shared.jobs.specs import JobSpec, RunSpec, TrainingOptions
+from trainer.network.efficientnet_lite import TEACHER, origin_of
 from trainer.reporting.charts import class_panels, size_bars, training_panels
 from trainer.reporting.figures import Figures
 from trainer.reporting.gallery import page_marks
@@ -81,6 +82,7 @@ def _context(summary: RunSummary) -> dict[str, Any]:
         "continued": None if spec.start is None else name_of_weights(spec.start),
         **{field.name: getattr(summary, field.name) for field in fields(summary)},
         "version": __version__,
+        "origin": origin_of(TEACHER if spec.distil else spec.backbone),
         "thread_counts": list(summary.metrics["int8"]["latency_ms"]),
         "check_rows": check_rows(summary.checks, list(summary.metrics)),
         "handed_out": files_of_run(summary.files),

@@ -25,7 +25,7 @@ from shared.leasing.guard import Guard
 from shared.storage import Storage
 from trainer.data.training_set import TrainingSet
 from trainer.network.detector import backbone_outputs
-from trainer.network.efficientnet_lite0 import lite0_levels, load_imagenet
+from trainer.network.efficientnet_lite import TEACHER, lite_levels, load_imagenet
 from trainer.pixels import normalize
 from trainer.tensors import Tensor
 from trainer.training.train_step import BETA_2, CLIP_NORM, WEIGHT_DECAY, load_average
@@ -229,8 +229,8 @@ class _Imitation:
 def _lite0(image_size: int) -> keras.Model:
     """The teacher: pictures, RGB in [-1, 1], -> its features at strides 8, 16 and 32."""
     pictures = keras.Input((image_size, image_size, 3))
-    network = keras.Model(pictures, lite0_levels(pictures))
-    load_imagenet(network)
+    network = keras.Model(pictures, lite_levels(pictures, TEACHER))
+    load_imagenet(network, TEACHER)
     return network
 
 

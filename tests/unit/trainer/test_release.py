@@ -214,7 +214,9 @@ def test_card_and_model_say_who_taught_the_backbone(released: Released) -> None:
     card = (released.folder / "model_card.md").read_text()
     assert "first learned, from these photos, to give the features of EfficientNet-Lite0" in card
     said = read_description(released.folder / "model_int8.tflite")
-    assert said.licence.startswith("Apache-2.0; its backbone learned from: EfficientNet-Lite0, ImageNet weights")
+    assert said.licence.startswith(
+        "Apache-2.0; its backbone learned from: EfficientNet-Lite0 with the ImageNet weights"
+    )
 
 
 def test_plots_are_pictures_of_a_size(released: Released) -> None:

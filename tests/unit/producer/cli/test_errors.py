@@ -28,8 +28,8 @@ OPTIONS = [
     (["submit", PHOTOS, "--model", "tiny"], "'tiny' is not one of 'nano', 'small', 'medium'"),
     (
         ["submit", PHOTOS, "--backbone", "resnet"],
-        "'resnet' is not one of 'auto', 'conv', 'efficientnet_lite0', 'efficientnet_lite0_short', 'mobilenet_v2', "
-        "'mobilenet_v3_small'",
+        "'resnet' is not one of 'auto', 'conv', 'efficientnet_lite0', 'efficientnet_lite0_short', "
+        "'efficientnet_lite2', 'mobilenet_v2', 'mobilenet_v3_small'",
     ),
     (["submit", PHOTOS, "--batch", "0"], "--batch 0: "),
     (["resume", "nobody", "--local", "--max-drop", "-1"], "--max-drop -1"),
@@ -245,6 +245,7 @@ def test_help_keeps_the_names_of_backbones_whole(places: dict[str, str]) -> None
     for name in (
         "efficientnet_lite0,",
         "efficientnet_lite0_short,",
+        "efficientnet_lite2,",
         "mobilenet_v2,",
         "mobilenet_v3_small.",
         "mixed_bfloat16.",

@@ -72,6 +72,7 @@ LITE0_LAST = {"class_name": "Conv2D", "config": {"name": "lite0_block15_project"
         ("stem", [], "conv"),
         ("lite0_stem", [LITE0_LAST], "efficientnet_lite0"),
         ("lite0_stem", [], "efficientnet_lite0_short"),
+        ("lite2_stem", [], "efficientnet_lite2"),
         ("Conv1", [], "mobilenet_v2"),
     ],
 )

@@ -57,8 +57,8 @@ def test_few_photos_with_many_objects_teach_enough(asked: dict[str, Any], of: di
     assert TrainingOptions(**asked).with_backbone(of, None).backbone == backbone
 
 
-@pytest.mark.parametrize("backbone", ["efficientnet_lite0", "efficientnet_lite0_short"])
-def test_lite0_brings_its_weights(backbone: str) -> None:
+@pytest.mark.parametrize("backbone", ["efficientnet_lite0", "efficientnet_lite0_short", "efficientnet_lite2"])
+def test_lite_brings_its_weights(backbone: str) -> None:
     assert TrainingOptions.model_validate({"backbone": backbone}).weights == "imagenet"
     with pytest.raises(ValueError, match=f"--backbone {backbone} brings its own, imagenet's"):
         TrainingOptions.model_validate({"backbone": backbone, "weights": "weights/0-top.h5"})
@@ -76,6 +76,7 @@ def test_a_run_of_before_there_was_a_choice_is_ours() -> None:
         ({"backbone": "efficientnet_lite0"}, 59, 0.5),
         ({"backbone": "efficientnet_lite0"}, 60, 0.0),
         ({"backbone": "efficientnet_lite0_short"}, 30, 0.0),
+        ({"backbone": "efficientnet_lite2"}, 30, 0.5),
         ({"backbone": "conv", "distil": True}, 30, 0.5),
         ({"backbone": "conv"}, 30, 0.0),
         ({"backbone": "conv", "augmentation": {"paste": 0.25}}, 1000, 0.25),

