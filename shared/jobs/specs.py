@@ -173,10 +173,10 @@ class TrainingOptions(Frozen):
 
     `epochs` None lets the trainer choose by the size of the set; `max_minutes` bounds the training loop (None: not).
     `batch` is per replica. `final` trains on train + val (no selection by val). `max_drop` is in points of mAP50.
-    `weights` of a published backbone: none, imagenet (EfficientNet-Lite always), or the store's
-    key of a file. `start` is the store's key of a trained network that the run goes on from. `stop_at_map`
-    (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better one) end
-    training early by the validation split.
+    `weights` of a published backbone: none, imagenet (EfficientNet-Lite always), or the store's key of a file; `freeze`
+    None lets the trainer choose. `start` is the store's key of a trained network that the run goes on from.
+    `stop_at_map` (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better one) end training early by the
+    validation split.
     """
 
     model: Annotated[
@@ -209,6 +209,11 @@ class TrainingOptions(Frozen):
             "Go on from a RUN, its folder or its model.keras: in fewer steps, at a lower rate.", "Training", "--from"
         ),
         Field(exclude_if=lambda start: start is None),  # digests of older versions are without it
+    ] = None
+    freeze: Annotated[
+        float | None,
+        Option("Share of the steps in which a published backbone stays as it is; default: 0.15.", "Training"),
+        Field(ge=0, le=1, exclude_if=lambda freeze: freeze is None),  # digests of older versions are without it
     ] = None
     distil: Annotated[
         bool,
@@ -268,6 +273,11 @@ class TrainingOptions(Frozen):
         if self.distil and (self.backbone not in ("auto", "conv") or self.start is not None):
             other = f"--from {self.start}" if self.start is not None else f"--backbone {self.backbone}"
             raise ValueError(f"--distil is for a --backbone conv that begins from nothing; leave it or {other} out")
+        if self.freeze is not None and (self.start is not None or (self.backbone == "conv" and not self.distil)):
+            other = f"--from {self.start}" if self.start is not None else f"--backbone {self.backbone}"
+            raise ValueError(
+                f"--freeze {self.freeze:g} is for a published backbone that is new; leave it or {other} out"
+            )
         if self.quantize == "qat" and self.backbone not in ("auto", "conv"):
             raise ValueError("--quantize qat is for --backbone conv; a published backbone is quantized by ptq")
         if self.nms != "inside" and self.backbone == "mobilenet_v3_small":
@@ -329,6 +339,8 @@ class TrainingOptions(Frozen):
         return TrainingOptions.model_validate(fields)
 
     def _is_for_pretrained(self, counts: Mapping[str, int]) -> bool:
+        if self.freeze is not None and not self.distil:
+            return True
         if self.model != "small" or self.quantize != "ptq" or self.distil:
             return False  # who asks for another size, for fine-tuning or for a teacher, wants our network
         photos, all_photos = (

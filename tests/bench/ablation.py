@@ -30,8 +30,9 @@ BATCH: Final = 8
 class Row:
     """One training: `recipe` are fields of `Augmentation`, `constants` the names of modules and what they are set to.
 
-    `plateau` is the share of the steps until which the rate stays at its peak; `mosaic_until` the share of the steps
-    after which there are no mosaics; `assign` the name of a function of this file instead of the product's.
+    `plateau` is the share of the steps until which the rate stays at its peak, `frozen` that in which a published
+    backbone does not learn; `mosaic_until` the share of the steps after which there are no mosaics; `assign` the name
+    of a function of this file instead of the product's.
     """
 
     side: int = 320
@@ -39,6 +40,7 @@ class Row:
     backbone: str = "conv"
     rate: float = 2e-3
     plateau: float = 0.5
+    frozen: float = 0.15
     assign: str | None = None
     mosaic_until: float = 0.75
     recipe: dict[str, float] = field(default_factory=dict)
@@ -48,7 +50,6 @@ class Row:
 # Mosaics of half of the pictures, until three quarters of the steps: as the product has them.
 MOSAIC: Final = {"mosaic": 0.5}
 
-_FROZEN: Final = "training.schedule.FROZEN_SHARE"
 _SHARE: Final = "training.schedule.PUBLISHED_RATE"
 
 # The recipe of the product, and one thing changed in each of the others.
@@ -84,8 +85,8 @@ ROWS: Final[dict[str, Row]] = {
         for name, row in {
             "lite0": Row(),
             "lite0-paste": Row(recipe={"paste": 0.5}),
-            "lite0-never-frozen": Row(constants={_FROZEN: 0.0}),
-            "lite0-frozen-30": Row(constants={_FROZEN: 0.3}),
+            "lite0-never-frozen": Row(frozen=0),
+            "lite0-frozen-30": Row(frozen=0.3),
             "lite0-rate-1": Row(constants={_SHARE: 1.0}),
             "lite0-rate-0.1": Row(constants={_SHARE: 0.1}),
             "lite0-4e-3": Row(rate=4e-3),
@@ -96,6 +97,7 @@ ROWS: Final[dict[str, Row]] = {
             "lite0-192": Row(side=192, recipe={"paste": 0.5}),
             "lite0-192-unpasted": Row(side=192),
             "lite0-192-nano": Row(side=192, model="nano"),
+            "lite0-192-frozen": Row(side=192, frozen=1),
             "lite0-224": Row(side=224, recipe={"paste": 0.5}),
             "lite0-256": Row(side=256),
             "lite0-416": Row(side=416),
@@ -119,6 +121,7 @@ ROWS: Final[dict[str, Row]] = {
         for name, row in {
             "lite2": Row(),
             "lite2-192": Row(side=192),
+            "lite2-192-frozen": Row(side=192, frozen=1),
             "lite2-256": Row(side=256),
         }.items()
     },
@@ -216,7 +219,13 @@ def train_row(
     student = train_step.Learner(build, priors, strategy, stream.element_spec)
     judged = build()
     detect = postprocess.keras_detector(judged, priors)
-    plan = schedule.Schedule(steps=steps, steps_per_epoch=len(train) // BATCH, peak_rate=row.rate, plateau=row.plateau)
+    plan = schedule.Schedule(
+        steps=steps,
+        steps_per_epoch=len(train) // BATCH,
+        peak_rate=row.rate,
+        plateau=row.plateau,
+        frozen=row.frozen,
+    )
     times_s: list[float] = []
     for number, batch in zip(range(steps), chain(stream.take(closed), rest), strict=False):
         began_s = time.perf_counter()

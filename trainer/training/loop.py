@@ -156,6 +156,7 @@ class Training:
             global_batch=self._batch,
             epochs=self._spec.epochs,
             rate=self._spec.learning_rate,
+            frozen=self._spec.freeze,
             is_published=self._spec.is_taught,
             is_continued=self._spec.start is not None,
         )

@@ -21,7 +21,8 @@ WARMUP_STEPS: Final = 100
 # Share of the steps until which the rate stays at its peak: the average of the weights makes up for its noise.
 PLATEAU: Final = 0.5
 
-# Transfer learning: published weights stay frozen for this share of the steps, then learn at this share of the rate.
+# Transfer learning: published weights stay frozen for this share of the steps, unless another is asked for, and then
+# learn at this share of the rate.
 FROZEN_SHARE: Final = 0.15
 PUBLISHED_RATE: Final = 0.3
 # A step in which all of it learns takes so many times as long (docs/measurements/training-step.md).
@@ -39,13 +40,14 @@ LEAST_PUBLISHED_STEPS: Final = 1_500
 class Schedule(Frozen):
     """The steps of a run and their learning rates; the rate starts to fall after `plateau` of the steps.
 
-    A checkpoint without a plateau was begun without one.
+    A published backbone stays as it is for `frozen` of the steps. A checkpoint without a plateau was begun without one.
     """
 
     steps: int
     steps_per_epoch: int
     peak_rate: float
     plateau: float = Field(default=0.0, ge=0, le=1)
+    frozen: float = Field(default=FROZEN_SHARE, ge=0, le=1)
 
     @property
     def epochs(self) -> int:
@@ -67,7 +69,7 @@ class Schedule(Frozen):
 
     def published_share(self, step: int) -> float:
         """Share of the learning rate that weights of a published backbone get at `step`: frozen, then unfrozen."""
-        return 0.0 if step < FROZEN_SHARE * self.steps else PUBLISHED_RATE
+        return 0.0 if step < self.frozen * self.steps else PUBLISHED_RATE
 
 
 def plan_schedule(
@@ -76,6 +78,7 @@ def plan_schedule(
     global_batch: int,
     epochs: int | None,
     rate: float | None,
+    frozen: float | None = None,
     is_published: bool = False,
     is_continued: bool = False,
 ) -> Schedule:
@@ -86,6 +89,7 @@ def plan_schedule(
         global_batch: Pictures of a step, over all replicas.
         epochs: As asked; None chooses by the size of the set.
         rate: Peak learning rate as asked, for this global batch; None takes the default for it.
+        frozen: Share of the steps in which a published backbone stays as it is, as asked; None takes the default.
         is_published: Whether the backbone begins with published weights.
         is_continued: Whether the whole network has been trained before.
     """
@@ -96,4 +100,10 @@ def plan_schedule(
         steps = math.ceil(CONTINUED_STEPS * steps) if is_continued else steps
     usual = BASE_RATE * (CONTINUED_RATE if is_continued else 1.0)
     peak = usual * math.sqrt(global_batch / BASE_BATCH) if rate is None else rate
-    return Schedule(steps=steps, steps_per_epoch=steps_per_epoch, peak_rate=peak, plateau=PLATEAU)
+    return Schedule(
+        steps=steps,
+        steps_per_epoch=steps_per_epoch,
+        peak_rate=peak,
+        plateau=PLATEAU,
+        frozen=FROZEN_SHARE if frozen is None else frozen,
+    )

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from trainer.training.schedule import FROZEN_SHARE, LEARNING_STEP, Schedule
+from trainer.training.schedule import LEARNING_STEP, Schedule
 
 # Steps looked at before a budget is turned into a number of steps; the first five trace and warm caches.
 MEASURED_STEPS: Final = 25
@@ -34,7 +34,7 @@ class TimeBudget:
         self, minutes: float | None, clock: Callable[[], float] = time.monotonic, *, is_published: bool = False
     ) -> None:
         self.minutes = minutes
-        self._frozen_share = FROZEN_SHARE if is_published else 0.0
+        self._is_published = is_published
         self._clock = clock
         self._started_s = clock()
         self._step_times_s: deque[float] = deque(maxlen=MEASURED_STEPS - SETTLING_STEPS)
@@ -54,7 +54,7 @@ class TimeBudget:
 
     def rest_s(self, schedule: Schedule, done: int) -> float:
         """Seconds that the steps left will take at the speed of the last ones; 0 before the first."""
-        return self._step_s * self._learning_steps(schedule.steps, done) if self._step_times_s else 0.0
+        return self._step_s * self._learning_steps(schedule, schedule.steps, done) if self._step_times_s else 0.0
 
     def eta_s(self, schedule: Schedule, done: int) -> float | None:
         """Seconds until the end of the loop, within the budget; None before the first step."""
@@ -74,7 +74,7 @@ class TimeBudget:
             return schedule
         within = self._left_s() / self._step_s
         ends = range(done + 1, schedule.steps + 1)
-        affordable = bisect_right(ends, within, key=lambda steps: self._learning_steps(steps, done))
+        affordable = bisect_right(ends, within, key=lambda steps: self._learning_steps(schedule, steps, done))
         # Otherwise a late run would get one more step after each step.
         return schedule.model_copy(update={"steps": min(schedule.steps, done + max(1, affordable))})
 
@@ -82,9 +82,9 @@ class TimeBudget:
     def _step_s(self) -> float:
         return statistics.median(self._step_times_s)
 
-    def _learning_steps(self, steps: int, done: int) -> float:
-        """How many steps in which all of it learns last as long as those from `done` to `steps`."""
-        frozen = max(0.0, self._frozen_share * steps - done)
+    def _learning_steps(self, schedule: Schedule, steps: int, done: int) -> float:
+        """How many steps in which all of it learns last as long as those from `done` to `steps`, were they its last."""
+        frozen = max(0.0, schedule.frozen * steps - done) if self._is_published else 0.0
         return frozen / LEARNING_STEP + steps - done - frozen
 
     def _left_s(self) -> float:

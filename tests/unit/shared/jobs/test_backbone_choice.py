@@ -48,6 +48,8 @@ def test_auto_is_decided_by_what_there_is(
         # With --final the validation photos are learned from, too.
         ({}, counts(FEW_PHOTOS - 20, 300, val=20), "efficientnet_lite0"),
         ({"final": True}, counts(FEW_PHOTOS - 20, 300, val=20), "conv"),
+        ({"freeze": 1.0, "model": "nano"}, counts(2 * FEW_PHOTOS, 300), "efficientnet_lite0"),
+        ({"freeze": 1.0, "distil": True}, counts(FEW_PHOTOS - 1, 300), "conv"),
         # A job of a version that did not count.
         ({}, {}, "conv"),
     ],
@@ -87,3 +89,17 @@ def test_few_photos_get_pasted_objects_unless_a_share_is_asked_for(
     asked: dict[str, Any], photos: int, share: float
 ) -> None:
     assert TrainingOptions.model_validate(asked).effective_augmentation(photos).paste == share
+
+
+@pytest.mark.parametrize(
+    ("asked", "other"),
+    [
+        ({"backbone": "conv"}, "--backbone conv"),
+        ({"backbone": "efficientnet_lite0", "start": "weights/a.keras"}, "--from weights/a.keras"),
+    ],
+)
+def test_only_a_published_backbone_that_is_new_is_frozen(asked: dict[str, Any], other: str) -> None:
+    with pytest.raises(ValueError, match=f"--freeze 0.5 is for a published backbone that is new; leave it or {other}"):
+        TrainingOptions.model_validate(asked | {"freeze": 0.5})
+    for fits in ({"backbone": "auto"}, {"backbone": "mobilenet_v2"}, {"backbone": "conv", "distil": True}):
+        assert TrainingOptions.model_validate(fits | {"freeze": 0.5}).freeze == 0.5

@@ -1,6 +1,15 @@
 import pytest
 
-from trainer.training.schedule import LAST_RATE, MOST_STEPS, PLATEAU, WARMUP_STEPS, Schedule, plan_schedule
+from trainer.training.schedule import (
+    FROZEN_SHARE,
+    LAST_RATE,
+    MOST_STEPS,
+    PLATEAU,
+    PUBLISHED_RATE,
+    WARMUP_STEPS,
+    Schedule,
+    plan_schedule,
+)
 
 SCHEDULE = Schedule(steps=1000, steps_per_epoch=26, peak_rate=2e-3, plateau=PLATEAU)
 
@@ -46,3 +55,14 @@ def test_the_rate_grows_with_the_square_root_of_the_global_batch() -> None:
 def test_published_weights_are_frozen_first_and_learn_slowly_later() -> None:
     assert SCHEDULE.published_share(0) == 0
     assert 0 < SCHEDULE.published_share(999) < 1
+
+
+@pytest.mark.parametrize(("asked", "frozen_steps"), [(None, 225), (0.0, 0), (0.5, 750), (1.0, 1_500)])
+def test_published_weights_are_frozen_for_as_long_as_asked(asked: float | None, frozen_steps: int) -> None:
+    found = plan_schedule(pictures=30, global_batch=8, epochs=None, rate=None, frozen=asked, is_published=True)
+    shares = [found.published_share(step) for step in range(found.steps)]
+    assert shares == [0.0] * frozen_steps + [PUBLISHED_RATE] * (1_500 - frozen_steps)
+
+
+def test_a_checkpoint_of_before_there_was_a_choice_has_the_usual_share() -> None:
+    assert Schedule.model_validate(SCHEDULE.model_dump(exclude={"frozen"})).frozen == FROZEN_SHARE

@@ -110,6 +110,14 @@ def test_steps_get_longer_when_a_frozen_backbone_begins_to_learn() -> None:
     assert budget.rest_s(one_more, 25) > left_s
 
 
+def test_a_backbone_that_stays_frozen_never_takes_longer_steps() -> None:
+    budget = TimeBudget(None, Clock(), is_published=True)
+    for _ in range(25):
+        budget.note_step(1.0, is_frozen=True)
+    always = SCHEDULE.model_copy(update={"frozen": 1.0})
+    assert budget.rest_s(always, 25) == pytest.approx(always.steps - 25)
+
+
 def test_the_rest_is_known_while_the_last_steps_were_still_frozen_ones() -> None:
     budget = TimeBudget(None, Clock(), is_published=True)
     for _ in range(MEASURED_STEPS):
