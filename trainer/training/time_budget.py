@@ -27,7 +27,7 @@ class TimeBudget:
     Args:
         minutes: Bound of the loop; None is no bound.
         clock: Seconds from any start on.
-        is_published: Whether a published backbone is frozen at first: its later steps take longer.
+        is_published: Whether a published backbone may be frozen at first: steps in which it learns take longer.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TimeBudget:
         return statistics.median(self._step_times_s)
 
     def _learning_steps(self, schedule: Schedule, steps: int, done: int) -> float:
-        """How many steps in which all of it learns last as long as those from `done` to `steps`, were they its last."""
+        """How many steps in which all of it learns last as long as those from `done` on, if it ended at `steps`."""
         frozen = max(0.0, schedule.frozen * steps - done) if self._is_published else 0.0
         return frozen / LEARNING_STEP + steps - done - frozen
 

@@ -104,6 +104,7 @@ def test_few_photos_start_pretrained_and_the_line_says_so(tmp_path: Path, small_
 def test_every_training_option_of_submit_reaches_the_trainer(tmp_path: Path, small_voc: Path) -> None:
     options = (
         "--model nano --backbone mobilenet_v2 --weights imagenet --epochs 7 --max-minutes 3 --batch 4 --seed 5 "
+        "--freeze 0.5 "
         "--learning-rate 0.001 --precision mixed_bfloat16 --stop-at-map 0.5 --patience 9 --no-flips --vertical-flips "
         "--quarter-turns --rotate 10 --zoom 0.3 --translate 0.1 --mosaic 0.25 --no-colours --max-drop 2"
     )
@@ -117,6 +118,7 @@ def test_every_training_option_of_submit_reaches_the_trainer(tmp_path: Path, sma
         model="nano",
         backbone="mobilenet_v2",
         weights="imagenet",
+        freeze=0.5,
         epochs=7,
         max_minutes=3,
         batch=4,

@@ -48,7 +48,6 @@ def test_auto_is_decided_by_what_there_is(
         # With --final the validation photos are learned from, too.
         ({}, counts(FEW_PHOTOS - 20, 300, val=20), "efficientnet_lite0"),
         ({"final": True}, counts(FEW_PHOTOS - 20, 300, val=20), "conv"),
-        ({"freeze": 1.0, "model": "nano"}, counts(2 * FEW_PHOTOS, 300), "efficientnet_lite0"),
         ({"freeze": 1.0, "distil": True}, counts(FEW_PHOTOS - 1, 300), "conv"),
         # A job of a version that did not count.
         ({}, {}, "conv"),
@@ -92,14 +91,32 @@ def test_few_photos_get_pasted_objects_unless_a_share_is_asked_for(
 
 
 @pytest.mark.parametrize(
-    ("asked", "other"),
+    ("asked", "refusal"),
     [
-        ({"backbone": "conv"}, "--backbone conv"),
-        ({"backbone": "efficientnet_lite0", "start": "weights/a.keras"}, "--from weights/a.keras"),
+        ({}, "--freeze 0.5 needs a backbone that has learned"),
+        ({"backbone": "conv"}, "--freeze 0.5 needs a backbone that has learned"),
+        ({"backbone": "mobilenet_v2"}, "--freeze 0.5 needs a backbone that has learned"),
+        ({"quantize": "qat"}, "--freeze 0.5 needs a backbone that has learned"),
+        ({"backbone": "efficientnet_lite0", "start": "weights/a.keras"}, "--from weights/a.keras: nothing is frozen"),
     ],
 )
-def test_only_a_published_backbone_that_is_new_is_frozen(asked: dict[str, Any], other: str) -> None:
-    with pytest.raises(ValueError, match=f"--freeze 0.5 is for a published backbone that is new; leave it or {other}"):
+def test_only_a_backbone_that_has_learned_and_is_new_is_frozen(asked: dict[str, Any], refusal: str) -> None:
+    with pytest.raises(ValueError, match=refusal):
         TrainingOptions.model_validate(asked | {"freeze": 0.5})
-    for fits in ({"backbone": "auto"}, {"backbone": "mobilenet_v2"}, {"backbone": "conv", "distil": True}):
-        assert TrainingOptions.model_validate(fits | {"freeze": 0.5}).freeze == 0.5
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"backbone": "efficientnet_lite2"},
+        {"backbone": "mobilenet_v2", "weights": "imagenet"},
+        {"backbone": "conv", "distil": True},
+    ],
+    ids=str,
+)
+def test_a_share_to_freeze_is_stored_and_a_run_without_one_is_as_before(asked: dict[str, Any]) -> None:
+    spec = run_of(**asked)
+    assert "freeze" not in spec.model_dump_json(), "the digests of before"
+    assert RunSpec.model_validate_json(spec.model_dump_json()) == spec
+    frozen = run_of(**asked, freeze=0.5)
+    assert RunSpec.model_validate_json(frozen.model_dump_json()).freeze == 0.5

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from trainer.network.box_ops import generalized_iou, side_distance
@@ -98,3 +99,22 @@ def test_the_loss_is_a_sum_so_that_replicas_add_up() -> None:
         return np.array([found.score, found.box, found.normalizer])
 
     np.testing.assert_allclose(total(slice(0, 2)) + total(slice(2, 4)), total(slice(0, 4)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("box", [BOX, [0.5, 0.5, 0.5, 0.5], [0, 0, 0, 0]], ids=["a box", "a point", "padding"])
+@pytest.mark.parametrize("spread", [1.0, 500.0])
+def test_gradients_are_finite_whatever_the_box_and_the_outputs(box: list[float], spread: float) -> None:
+    rng = np.random.default_rng(0)
+    encoded = tf.Variable(rng.normal(0, spread, (1, len(PRIORS), 4)).astype(np.float32))
+    logits = tf.Variable(rng.normal(0, spread / 10, (1, len(PRIORS), 2)).astype(np.float32))
+    label = -1 if box == [0, 0, 0, 0] else 0
+    with tf.GradientTape() as tape:
+        found = loss_sums(
+            {"boxes": encoded, "scores": logits},
+            true_boxes=tf.constant([[box]], tf.float32),
+            true_labels=tf.constant([[label]], tf.int32),
+            priors=PRIORS,
+        )
+        loss = found.score + found.box
+    for gradient in tape.gradient(loss, [encoded, logits], unconnected_gradients=tf.UnconnectedGradients.ZERO):
+        assert np.isfinite(gradient.numpy()).all()

@@ -15,6 +15,7 @@ from trainer.data.batches import batches_from_memory
 from trainer.data.examples import Examples
 from trainer.data.training_set import TrainingSet
 from trainer.network.batch_norm import BatchNorm
+from trainer.network.detector import build_model, is_published
 from trainer.training.checkpoint import EpochRow
 from trainer.training.epoch_log import epochs_without_better
 from trainer.training.loop import Trained, Training
@@ -171,3 +172,16 @@ def test_training_stops_when_the_asked_precision_is_reached(tmp_path: Path) -> N
     done = trained(tmp_path, epochs=50, stop_at_map=1e-6)
     assert done.progress.step < 150
     assert (done.progress.rows[-1].val_map or 0) >= 1e-6
+
+
+@pytest.mark.parametrize(("freeze", "learns"), [(1.0, False), (0.0, True)])
+def test_a_backbone_learns_in_no_step_in_which_it_is_frozen(tmp_path: Path, freeze: float, learns: bool) -> None:
+    def build() -> keras.Model:
+        keras.utils.set_random_seed(0)
+        return build_model(2, SIDE, "nano", backbone="efficientnet_lite0")
+
+    fresh = {value.path: value.numpy() for value in build().trainable_variables}
+    done = trained(tmp_path, build=build, epochs=1, backbone="efficientnet_lite0", freeze=freeze)
+    changed = {value.path for value in done.model.trainable_variables if (value.numpy() != fresh[value.path]).any()}
+    assert {path for path in changed if not is_published(path)}, "the heads learn"
+    assert bool({path for path in changed if is_published(path)}) == learns
