@@ -51,7 +51,6 @@ class Row:
 MOSAIC: Final = {"mosaic": 0.5}
 
 _SHARE: Final = "training.schedule.PUBLISHED_RATE"
-_NO_SIDES: Final[dict[str, float]] = {"network.loss.SIDES_WEIGHT": 0}
 
 # The recipe of the product, and one thing changed in each of the others.
 ROWS: Final[dict[str, Row]] = {
@@ -71,10 +70,6 @@ ROWS: Final[dict[str, Row]] = {
     "box-weight-1": Row(constants={"network.loss.BOX_WEIGHT": 1.0, "training.train_step.BOX_WEIGHT": 1.0}),
     "box-weight-2.5": Row(constants={"network.loss.BOX_WEIGHT": 2.5, "training.train_step.BOX_WEIGHT": 2.5}),
     "box-weight-10": Row(constants={"network.loss.BOX_WEIGHT": 10, "training.train_step.BOX_WEIGHT": 10}),
-    "no-sides": Row(constants=_NO_SIDES),
-    "no-sides-box-weight-10": Row(
-        constants=_NO_SIDES | {"network.loss.BOX_WEIGHT": 10, "training.train_step.BOX_WEIGHT": 10}
-    ),
     "decay-0.005": Row(constants={"training.train_step.WEIGHT_DECAY": 0.005}),
     "rate-4e-3": Row(rate=4e-3),
     "constant-rate": Row(plateau=1.0),
@@ -102,8 +97,6 @@ ROWS: Final[dict[str, Row]] = {
             "lite0-mosaic-to-the-end": Row(mosaic_until=1.0),
             "lite0-192": Row(side=192, recipe={"paste": 0.5}),
             "lite0-192-unpasted": Row(side=192),
-            "lite0-192-frozen-no-sides": Row(side=192, frozen=1, constants=_NO_SIDES),
-            "lite0-192-no-sides": Row(side=192, constants=_NO_SIDES),
             "lite0-192-nano": Row(side=192, model="nano"),
             "lite0-192-frozen": Row(side=192, frozen=1),
             "lite0-224": Row(side=224, recipe={"paste": 0.5}),
@@ -129,10 +122,7 @@ ROWS: Final[dict[str, Row]] = {
         for name, row in {
             "lite2": Row(),
             "lite2-192": Row(side=192),
-            "lite2-256-no-sides": Row(side=256, constants=_NO_SIDES),
-            "lite2-192-no-sides": Row(side=192, constants=_NO_SIDES),
             "lite2-192-frozen": Row(side=192, frozen=1),
-            "lite2-192-frozen-no-sides": Row(side=192, frozen=1, constants=_NO_SIDES),
             "lite2-256": Row(side=256),
         }.items()
     },

@@ -43,12 +43,3 @@ def generalized_iou(a: Corners, b: Corners) -> Tensor:
     union = area(a) + area(b) - shared
     hull = (tf.maximum(a[2], b[2]) - tf.minimum(a[0], b[0])) * (tf.maximum(a[3], b[3]) - tf.minimum(a[1], b[1]))
     return shared / tf.maximum(union, 1e-9) - (hull - union) / tf.maximum(hull, 1e-9)
-
-
-def side_distance(a: Corners, b: Corners) -> Tensor:
-    """The sum of the distances of the four sides of paired boxes, in heights and widths of `b`: float32, 0 or more.
-
-    Shapes broadcast. A height or width below a thousandth of the picture counts as one.
-    """
-    height, width = tf.maximum(b[2] - b[0], 1e-3), tf.maximum(b[3] - b[1], 1e-3)
-    return (tf.abs(a[0] - b[0]) + tf.abs(a[2] - b[2])) / height + (tf.abs(a[1] - b[1]) + tf.abs(a[3] - b[3])) / width

@@ -5,18 +5,13 @@ from typing import Final
 
 import tensorflow as tf
 
-from trainer.network.box_ops import generalized_iou, side_distance
+from trainer.network.box_ops import generalized_iou
 from trainer.network.detector import decode_boxes
 from trainer.network.target_assignment import assign
 from trainer.tensors import Tensor
 
 # Weight of the box loss against the score loss. PP-YOLOE's 2.5 leaves a point of mAP behind (docs/decisions/0028).
 BOX_WEIGHT: Final = 5.0
-
-# Weight of the distance of the sides within the box loss, beside 1 - GIoU, and the distance beyond which it no longer
-# grows: a box far off is GIoU's to bring near (docs/decisions/0105).
-SIDES_WEIGHT: Final = 0.5
-MOST_DISTANCE: Final = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +47,9 @@ def loss_sums(outputs: dict[str, Tensor], *, true_boxes: Tensor, true_labels: Te
     )
     # Only the cells that learn a box are decoded with a gradient.
     boxes = decode_boxes(tf.gather(encoded, targets.cells, batch_dims=1), tf.gather(priors, targets.cells))
-    learned = tf.unstack(true_boxes[:, :, None], axis=-1)
-    distance = tf.minimum(side_distance(boxes, learned), MOST_DISTANCE)
-    box_loss = 1 - generalized_iou(boxes, learned) + SIDES_WEIGHT * distance
+    overlap = generalized_iou(boxes, tf.unstack(true_boxes[:, :, None], axis=-1))
     return LossSums(
         score=tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(targets.scores, logits)),
-        box=tf.reduce_sum(box_loss * targets.weights),
+        box=tf.reduce_sum((1 - overlap) * targets.weights),
         normalizer=tf.reduce_sum(targets.weights),
     )

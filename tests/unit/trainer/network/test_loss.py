@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainer.network.box_ops import generalized_iou, side_distance
+from trainer.network.box_ops import generalized_iou
 from trainer.network.detector import CENTER_SCALE, SIZE_SCALE, make_priors
-from trainer.network.loss import MOST_DISTANCE, SIDES_WEIGHT, loss_sums
+from trainer.network.loss import loss_sums
 
 PRIORS = make_priors(64)
 
@@ -37,28 +37,6 @@ def test_generalized_overlap_is_1_for_equal_and_negative_for_distant_boxes() -> 
     np.testing.assert_allclose(equal, 1, rtol=1e-5)
     # Union 0.08 in a hull of 1.
     np.testing.assert_allclose(distant, -0.92, rtol=1e-5)
-
-
-def test_sides_are_apart_by_shares_of_the_true_box() -> None:
-    found = tf.constant([[0.1, 0.2, 0.3, 0.6], [0.1, 0.2, 0.3, 0.6], [0.0, 0.0, 1.0, 1.0]])
-    true = tf.constant([[0.1, 0.2, 0.3, 0.6], [0.15, 0.2, 0.35, 0.5], [0.5, 0.5, 0.5, 0.5]])
-    same, moved, of_a_point = side_distance(tf.unstack(found, axis=-1), tf.unstack(true, axis=-1)).numpy()
-    assert same == 0
-    # 0.05 at each end of a height of 0.2; 0.1 at one end of a width of 0.3.
-    np.testing.assert_allclose(moved, 2 * 0.05 / 0.2 + 0.1 / 0.3, rtol=1e-5)
-    np.testing.assert_allclose(of_a_point, 4 * 0.5 / 1e-3, rtol=1e-5)
-
-
-def test_a_box_loss_is_of_the_overlap_and_of_the_sides() -> None:
-    logits = np.zeros((len(PRIORS), 2), np.float32)
-    moved = sums(encode([0.3, 0.25, 0.8, 0.75]), logits)
-    # Of the union 0.275 the two share 0.225 and fill the hull; both ends are off by 0.05 of a height of 0.5.
-    expected = 1 - 0.225 / 0.275 + SIDES_WEIGHT * 2 * 0.05 / 0.5
-    np.testing.assert_allclose(moved["box"] / moved["normalizer"], expected, rtol=1e-3)
-    # Its sides are off by 8.5 heights and widths each.
-    huge = sums(encode([-4, -4, 5, 5]), logits)
-    expected = 1 - 0.5**2 / 9**2 + SIDES_WEIGHT * MOST_DISTANCE
-    np.testing.assert_allclose(huge["box"] / huge["normalizer"], expected, rtol=1e-3)
 
 
 def test_right_boxes_cost_nothing_and_moved_ones_cost_more() -> None:
