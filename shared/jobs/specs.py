@@ -143,7 +143,7 @@ Backbone = Literal["conv", Lite, "mobilenet_v2", "mobilenet_v3_small"]
 
 _BACKBONE: Final = Option(
     "Ours from nothing (conv), or a published one; auto: efficientnet_lite0 for few photos. The short one is for small "
-    "pictures (192 or 224 px); lite2 is larger and often more accurate.",
+    "pictures (192 or 224 px); lite2 is larger and slower, to try for accuracy.",
     "Training",
 )
 

@@ -79,7 +79,7 @@ _LITE2: Final = _Published(
     file="models/efficientnet-lite2-9656183e.pth",
     sha256="9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
 )
-_PUBLISHED: Final[dict[Lite, _Published]] = {
+_PUBLISHED: Final[dict[str, _Published]] = {
     "efficientnet_lite0": _LITE0,
     "efficientnet_lite0_short": _LITE0,
     "efficientnet_lite2": _LITE2,
@@ -100,7 +100,7 @@ _NORM: Final = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean"
 
 def origin_of(name: str) -> str:
     """Whose weights one of these backbones begins with, and their licence; empty for any other backbone."""
-    published = next((published for lite, published in _PUBLISHED.items() if lite == name), None)
+    published = _PUBLISHED.get(name)
     if published is None:
         return ""
     network = published.title + (" without its last four blocks," if name == "efficientnet_lite0_short" else "")
