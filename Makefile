@@ -78,7 +78,7 @@ azurite:
 	@npm install --prefix out/azurite --ignore-scripts --no-audit --no-fund --loglevel=error azurite@3.35.0
 
 bench: install
-	@for file in tests/bench/*.py; do case $$file in */__init__.py) ;; *) PYTHONPATH=. $(BIN)/python $$file || exit 1 ;; esac; done
+	@PYTHONPATH=. $(BIN)/python -m tests.bench
 
 # SciPy is what ImageDataGenerator's affine maps want; nothing else here does, so it stays out of .venv.
 bench-loaders: install

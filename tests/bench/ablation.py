@@ -92,6 +92,7 @@ ROWS: Final[dict[str, Row]] = {
             "lite0-rate-0.1": Row(constants={_SHARE: 0.1}),
             "lite0-4e-3": Row(rate=4e-3),
             "lite0-1e-3": Row(rate=1e-3),
+            "lite0-no-warmup": Row(constants={"training.schedule.WARMUP_STEPS": 1}),
             "lite0-strong-zoom": Row(recipe={"zoom": 0.6, "translate": 0.2}),
             "lite0-no-mosaic": Row(recipe={"mosaic": 0}),
             "lite0-mosaic-to-the-end": Row(mosaic_until=1.0),

@@ -1,7 +1,7 @@
 """The sets that recipes are chosen on, as VOC folders with a train and a val list; no test photo is in any of them.
 
-`raccoon` and `raccoon-30` are cut from the 160 photos that `--split 70/10/20` of seed 0 does not test on: 50 of them
-judge, 110 or 30 are learned. `cards` is made up: six ranks of playing cards that differ in fine detail alone, lying on
+`raccoon`, `raccoon-70` and `raccoon-30` are cut from the 160 photos that `--split 70/10/20` of seed 0 does not test on:
+50 of them judge, 110, 70 or 30 are learned. `cards` is made up: six ranks of playing cards that differ in fine detail alone, lying on
 photos of raccoons. `bccd` is the set itself; its test list is never read by who trains on train and judges on val.
 """
 
@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 ROOT: Final = Path(__file__).resolve().parents[2]
 BCCD: Final = Path(os.environ.get("VOC_BCCD", ROOT.parent / "shared/data/bccd"))
 RACCOON: Final = Path(os.environ.get("VOC_RACCOON", ROOT.parent / "shared/data/raccoon"))
-SETS: Final = ("raccoon", "raccoon-30", "cards", "bccd")
+_RACCOONS: Final[dict[str, int | None]] = {"raccoon": None, "raccoon-70": 70, "raccoon-30": 30}
+SETS: Final = (*_RACCOONS, "cards", "bccd")
 
 JUDGES: Final = 50
 CARDS: Final = {"train": 296, "val": 80}
@@ -45,7 +46,7 @@ def photo_set(name: str, out: Path, tested: set[str]) -> Path:
         if name == "cards":
             _make_cards(part)
         else:
-            cut_raccoon(part, 30 if name == "raccoon-30" else None, tested)
+            cut_raccoon(part, _RACCOONS[name], tested)
         part.rename(folder)
     return folder
 

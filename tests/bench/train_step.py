@@ -24,9 +24,10 @@ from shared.jobs.specs import Augmentation
 from tests.unit.trainer.pictures import drawn_examples
 from trainer.data.augment import augment_batch
 from trainer.data.batches import batches_from_memory
-from trainer.network.detector import build_model, is_published, make_priors
+from trainer.network.detector import build_model, is_backbone, make_priors
 from trainer.network.loss import loss_sums
 from trainer.pixels import normalize
+from trainer.training.schedule import PUBLISHED_RATE
 from trainer.training.train_step import Learner
 
 BATCH = 8
@@ -97,10 +98,8 @@ def main() -> None:
     weights = "none" if asked.backbone == "conv" else "imagenet"
     build = partial(build_model, CLASSES, asked.side, asked.model, backbone=asked.backbone, weights=weights)
     learner = Learner(build, priors, strategy, batch_spec=stream.element_spec)
-    learnt = [
-        weight for weight in learner.model.trainable_variables if not (asked.frozen and is_published(weight.path))
-    ]
-    share = 0.0 if asked.frozen else 1.0
+    learnt = [weight for weight in learner.model.trainable_variables if not (asked.frozen and is_backbone(weight.path))]
+    share = 0.0 if asked.frozen else 1.0 if asked.backbone == "conv" else PUBLISHED_RATE
     batch = next(batches)
     found = measure(
         {
