@@ -353,7 +353,7 @@ class Release:
             judged={form: row["gate"] for form, row in metrics.items()},
             max_drop=self.spec.max_drop,
             layers=layers,
-            is_fine_tuned=self.fine_tuned is not None,
+            can_fine_tune=self.spec.backbone == "conv" and self.fine_tuned is None,
         )
 
     def _figures(self, seen: DetectionsById, score: float) -> Figures:

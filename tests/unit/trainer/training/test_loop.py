@@ -15,7 +15,7 @@ from trainer.data.batches import batches_from_memory
 from trainer.data.examples import Examples
 from trainer.data.training_set import TrainingSet
 from trainer.network.batch_norm import BatchNorm
-from trainer.network.detector import is_published
+from trainer.network.detector import is_backbone
 from trainer.training.checkpoint import EpochRow
 from trainer.training.epoch_log import epochs_without_better
 from trainer.training.loop import Trained, Training
@@ -187,5 +187,5 @@ def test_a_backbone_learns_in_no_step_in_which_it_is_frozen(tmp_path: Path, free
     fresh = {value.path: value.numpy() for value in build().trainable_variables}
     done = trained(tmp_path, build=build, backbone="efficientnet_lite0", freeze=freeze)
     changed = {value.path for value in done.model.trainable_variables if (value.numpy() != fresh[value.path]).any()}
-    assert {path for path in changed if not is_published(path)}, "the heads learn"
-    assert bool({path for path in changed if is_published(path)}) == learns
+    assert {path for path in changed if not is_backbone(path)}, "the heads learn"
+    assert bool({path for path in changed if is_backbone(path)}) == learns

@@ -12,7 +12,7 @@ from shared.jobs.specs import Augmentation
 from tests.unit.trainer.pictures import drawn_examples
 from tests.unit.trainer.training.test_loop import SIDE, small_network
 from trainer.data.batches import batches_from_memory
-from trainer.network.detector import build_model, is_published, make_priors
+from trainer.network.detector import build_model, is_backbone, make_priors
 from trainer.network.loss import BOX_WEIGHT, loss_sums
 from trainer.pixels import normalize
 from trainer.training.strategy import make_strategy
@@ -124,8 +124,21 @@ def test_weights_before_the_pyramid_move_by_their_share_of_the_rate() -> None:
         ]
         paths = [value.path for value in learner.model.trainable_variables]
     for path, none, half, whole in zip(paths, *moves.values(), strict=True):
-        expected = 0.0 if is_published(path) else 1.0
+        expected = 0.0 if is_backbone(path) else 1.0
         np.testing.assert_allclose(none, expected * whole, atol=1e-7, err_msg=path)
         np.testing.assert_allclose(half, (0.5 + 0.5 * expected) * whole, atol=1e-6, err_msg=path)
-    assert {is_published(path) for path in paths} == {True, False}
+    assert {is_backbone(path) for path in paths} == {True, False}
     assert max(np.abs(move).max() for move in moves[1.0]) > 1e-4
+
+
+def test_the_gradient_of_a_frozen_backbone_is_not_computed() -> None:
+    """Neither it nor the optimizer's memory of it: a computed one, thrown away later, would be remembered."""
+    stream = batches_from_memory(drawn_examples(8), batch=BATCH, recipe=Augmentation(), seed=0)
+    learner = Learner(lambda: build_model(2, SIDE, "nano"), make_priors(SIDE), make_strategy(1), stream.element_spec)
+    weights = learner.model.trainable_variables
+    is_frozen = np.repeat([is_backbone(weight.path) for weight in weights], [np.size(weight) for weight in weights])
+    learner.step(next(iter(stream)), rate=1e-3, number=0, published_share=0.0)
+    state = learner.state()
+    for moment in ("first_moment", "second_moment"):
+        assert not state[moment][is_frozen].any()
+        assert state[moment][~is_frozen].any()
