@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from producer.settings import ProducerSettings
-from shared.jobs.specs import Augmentation, JobSpec, RunSpec
+from shared.jobs.specs import Augmentation, JobSpec, TrainingOptions
 from shared.settings import CommonSettings
 from trainer.settings import TrainerSettings
 from worker.settings import WorkerSettings
@@ -24,11 +24,11 @@ SERVICES: Final[Mapping[str, type[BaseModel]]] = {
 }
 OPTIONS: Final[Mapping[str, type[BaseModel]]] = {
     "What a job asks for: `spec` in `job.json`": JobSpec,
-    "What a training asks for: `run` in `job.json`, `request.json`": RunSpec,
+    "What a training asks for: `run` in `job.json`, `request.json`": TrainingOptions,
     "Changes to training pictures: `augmentation` of a training": Augmentation,
 }
 # Written by the program itself into every request; nobody asks for them.
-NOT_ASKED: Final = frozenset({"schema_version", "incarnation", "fold", "folds", "audits"})
+NOT_ASKED: Final = frozenset({"schema_version", "incarnation"})
 BOUNDS: Final[Mapping[str, str]] = {
     "ge": "≥ {}",
     "gt": "> {}",
@@ -45,7 +45,8 @@ Printed by `python -m tests.settings_page > docs/settings.md`; a test compares i
 Read once, when a program starts. `.env.example` has them together with the variables of Docker Compose."""
 OPTIONS_INTRODUCTION: Final = """## Options, from the command line
 
-Saved with the job and the run under these names; `voc2tflite submit --help` shows them in groups."""
+Saved with the job and the run under these names (`auto` as the backbone that it stands for); `voc2tflite submit --help`
+shows them in groups."""
 
 
 def page() -> str:

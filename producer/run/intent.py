@@ -69,7 +69,7 @@ def run_intent(run: str, job: Job, training: TrainingOptions, storage: Storage) 
 
 
 def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known: RunSpec | None) -> str:
-    """A further line on what `--backbone auto` chooses, or what a published one begins with; empty where it is ours.
+    """A further line on what `--backbone auto` chooses, or what a published one begins with; empty if all is as usual.
 
     Args:
         typed: What a person asked for.
@@ -84,9 +84,16 @@ def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known:
         return "\nfirst learns from EfficientNet-Lite0 what ImageNet taught it, in at most half of the time (--distil)"
     if typed.backbone != "auto":
         return ""
-    if typed.with_backbone(counts, known).backbone == "conv":
-        return ""
     photos = counted(typed.photos_learned(counts), "training photo")
+    if typed.with_backbone(counts, known).backbone == "conv":
+        usual = typed.model_copy(update={"model": "small", "quantize": "ptq"})
+        if usual.with_backbone(counts, known).backbone == "conv":
+            return ""
+        asked = "--quantize qat" if typed.quantize == "qat" else f"--model {typed.model}"
+        return (
+            f"\nlearns from nothing, as {asked} does by default; with {photos} a pretrained `--backbone "
+            "efficientnet_lite0` is usually more accurate, and slower on the device"
+        )
     return (
         f"\npretrained EfficientNet-Lite0: {photos}; `--backbone conv` learns from nothing and is 3 times as fast on "
         "the device"

@@ -17,8 +17,8 @@ Seed = Annotated[int, Option("Seed of the split and of training.", "Splits"), Fi
 _SHARE: Final = Field(ge=0, le=1)
 
 QAT_REFUSED: Final = (
-    "--quantize qat is for --backbone conv: learning with int8's rounding is not built for the depthwise convolutions of "
-    "a published backbone; leave it out, ptq quantizes them"
+    "--quantize qat is for --backbone conv: learning with int8's rounding is not built for the depthwise convolutions "
+    "of a published backbone; leave it out, ptq quantizes them"
 )
 
 

@@ -3,10 +3,12 @@
 import json
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from tests.docker.stack import Stack, kill_main_process, wait_for
+from shared.jobs.specs import Lite
+from tests.docker.stack import Stack, docker, kill_main_process, wait_for
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(3600)]
 
@@ -36,3 +38,13 @@ def test_the_demo_makes_its_own_photos_and_ends_with_a_model_on_the_host(stack: 
     assert not (run / "failed.json").exists(), (run / "failed.json").read_text()
     assert (run / "model_int8.tflite").read_bytes()[4:8] == b"TFL3"
     assert set(json.loads((run / "metrics.json").read_text())) >= {"float32", "float16", "dynamic", "int8"}
+
+
+def test_imagenet_weights_are_in_the_image(trainer_built: None) -> None:
+    code = (
+        "import sys; from trainer.network.detector import build_model; "
+        "[print(build_model(1, 64, 'nano', backbone=name, weights='imagenet').name) for name in sys.argv[1:]]"
+    )
+    image = "voc2tflite-trainer:0.2.0"
+    printed = docker("run", "--rm", "--network", "none", image, "python", "-c", code, *get_args(Lite), timeout_s=300)
+    assert printed.split() == ["detector_nano"] * len(get_args(Lite))

@@ -24,13 +24,22 @@ def test_few_photos_are_said_to_start_from_a_pretrained_network() -> None:
         (TrainingOptions(), MANY),
         (TrainingOptions(backbone="conv"), FEW),
         (TrainingOptions(backbone="efficientnet_lite0"), FEW),
-        (TrainingOptions(model="nano"), FEW),
-        (TrainingOptions(quantize="qat"), FEW),
+        (TrainingOptions(model="nano"), MANY),
+        (TrainingOptions(model="nano", backbone="conv"), FEW),
         (TrainingOptions(backbone="mobilenet_v2", weights="imagenet"), FEW),
     ],
 )
 def test_nothing_is_said_where_nothing_is_chosen(typed: TrainingOptions | None, counts: dict[str, int]) -> None:
     assert choice_text(typed, counts, None) == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "option"),
+    [(TrainingOptions(model="nano"), "--model nano"), (TrainingOptions(quantize="qat"), "--quantize qat")],
+)
+def test_an_option_that_costs_few_photos_their_pretrained_start_is_named(typed: TrainingOptions, option: str) -> None:
+    line = choice_text(typed, FEW, None)
+    assert line.startswith(f"\nlearns from nothing, as {option} does by default; with 142 training photos a pretr")
 
 
 def test_a_run_that_is_there_keeps_its_network_without_a_word() -> None:
