@@ -22,9 +22,7 @@ _SIZES: Final[tuple["Size", ...]] = ("nano", "small", "medium")
 def sizes_command(
     backbone: Annotated[
         list[str] | None,
-        typer.Option(
-            help="conv, efficientnet_lite0, efficientnet_lite2, …; default: all. May be given more than once."
-        ),
+        typer.Option(help="conv, efficientnet_lite0, efficientnet_lite2, … (default: all); may be given again."),
     ] = None,
     image_size: Annotated[int, typer.Option(min=32, help="Side of the pictures in pixels, a multiple of 32.")] = 320,
     classes: Annotated[int, typer.Option(min=1, help="Classes to tell apart.")] = 3,
