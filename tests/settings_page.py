@@ -45,7 +45,7 @@ Printed by `python -m tests.settings_page > docs/settings.md`; a test compares i
 Read once, when a program starts. `.env.example` has them together with the variables of Docker Compose."""
 OPTIONS_INTRODUCTION: Final = """## Options, from the command line
 
-Saved with the job and the run under these names (`auto` as the backbone that it stands for); `voc2tflite submit --help`
+Saved with the job and the run under these names (for `auto`, the backbone that was chosen); `voc2tflite submit --help`
 shows them in groups."""
 
 

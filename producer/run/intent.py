@@ -89,10 +89,10 @@ def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known:
         usual = typed.model_copy(update={"model": "small", "quantize": "ptq"})
         if usual.with_backbone(counts, known).backbone == "conv":
             return ""
-        asked = "--quantize qat" if typed.quantize == "qat" else f"--model {typed.model}"
+        asked = [f"--model {typed.model}"] * (typed.model != "small") + ["--quantize qat"] * (typed.quantize == "qat")
         return (
-            f"\nlearns from nothing, as {asked} does by default; with {photos} a pretrained `--backbone "
-            "efficientnet_lite0` is usually more accurate, and slower on the device"
+            f"\nlearns from nothing because of {' and '.join(asked)}; without, {photos} start from a pretrained "
+            "EfficientNet-Lite0, which is usually more accurate"
         )
     return (
         f"\npretrained EfficientNet-Lite0: {photos}; `--backbone conv` learns from nothing and is 3 times as fast on "

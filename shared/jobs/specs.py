@@ -18,7 +18,7 @@ _SHARE: Final = Field(ge=0, le=1)
 
 QAT_REFUSED: Final = (
     "--quantize qat is for --backbone conv: learning with int8's rounding is not built for the depthwise convolutions "
-    "of a published backbone; leave it out, ptq quantizes them"
+    "of a published backbone; leave --quantize qat out, ptq quantizes them"
 )
 
 

@@ -1,7 +1,7 @@
 """`make bench`: the benches of a quarter of an hour or less, one after the other, and at the end what became of each.
 
-One that fails, or misses what it promises, does not stop those after it; the command ends with 1 then. The others take
-longer or want something to work on, and are run by hand: `--list` names them, their first lines say how.
+One that fails, or prints a MISS of what is promised, does not stop those after it; the command ends with 1 then. The
+others take longer or want something to work on, and are run by hand: `--list` names them, their first lines say how.
 Run: `make bench`, or `python -m tests.bench picture_stage train_step` for some.
 """
 
@@ -63,7 +63,7 @@ def main() -> int:
         return 0
     results = [_run(words, f"{number}/{len(wanted)}") for number, words in enumerate(wanted, start=1)]
     print("\n" + "\n".join(f"{shown:50} {seconds:5.0f} s  {ended}" for shown, seconds, ended in results))
-    return int(any(ended != "ok" for _, _, ended in results))
+    return int(any(ended not in ("ok", "skipped") for _, _, ended in results))
 
 
 def _run(words: tuple[str, ...], place: str) -> tuple[str, float, str]:
@@ -71,8 +71,15 @@ def _run(words: tuple[str, ...], place: str) -> tuple[str, float, str]:
     shown = " ".join(words)
     print(f"\n== {place} {shown}", flush=True)
     began_s = time.monotonic()
-    code = subprocess.run([sys.executable, str(FOLDER / f"{words[0]}.py"), *words[1:]], check=False).returncode
-    return shown, time.monotonic() - began_s, "ok" if code == 0 else f"ended with {code}"
+    command = [sys.executable, "-u", str(FOLDER / f"{words[0]}.py"), *words[1:]]
+    ended = "ok"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            ended = "missed" if "MISS" in line else "skipped" if "skipped" in line and ended == "ok" else ended
+    code = process.returncode
+    return shown, time.monotonic() - began_s, ended if code == 0 or ended == "missed" else f"ended with {code}"
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Two stores of one finished job, copied under other names with identities of their own, take turns in changing order;
 medians. Of a round the processor's time is told too, without Redis's: a busy machine's clock says little. A submit is
 of the same folder with one photo changed, so that nearly all shards are reused and some are looked for in vain. A ratio
-above what is promised is a MISS; it does not stop `make bench`.
+above what is promised is a MISS.
 
 Run: `python tests/bench/old_jobs.py [--jobs 500] [--photos 2000] [--rounds 8]`.
 """

@@ -2,7 +2,7 @@
 
 The page is a process of its own (`voc2tflite page`) on a store of one finished job, copied under other names with
 identities of their own; its findings are made up. Times are what a client waits, the longest of a dozen;
-memory is the process's resident set. A figure above what is promised is a MISS; it does not stop `make bench`.
+memory is the process's resident set. A figure above what is promised is a MISS.
 
 Run: `python tests/bench/page.py [--jobs 1000] [--findings 100000] [--polls 2000 | --day]`. `--day` polls as often as a
 browser does in 24 hours, the list and a job in turn, as fast as answers come; a smaller store makes it minutes.

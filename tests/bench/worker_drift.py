@@ -5,7 +5,7 @@ changing order. Where both become slower it is the machine, or the shards; the r
 is told of the first and the last fifth of the job, by the clock and by the processor's time of the two processes; the
 first turn of each, in which all is cold, is left out.
 Photos are of 16x16 pixels; 2,000 different ones are used again and again. A drift of the worker's own of more than 5 %
-is a MISS; it does not stop `make bench`.
+is a MISS.
 
 Run: `python tests/bench/worker_drift.py [--photos 20000] [--turns 20]`; 200,000 take 20 minutes.
 """

@@ -171,18 +171,18 @@ def put_weights(network: keras.Model, found: dict[str, NDArray[Any]], name: Lite
             _put(variable, key, found, published.title)
             left.discard(key)
     if left:
-        raise TrainingError(f"{published.title}'s weights have {len(left)} that no layer takes, as {min(left)}")
+        raise TrainingError(f"the weights of {published.title} have {len(left)} that no layer takes, as {min(left)}")
 
 
 def _put(variable: keras.Variable, key: str, found: dict[str, NDArray[Any]], title: str) -> None:
     if key not in found:
-        raise TrainingError(f"{title}'s weights have no {key}")
+        raise TrainingError(f"the weights of {title} have no {key}")
     value = found[key]
     if value.ndim == 4:
         # Torch has [out, in, height, width]; depthwise kernels have one `in`, which is Keras's multiplier.
         value = value.transpose((2, 3, 0, 1) if "_depthwise_" in key else (2, 3, 1, 0))
     if value.shape != tuple(variable.shape):
-        raise TrainingError(f"{title}'s {key} is {value.shape}, its layer {tuple(variable.shape)}")
+        raise TrainingError(f"{key} of {title} is {value.shape}, its layer {tuple(variable.shape)}")
     variable.assign(value.astype(np.float32))
 
 

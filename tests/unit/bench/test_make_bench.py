@@ -1,6 +1,7 @@
 """`make bench` gets to its end: what it runs wants no arguments, and one that fails stops none of those after it."""
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -41,18 +42,26 @@ def test_a_bench_that_fails_is_named_and_stops_none(
     (tmp_path / "good.py").write_text("import sys; print('good', *sys.argv[1:])")
     (tmp_path / "bad.py").write_text("raise SystemExit(3)")
     monkeypatch.setattr(bench, "FOLDER", tmp_path)
-    monkeypatch.setattr(bench, "SHORT", (("bad",), ("good", "--twice")))
+    (tmp_path / "slow.py").write_text("print('MISS\\t3 s'); raise SystemExit(1)")
+    (tmp_path / "absent.py").write_text("print('skipped: no photos')")
+    monkeypatch.setattr(bench, "SHORT", (("bad",), ("good", "--twice"), ("slow",), ("absent",)))
     monkeypatch.setattr("sys.argv", ["bench"])
     assert bench.main() == 1
     shown = capfd.readouterr().out
-    assert "good --twice\n" in shown
-    last = shown.splitlines()[-2:]
-    assert [line.split()[0] for line in last] == ["bad", "good"]
-    assert last[0].endswith("ended with 3")
-    assert last[1].endswith("ok")
-    monkeypatch.setattr("sys.argv", ["bench", "good"])
-    assert bench.main() == 0
+    assert "\ngood --twice\n" in shown
+    table = [re.split(r"\s{2,}", line.replace(" s  ", "  ")) for line in shown.splitlines()[-4:]]
+    assert [(row[0], row[-1]) for row in table] == [
+        ("bad", "ended with 3"),
+        ("good --twice", "ok"),
+        ("slow", "missed"),
+        ("absent", "skipped"),
+    ]
+    for name in ("good", "absent"):
+        monkeypatch.setattr("sys.argv", ["bench", name])
+        assert bench.main() == 0
+    monkeypatch.setattr("sys.argv", ["bench", "slow"])
+    assert bench.main() == 1
     monkeypatch.setattr("sys.argv", ["bench", "nothing"])
     with pytest.raises(SystemExit):
         bench.main()
-    assert "nothing: expected some of bad, good" in capfd.readouterr().err
+    assert "nothing: expected some of absent, bad, good, slow" in capfd.readouterr().err

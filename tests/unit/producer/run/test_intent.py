@@ -34,12 +34,20 @@ def test_nothing_is_said_where_nothing_is_chosen(typed: TrainingOptions | None, 
 
 
 @pytest.mark.parametrize(
-    ("typed", "option"),
-    [(TrainingOptions(model="nano"), "--model nano"), (TrainingOptions(quantize="qat"), "--quantize qat")],
+    ("asked", "named"),
+    [
+        ({"model": "nano"}, "--model nano"),
+        ({"model": "medium", "quantize": "qat"}, "--model medium and --quantize qat"),
+        ({"quantize": "qat"}, "--quantize qat"),
+    ],
 )
-def test_an_option_that_costs_few_photos_their_pretrained_start_is_named(typed: TrainingOptions, option: str) -> None:
-    line = choice_text(typed, FEW, None)
-    assert line.startswith(f"\nlearns from nothing, as {option} does by default; with 142 training photos a pretr")
+def test_options_that_cost_few_photos_their_pretrained_start_are_named(asked: dict[str, str], named: str) -> None:
+    line = choice_text(TrainingOptions.model_validate(asked), FEW, None)
+    assert line == (
+        f"\nlearns from nothing because of {named}; without, 142 training photos start from a pretrained "
+        "EfficientNet-Lite0, which is usually more accurate"
+    )
+    assert TrainingOptions().with_backbone(FEW, None).backbone == "efficientnet_lite0"
 
 
 def test_a_run_that_is_there_keeps_its_network_without_a_word() -> None:

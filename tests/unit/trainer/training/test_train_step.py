@@ -131,8 +131,7 @@ def test_weights_before_the_pyramid_move_by_their_share_of_the_rate() -> None:
     assert max(np.abs(move).max() for move in moves[1.0]) > 1e-4
 
 
-def test_the_gradient_of_a_frozen_backbone_is_not_computed() -> None:
-    """Neither it nor the optimizer's memory of it: a computed one, thrown away later, would be remembered."""
+def test_the_optimizer_remembers_nothing_of_a_frozen_backbone() -> None:
     stream = batches_from_memory(drawn_examples(8), batch=BATCH, recipe=Augmentation(), seed=0)
     learner = Learner(lambda: build_model(2, SIDE, "nano"), make_priors(SIDE), make_strategy(1), stream.element_spec)
     weights = learner.model.trainable_variables
