@@ -24,7 +24,7 @@ SHORT: Final = (
     ("old_jobs",),
     ("page",),
     ("bucket_reads",),
-    ("bucket_training",),
+    ("bucket_training", "--rounds", "2"),
     ("second_worker",),
     ("int8_ends",),
     ("train_step",),
