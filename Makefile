@@ -4,7 +4,7 @@
 # make faults   kill, fill, wipe: the pipeline survives (faults-bucket: with its store in a bucket)
 # make lint     the code: format, ruff, mypy, import contracts, the Helm chart
 # make page     what the browser's part of the page takes from npm
-# make bench    ratios against the named alternatives
+# make bench    ratios against the named alternatives (35 minutes)
 # make bench-loaders  every loader of the field on the same pictures (20 minutes)
 
 .DEFAULT_GOAL := help

@@ -1,4 +1,4 @@
-"""`make bench`: the benches of a quarter of an hour or less, one after the other, and at the end what became of each.
+"""`make bench`: the benches of 20 minutes or less, one after the other, and at the end what became of each.
 
 One that fails, or prints a MISS of what is promised, does not stop those after it; the command ends with 1 then. The
 others take longer or want something to work on, and are run by hand: `--list` names them, their first lines say how.

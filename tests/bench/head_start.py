@@ -47,6 +47,7 @@ def learn(row: str, steps: int, store: str, until: float) -> tuple[int, float, f
     began_s, best = time.perf_counter(), (0, 0.0, 0.0)
     for figures in train_row(ROWS[row], photos="raccoon", steps=steps, seed=0, store=store, looks=LOOKS):
         reached = figures["average"]["map"]
+        print(f"{row}: step {figures['step']} of {steps}, mAP {100 * reached:.1f} %", flush=True)
         if reached > best[2]:
             best = (figures["step"], time.perf_counter() - began_s, reached)
         if reached >= until:
