@@ -91,7 +91,7 @@ def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known:
             return ""
         asked = [f"--model {typed.model}"] * (typed.model != "small") + ["--quantize qat"] * (typed.quantize == "qat")
         return (
-            f"\nlearns from nothing because of {' and '.join(asked)}; without, {photos} start from a pretrained "
+            f"\nlearns from nothing because of {' and '.join(asked)}; by default {photos} start from a pretrained "
             "EfficientNet-Lite0, which is usually more accurate"
         )
     return (

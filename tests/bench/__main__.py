@@ -77,7 +77,10 @@ def _run(words: tuple[str, ...], place: str) -> tuple[str, float, str]:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
-            ended = "missed" if "MISS" in line else "skipped" if "skipped" in line and ended == "ok" else ended
+            if "MISS" in line:
+                ended = "missed"
+            elif line.startswith("skipped") or ": skipped" in line:
+                ended = "skipped"
     code = process.returncode
     return shown, time.monotonic() - began_s, ended if code == 0 or ended == "missed" else f"ended with {code}"
 

@@ -41,9 +41,9 @@ def test_a_bench_that_fails_is_named_and_stops_none(
 ) -> None:
     (tmp_path / "good.py").write_text("import sys; print('good', *sys.argv[1:])")
     (tmp_path / "bad.py").write_text("raise SystemExit(3)")
-    monkeypatch.setattr(bench, "FOLDER", tmp_path)
     (tmp_path / "slow.py").write_text("print('MISS\\t3 s'); raise SystemExit(1)")
     (tmp_path / "absent.py").write_text("print('skipped: no photos')")
+    monkeypatch.setattr(bench, "FOLDER", tmp_path)
     monkeypatch.setattr(bench, "SHORT", (("bad",), ("good", "--twice"), ("slow",), ("absent",)))
     monkeypatch.setattr("sys.argv", ["bench"])
     assert bench.main() == 1

@@ -44,7 +44,7 @@ def test_nothing_is_said_where_nothing_is_chosen(typed: TrainingOptions | None, 
 def test_options_that_cost_few_photos_their_pretrained_start_are_named(asked: dict[str, str], named: str) -> None:
     line = choice_text(TrainingOptions.model_validate(asked), FEW, None)
     assert line == (
-        f"\nlearns from nothing because of {named}; without, 142 training photos start from a pretrained "
+        f"\nlearns from nothing because of {named}; by default 142 training photos start from a pretrained "
         "EfficientNet-Lite0, which is usually more accurate"
     )
     assert TrainingOptions().with_backbone(FEW, None).backbone == "efficientnet_lite0"
