@@ -2,7 +2,7 @@
 
 `raccoon`, `raccoon-70` and `raccoon-30` are cut from the 160 photos that `--split 70/10/20` of seed 0 does not test on:
 50 of them judge, 110, 70 or 30 are learned. `cards` is made up: six ranks of playing cards that differ in fine detail
-alone, lying on photos of raccoons. `bccd` is the set itself; its test list is never read by who trains on train and
+alone, lying on photos of raccoons; `cards-900` has so many to learn from. `bccd` is the set itself; its test list is never read by who trains on train and
 judges on val.
 """
 
@@ -21,10 +21,11 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 BCCD: Final = Path(os.environ.get("VOC_BCCD", ROOT.parent / "shared/data/bccd"))
 RACCOON: Final = Path(os.environ.get("VOC_RACCOON", ROOT.parent / "shared/data/raccoon"))
 _RACCOONS: Final[dict[str, int | None]] = {"raccoon": None, "raccoon-70": 70, "raccoon-30": 30}
-SETS: Final = (*_RACCOONS, "cards", "bccd")
+_CARDS: Final = {"cards": 296, "cards-900": 900}
+SETS: Final = (*_RACCOONS, *_CARDS, "bccd")
 
 JUDGES: Final = 50
-CARDS: Final = {"train": 296, "val": 80}
+CARD_JUDGES: Final = 80
 RANKS: Final = ("nine", "ten", "jack", "queen", "king", "ace")
 _SIGNS: Final = dict(zip(RANKS, ("9", "10", "J", "Q", "K", "A"), strict=True))
 _FONTS: Final = (cv2.FONT_HERSHEY_DUPLEX, cv2.FONT_HERSHEY_TRIPLEX, cv2.FONT_HERSHEY_COMPLEX)
@@ -44,8 +45,8 @@ def photo_set(name: str, out: Path, tested: set[str]) -> Path:
     if not folder.exists():
         part = folder.with_suffix(".part")
         shutil.rmtree(part, ignore_errors=True)
-        if name == "cards":
-            _make_cards(part)
+        if name in _CARDS:
+            _make_cards(part, _CARDS[name])
         else:
             cut_raccoon(part, _RACCOONS[name], tested)
         part.rename(folder)
@@ -76,12 +77,12 @@ def cut_raccoon(folder: Path, learned: int | None, tested: set[str], seed: int =
         (folder / "ImageSets/Main" / f"{split}.txt").write_text("".join(f"{photos[row].stem}\n" for row in rows))
 
 
-def _make_cards(folder: Path) -> None:
+def _make_cards(folder: Path, learned: int) -> None:
     for kind in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / kind).mkdir(parents=True)
     grounds = sorted((RACCOON / "images").iterdir())
     random = np.random.default_rng(0)
-    for split, count in CARDS.items():
+    for split, count in {"train": learned, "val": CARD_JUDGES}.items():
         stems = [f"{split}-{number:03d}" for number in range(count)]
         for stem in stems:
             photo, objects = _scene(random, grounds)
