@@ -2,13 +2,14 @@
 
 `raccoon`, `raccoon-70` and `raccoon-30` are cut from the 160 photos that `--split 70/10/20` of seed 0 does not test on:
 50 of them judge, 110, 70 or 30 are learned. `cards` is made up: six ranks of playing cards that differ in fine detail
-alone, lying on photos of raccoons; `cards-900` has so many to learn from. `bccd` is the set itself; its test list is
-never read by who trains on train and judges on val.
+alone, lying on photos of raccoons; `cards-900` has so many to learn from, `cards-dense` six times as many small cards
+on a photo. `bccd` is the set itself; its test list is never read by who trains on train and judges on val.
 """
 
 import json
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
@@ -21,7 +22,22 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 BCCD: Final = Path(os.environ.get("VOC_BCCD", ROOT.parent / "shared/data/bccd"))
 RACCOON: Final = Path(os.environ.get("VOC_RACCOON", ROOT.parent / "shared/data/raccoon"))
 _RACCOONS: Final[dict[str, int | None]] = {"raccoon": None, "raccoon-70": 70, "raccoon-30": 30}
-_CARDS: Final = {"cards": 296, "cards-900": 900}
+
+
+@dataclass(frozen=True, slots=True)
+class _Cards:
+    """How many made-up photos are learned; the bounds of cards on each, and of the length of a card in pixels."""
+
+    learned: int = 296
+    count: tuple[int, int] = (1, 3)
+    length: tuple[int, int] = (110, 260)
+
+
+_CARDS: Final = {
+    "cards": _Cards(),
+    "cards-900": _Cards(learned=900),
+    "cards-dense": _Cards(count=(8, 16), length=(60, 110)),
+}
 SETS: Final = (*_RACCOONS, *_CARDS, "bccd")
 
 JUDGES: Final = 50
@@ -77,30 +93,32 @@ def cut_raccoon(folder: Path, learned: int | None, tested: set[str], seed: int =
         (folder / "ImageSets/Main" / f"{split}.txt").write_text("".join(f"{photos[row].stem}\n" for row in rows))
 
 
-def _make_cards(folder: Path, learned: int) -> None:
+def _make_cards(folder: Path, cards: _Cards) -> None:
     for kind in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (folder / kind).mkdir(parents=True)
     grounds = sorted((RACCOON / "images").iterdir())
     random = np.random.default_rng(0)
-    for split, count in {"train": learned, "val": CARD_JUDGES}.items():
+    for split, count in {"train": cards.learned, "val": CARD_JUDGES}.items():
         stems = [f"{split}-{number:03d}" for number in range(count)]
         for stem in stems:
-            photo, objects = _scene(random, grounds)
+            photo, objects = _scene(random, grounds, cards)
             cv2.imwrite(str(folder / "JPEGImages" / f"{stem}.jpg"), photo, [cv2.IMWRITE_JPEG_QUALITY, 90])
             (folder / "Annotations" / f"{stem}.xml").write_text(_xml(stem, photo, objects))
         (folder / "ImageSets/Main" / f"{split}.txt").write_text("".join(f"{stem}\n" for stem in stems))
 
 
-def _scene(random: np.random.Generator, grounds: list[Path]) -> tuple[NDArray[np.uint8], list[tuple[str, list[int]]]]:
-    """A photo with one to three cards on it, and their classes and boxes (xmin, ymin, xmax, ymax) in pixels."""
+def _scene(
+    random: np.random.Generator, grounds: list[Path], cards: _Cards
+) -> tuple[NDArray[np.uint8], list[tuple[str, list[int]]]]:
+    """A photo with cards on it, and their classes and boxes (xmin, ymin, xmax, ymax) in pixels."""
     ground = np.asarray(cv2.imread(str(grounds[random.integers(len(grounds))])))
     photo: NDArray[np.float64] = cv2.resize(ground, (640, 480), interpolation=cv2.INTER_AREA).astype(np.float64)
     photo = photo * random.uniform(0.35, 0.8) + random.uniform(0, 60, 3)
     taken, objects = np.zeros(photo.shape[:2], bool), []
-    for _ in range(random.integers(1, 4)):
+    for _ in range(random.integers(cards.count[0], cards.count[1] + 1)):
         rank = RANKS[random.integers(len(RANKS))]
         for _ in range(20):
-            layer, mask = _laid(_card(random, rank), random, photo.shape[:2])
+            layer, mask = _laid(_card(random, rank), random, photo.shape[:2], cards.length)
             ys, xs = np.nonzero(mask > 0.5)
             if len(ys) and (taken & (mask > 0.5)).sum() < 0.2 * len(ys):
                 break
@@ -144,11 +162,11 @@ _PIPS: Final = {"nine": [*_COLUMNS, (0.5, 0.5)], "ten": [*_COLUMNS, (0.5, 0.3), 
 
 
 def _laid(
-    card: NDArray[np.uint8], random: np.random.Generator, shape: tuple[int, ...]
+    card: NDArray[np.uint8], random: np.random.Generator, shape: tuple[int, ...], lengths: tuple[int, int]
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The card turned, tilted and moved on a canvas of `shape`, and its mask of 0 to 1."""
     height, width = card.shape[:2]
-    length = random.uniform(110, 260)
+    length = random.uniform(*lengths)
     corners = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32)
     angle = np.deg2rad(random.uniform(-50, 50))
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
