@@ -25,8 +25,14 @@ class ImageError(InputError):
     kind = "image_unreadable"
 
 
+class ImageUnsupported(ImageError):
+    """The picture needs a library that is not installed here: it may be sound."""
+
+    kind = "image_unsupported"
+
+
 class PairChanged(InputError):
-    """A file of the pair is not what the submit read: picture and annotation may no longer belong together."""
+    """A file of the pair is gone, or not what the submit read: picture and annotation may no longer belong together."""
 
     kind = "pair_changed"
 

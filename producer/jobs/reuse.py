@@ -19,7 +19,7 @@ from producer.photos import Photos, photos_in
 from producer.progress import Progress
 from shared import faults
 from shared.command import hint
-from shared.errors import PairChanged, PipelineError
+from shared.errors import AnnotationError, ImageUnsupported, PairChanged, PipelineError
 from shared.jobs.contents import beginning, contents_of, planned_shards, rules_digest
 from shared.jobs.identity import find_job, is_name, read_receipt
 from shared.jobs.job import Job
@@ -30,6 +30,9 @@ from shared.jobs.specs import JobSpec
 from shared.storage import DataFolder, Storage
 
 logger = logging.getLogger(__name__)
+
+# What a worker found that may be otherwise now. XML that the submit could read has changed since.
+_PASSING: Final = frozenset({PairChanged.kind, AnnotationError.kind, ImageUnsupported.kind})
 
 _NO_OTHER: Final = "no other job has photos at these paths with these annotations"
 
@@ -201,10 +204,10 @@ def _checked(storage: Storage, lender: Job, receipt: ShardReceipt) -> ShardRecei
 def _is_repeatable(receipt: ShardReceipt) -> bool:
     """Whether workers would quarantine the same pictures again.
 
-    A picture on which a process died or gave up in a second attempt may be read the next time, and files that had
-    changed may have been put back.
+    A picture on which a process died or gave up in a second attempt may be read the next time, files that had changed
+    may have been put back, and the library that was missing may be there.
     """
-    return receipt.quarantined == 0 or (receipt.attempt == 1 and PairChanged.kind not in receipt.counters)
+    return receipt.quarantined == 0 or (receipt.attempt == 1 and _PASSING.isdisjoint(receipt.counters))
 
 
 def _has_changed(photos: Photos, pairs: list[dict[str, Any]], since: float) -> bool:

@@ -3,7 +3,7 @@
 import io
 from typing import TYPE_CHECKING, Any, Final
 
-from shared.errors import ImageError
+from shared.errors import ImageError, ImageUnsupported
 
 if TYPE_CHECKING:  # the producer reads headers, and has no numpy
     import numpy as np
@@ -50,7 +50,7 @@ def _open(content: bytes) -> Any:
     try:
         import pillow_heif
     except ImportError as error:
-        raise ImageError("HEIC: convert it to JPEG, or `pip install pillow-heif` where it is read") from error
+        raise ImageUnsupported("HEIC: convert it to JPEG, or `pip install pillow-heif` where it is read") from error
     try:
         return pillow_heif.open_heif(io.BytesIO(content), convert_hdr_to_8bit=True)
     except (OSError, RuntimeError, ValueError, SyntaxError, EOFError) as error:

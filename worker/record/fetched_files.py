@@ -3,19 +3,17 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from shared.errors import AnnotationError, ImageError, PipelineError, StorageError
+from shared.errors import AnnotationError, ImageError, PairChanged, PipelineError, StorageError
 from shared.jobs.job import Job, ShardTask
 from shared.leasing.guard import Guard
 from shared.storage import BucketFolder, DataFolder
 from shared.storage.ahead import Admit, Ahead
-from worker.record.input_files import MOST_BYTES, Inputs, read_file
+from worker.record.input_files import ABSENT, MOST_BYTES, Inputs, read_file
 from worker.record.prepare import Read
 
 ErrorClass = type[AnnotationError | ImageError]
-
-_ABSENT: Final = "no such file"
 
 
 class _Arrived(NamedTuple):
@@ -65,7 +63,8 @@ def _content(folder: BucketFolder, path: str, error_class: ErrorClass, admit: Ad
     """The whole of an object.
 
     Raises:
-        AnnotationError, ImageError: There is none, or it is too large.
+        PairChanged: There is none any more.
+        AnnotationError, ImageError: It is too large.
         StorageError: It does not arrive, or the folder is empty: that is no fault of this file.
     """
 
@@ -79,4 +78,4 @@ def _content(folder: BucketFolder, path: str, error_class: ErrorClass, admit: Ad
     except FileNotFoundError as error:
         if not folder.is_dir():
             raise StorageError(f"{folder}: the folder of the data set is absent") from error
-        raise error_class(f"{path}: {_ABSENT}") from error
+        raise PairChanged(f"{path}: {ABSENT}") from error

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from shared.annotation import MAX_XML_BYTES
-from shared.errors import AnnotationError, ImageError, StorageError
+from shared.errors import AnnotationError, ImageError, PairChanged, StorageError
 
 # For a picture above the largest camera files; it is read whole, so this bounds a worker's memory.
 MOST_BYTES: Final = {AnnotationError: MAX_XML_BYTES, ImageError: 512 * 2**20}
@@ -34,10 +34,11 @@ _CHUNK_BYTES: Final = 2**20
 
 _OUTSIDE: Final = "leads out of the data root; refused"
 
+# The submit found a file there.
+ABSENT: Final = "no such file any more"
+_IS_ABSENT: Final = (errno.ENOENT, errno.ENOTDIR)
 # The system's errors for which the path itself is to blame.
 _NO_SUCH_FILE: Final = {
-    errno.ENOENT: "no such file",
-    errno.ENOTDIR: "no such file",
     errno.EISDIR: "a folder",
     errno.ELOOP: "a link to itself",
     errno.ENAMETOOLONG: "a name too long",
@@ -68,8 +69,9 @@ def read_file(inputs: Inputs, path: str, error_class: type[AnnotationError | Ima
     """The whole of a regular file of the data set; `error_class` says whether it is an XML file or a picture.
 
     Raises:
-        AnnotationError, ImageError: Missing, outside the data root, not a regular file, or too large; in a repeated
-            attempt also refused, where that is this file's own fault.
+        PairChanged: There is no such file any more.
+        AnnotationError, ImageError: Outside the data root, not a regular file, or too large; in a repeated attempt also
+            refused, where that is this file's own fault.
         StorageError: The folder of the data set is absent, or the system refused the read.
     """
     absolute = os.path.join(inputs.folder, path)  # noqa: PTH118  # a Path costs 8 µs a file
@@ -81,11 +83,13 @@ def read_file(inputs: Inputs, path: str, error_class: type[AnnotationError | Ima
             raise error_class(f"{path}: {_OUTSIDE}") from error
         if inputs.is_repeated and error.errno in _REFUSED and _is_files_fault(absolute, inputs.folder, error):
             raise error_class(f"{path}: {_REFUSED[error.errno]}") from error
-        if error.errno not in _NO_SUCH_FILE:
+        if error.errno not in (*_IS_ABSENT, *_NO_SUCH_FILE):
             reader = f" (as user {os.geteuid()}, group {os.getegid()})" if isinstance(error, PermissionError) else ""
             raise StorageError(f"cannot read {absolute}{reader}: {error.strerror or error}") from error
         if not inputs.folder.is_dir():
             raise StorageError(f"{inputs.folder}: the folder of the data set is absent") from error
+        if error.errno in _IS_ABSENT:
+            raise PairChanged(f"{path}: {ABSENT}") from error
         raise error_class(f"{path}: {_NO_SUCH_FILE[error.errno]}") from error
 
 

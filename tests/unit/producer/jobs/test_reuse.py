@@ -2,8 +2,11 @@
 
 import json
 import os
+import sys
+from collections import Counter
 from pathlib import Path
 
+import cv2
 import pytest
 
 from producer.jobs.control import cancel
@@ -53,6 +56,16 @@ def work(storage: Storage, job: Job, folder: Path) -> list[str]:
             write_shard(task, job, storage=storage, data_root=folder, guard=Unguarded(), attempt=1)
             written.append(task.shard)
     return written
+
+
+def stored_quarantines(storage: Storage, job: Job) -> dict[str, int]:
+    """The counters of all shards that say why a pair was set aside."""
+    receipts = [read_receipt(storage, job, shard) for shard in job.shards]
+    found: Counter[str] = Counter()
+    for receipt in receipts:
+        assert receipt is not None
+        found.update({kind: count for kind, count in receipt.counters.items() if kind.startswith(("image_", "pair_"))})
+    return dict(found)
 
 
 def shard_bytes(storage: Storage, job: str) -> dict[str, bytes]:
@@ -143,13 +156,25 @@ def test_what_a_second_attempt_set_aside_is_tried_anew(storage: Storage, folder:
     assert second.reuse.shards == len(first.shards) - 1
 
 
-def test_shard_whose_xml_had_changed_is_not_lent_once_it_is_put_back(storage: Storage, folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "meanwhile"),
+    [
+        ("Annotations/000007.xml", b"<annotation><other/></annotation>"),
+        ("Annotations/000007.xml", b"<annotation>"),
+        ("Annotations/000007.xml", None),
+        ("JPEGImages/000007.jpg", None),
+    ],
+)
+def test_shard_of_files_that_were_gone_or_others_for_a_while_is_not_lent(
+    storage: Storage, folder: Path, name: str, meanwhile: bytes | None
+) -> None:
     first = ask(folder, "first", storage).job
-    xml = folder / "Annotations/000007.xml"
-    before = xml.read_bytes()
-    xml.write_bytes(before + b"\n")
+    file, aside = folder / name, folder.parent / "aside"
+    file.rename(aside)
+    if meanwhile is not None:
+        file.write_bytes(meanwhile)
     work(storage, first, folder)
-    xml.write_bytes(before)
+    aside.replace(file)
     second = ask(folder, "second", storage)
     assert second.reuse is not None
     assert second.reuse.shards == len(first.shards) - 1
@@ -157,6 +182,24 @@ def test_shard_whose_xml_had_changed_is_not_lent_once_it_is_put_back(storage: St
     receipt = read_receipt(storage, load_job(storage, "second"), shard)
     assert receipt is not None
     assert receipt.quarantined == 0
+
+
+def test_pictures_whose_library_was_missing_are_tried_anew(
+    storage: Storage, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heif = pytest.importorskip("pillow_heif")
+    picture = cv2.imread(str(folder / "JPEGImages/000007.jpg"))
+    (folder / "JPEGImages/000007.jpg").unlink()
+    size = (picture.shape[1], picture.shape[0])
+    heif.from_bytes(mode="BGR", size=size, data=picture.tobytes()).save(folder / "JPEGImages/000007.heic")
+    first = ask(folder, "first", storage).job
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "pillow_heif", None)
+        work(storage, first, folder)
+    assert stored_quarantines(storage, first) == {"image_unsupported": 1}
+    second = ask(folder, "second", storage).job
+    assert len(work(storage, second, folder)) == 1
+    assert stored_quarantines(storage, second) == {}
 
 
 def test_job_whose_shards_may_hold_other_bytes_says_so_and_lends_nothing(storage: Storage, folder: Path) -> None:

@@ -261,7 +261,7 @@ def test_missing_file_is_quarantined_and_a_missing_folder_is_the_stores_error(tm
     pair = PathPair(image="a.jpg", annotation=None, source_id=1, fingerprint="0" * 16)
     outcome = prepare_example(pair, recipe=make_recipe(tmp_path))
     assert isinstance(outcome, Quarantine)
-    assert outcome.finding.found == "no such file"
+    assert (outcome.finding.kind, outcome.finding.found) == ("pair_changed", "no such file any more")
     (tmp_path / "set").rmdir()
     with pytest.raises(StorageError, match="the folder of the data set is absent"):
         prepare_example(pair, recipe=make_recipe(tmp_path))
