@@ -1,5 +1,6 @@
 """What a run goes on from, as a person named it -> a file of the store, and the options that follow from it."""
 
+import hashlib
 import json
 import re
 from collections.abc import Collection
@@ -76,9 +77,20 @@ def started(
                     f"{shown} goes on with its own network, {option} {value}; found {option} {getattr(asked, field)}: "
                     "leave it out, or train from nothing without --from"
                 )
+    return _with(spec, of_data), _with(training, of_training | {"start": _kept_with_labels(trained, storage)})
+
+
+def _kept_with_labels(trained: Trained, storage: Storage) -> str:
+    """The key of the network in the store, with its class names beside it.
+
+    The same network with other names, because its list was corrected, is a file of its own: a run may need the first.
+    """
+    labels = "".join(f"{label}\n" for label in trained.labels).encode()
     key = kept(trained.content, f"{trained.name}.keras", storage)
-    storage.create(labels_of(key), "".join(f"{label}\n" for label in trained.labels).encode())
-    return _with(spec, of_data), _with(training, of_training | {"start": key})
+    if not storage.create(labels_of(key), labels) and storage.read(labels_of(key)) != labels:
+        key = kept(trained.content, f"{trained.name}-{hashlib.sha256(labels).hexdigest()[:8]}.keras", storage)
+        storage.create(labels_of(key), labels)
+    return key
 
 
 def _with(options: Any, fields: dict[str, Any]) -> Any:

@@ -91,6 +91,21 @@ def test_a_run_its_folder_and_its_file_are_one_start(
         assert asked(storage, str(place))[1] == training, "the same, whatever way it is named"
 
 
+def test_a_corrected_list_of_classes_counts_and_an_earlier_run_keeps_its_own(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path / "store"))
+    folder = trained_run(tmp_path / "elsewhere", labels=("cat", "dog"))
+    first = asked(storage, str(folder))[1].start
+    (folder / "labels.txt").write_text("dog\ncat\n")
+    second = asked(storage, str(folder))[1].start
+    assert first is not None
+    assert second is not None
+    assert storage.read(labels_of(first)) == b"cat\ndog\n"
+    assert storage.read(labels_of(second)) == b"dog\ncat\n"
+    assert storage.read(second) == storage.read(first)
+    for start in (str(folder), str(storage.local_path(second))):
+        assert asked(storage, start)[1].start == second
+
+
 def test_what_a_run_went_on_from_outlives_it_and_is_no_litter(tmp_path: Path, small_voc: Path) -> None:
     store = tmp_path / "store"
     folder = trained_run(store, labels=("circle", "square"))
@@ -127,7 +142,7 @@ def test_what_a_run_went_on_from_outlives_it_and_is_no_litter(tmp_path: Path, sm
         (("--image-size", "96"), "--image-size 64; found --image-size 96"),
         (("--resize", "letterbox"), "--resize stretch; found --resize letterbox"),
         (("--backbone", "mobilenet_v2", "--weights", "imagenet"), "--from old brings its own weights"),
-        (("--no-train",), "--from names what a training goes on from"),
+        (("--no-train",), "--no-train: expected no option of a training, found --from"),
     ],
     ids=str,
 )
