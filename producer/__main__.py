@@ -20,6 +20,7 @@ from producer.cli.common_options import (
     StoreOption,
     WaitOption,
     WorkersOption,
+    refuse_training_options,
     typed_fields,
     with_model_options,
 )
@@ -99,13 +100,11 @@ def submit_command(  # long: an option each
     from producer.run.start_job import start_job, start_run
     from shared.storage import Storage, data_folder
 
-    if run is not None and not train:
-        raise OptionError("--run names a training: leave --no-train out")
+    if not train:
+        refuse_training_options(context, run)
     settings = read_settings(store)
     typed, storage = typed_fields(context, JobSpec), Storage(settings.store)
     of_training = typed_fields(context, TrainingOptions)
-    if training.start is not None and not train:
-        raise OptionError("--from names what a training goes on from: leave --no-train out")
     spec, training = started((spec, training), typed | of_training, storage)
     training = training.model_copy(update={"weights": stored_weights(training, storage)})
     confirm = go_on if sys.stdin.isatty() and not yes and not as_json else None

@@ -8,7 +8,9 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 import typer
 from pydantic import BaseModel
 
+from shared.errors import OptionError
 from shared.jobs.options import Group, ModelOption, options_of, parse_options, plain_type, spell
+from shared.jobs.specs import TrainingOptions
 
 # Letters of a type that fit beside its option at 80 columns.
 _MOST_SHOWN: Final = 24
@@ -62,8 +64,24 @@ def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def typed_fields(context: typer.Context, model: type[BaseModel]) -> frozenset[str]:
     """The fields of `model` that a person has typed, also where that is what they are without."""
+    return frozenset(asked.path[0] for asked in _typed_options(context, model))
+
+
+def refuse_training_options(context: typer.Context, run: str | None) -> None:
+    """With `--no-train` nothing may be asked of a training; the seed is also that of the split.
+
+    Raises:
+        OptionError: Something is.
+    """
+    typed = [asked.flags for asked in _typed_options(context, TrainingOptions) if asked.path != ("seed",)]
+    typed += ["--run"] if run is not None else []
+    if typed:
+        raise OptionError(f"--no-train: expected no option of a training, found {', '.join(typed)}; leave either out")
+
+
+def _typed_options(context: typer.Context, model: type[BaseModel]) -> list[ModelOption]:
     sources = ((asked, context.get_parameter_source(asked.name)) for asked in options_of(model))
-    return frozenset(asked.path[0] for asked, source in sources if source is not None and source.name == "COMMANDLINE")
+    return [asked for asked, source in sources if source is not None and source.name == "COMMANDLINE"]
 
 
 def _panel(parameter: inspect.Parameter) -> int:

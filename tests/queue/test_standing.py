@@ -20,7 +20,8 @@ from shared.jobs.paths import RunPaths
 from shared.leasing.scopes import Demand
 from tests.cluster import REPOSITORY, Cluster, wait_until
 
-TINY = ("--image-size", "64", "--shard-images", "16", "--model", "nano", "--epochs", "1")
+DATA = ("--image-size", "64", "--shard-images", "16")
+TINY = (*DATA, "--model", "nano", "--epochs", "1")
 
 
 def status(cluster: Cluster, job: str) -> dict[str, Any]:
@@ -99,8 +100,8 @@ def test_training_means_that_somebody_trains(
 
 def test_a_wait_on_a_fresh_redis_says_what_it_waits_for(cluster: Cluster, small_voc: Path) -> None:
     """A store with an unfinished job, and a Redis that knows nothing: the first round waits for leases to run out."""
-    cluster.producer("submit", str(small_voc), "--job", "before", *TINY, "--no-train")
-    asked = ["submit", str(small_voc), "--job", "job", *TINY, "--no-train", "--wait"]
+    cluster.producer("submit", str(small_voc), "--job", "before", *DATA, "--no-train")
+    asked = ["submit", str(small_voc), "--job", "job", *DATA, "--no-train", "--wait"]
     with open(cluster.store.parent / "wait.log", "w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "producer", *asked], env=cluster.environment("producer"), stdout=log, stderr=log

@@ -50,7 +50,11 @@ OPTIONS = [
     (["submit", PHOTOS, "--job", "My Job"], "'My Job' is no job name: "),
     (["submit", PHOTOS, "--job", "../up"], "'../up' is no job name: "),
     (["submit", PHOTOS, "--run", "Two"], "'Two' is no run name: "),
-    (["submit", PHOTOS, "--run", "two", "--no-train"], "--run names a training"),
+    (["submit", PHOTOS, "--run", "two", "--no-train"], "--no-train: expected no option of a training, found --run"),
+    (
+        ["submit", PHOTOS, "--no-train", "--seed", "1", "--epochs", "5", "--model", "small", "--no-flips"],
+        "found --model, --epochs, --flips/--no-flips; leave either out",
+    ),
     (["submit", PHOTOS, "--weights", "imagenet"], "--weights imagenet needs a published --backbone"),
     (
         ["submit", PHOTOS, "--backbone", "mobilenet_v2", "--weights", "absent.h5"],
