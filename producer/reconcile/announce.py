@@ -63,7 +63,7 @@ class Announcer:
 
     def see(self, job: Job) -> None:
         """Post what of `job` has ended and was not announced yet, in a thread."""
-        if self._url is None:
+        if self._url is None or job.spec.dry:
             return
         self._unheard.discard(job.job)
         try:

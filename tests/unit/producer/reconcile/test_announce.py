@@ -50,6 +50,15 @@ def test_a_failed_job_says_why(tmp_path: Path, receiver: Receiver) -> None:
     assert (told["text"], told["shards_failed"]) == ("job job failed: disk full", len(job.shards))
 
 
+def test_lint_that_opens_the_pictures_is_not_announced(tmp_path: Path, receiver: Receiver) -> None:
+    storage = Storage(str(tmp_path / "store"))
+    job = ask(make_tiny_voc(tmp_path / "voc", 12), "lint-1", storage, JobSpec(image_size=32, dry=True)).job
+    for shard in job.shards:
+        storage.write(JobPaths(job.job).failure(shard), note_of(job, reason="disk full"))
+    announce(storage, receiver, job.job)
+    assert receiver.posts == []
+
+
 def test_an_added_run_is_told_by_its_name(tmp_path: Path, receiver: Receiver) -> None:
     storage = finished_job(tmp_path, make_tiny_voc(tmp_path / "voc", 24))
     announce(storage, receiver)
