@@ -31,8 +31,8 @@ _ELEMENTS: Final = frozenset(
         *("difficult", "truncated", "occluded", "pose"),
     )
 )
-# A name with a capital letter, in UTF-8 and in UTF-16: few files have one, and only those are searched.
-_CAPITAL: Final = re.compile(rb"<\0?[A-Z]")
+# A name with a capital letter: few files have one or a namespace, and only those are searched.
+_CAPITAL: Final = re.compile(rb"<[A-Z]")
 _TRUE: Final = frozenset({"true", "yes", "t", "y"})
 _FALSE: Final = frozenset({"", "false", "no", "f", "n", "unspecified"})
 
@@ -172,7 +172,8 @@ def _parse(xml: bytes, file: str) -> tuple[etree._Element, dict[str, str]]:
 
 def _respell(root: etree._Element, xml: bytes) -> dict[str, str]:
     """Give elements that differ in case or namespace only the devkit's names: written -> read."""
-    if root.tag == "annotation" and not root.nsmap and not _CAPITAL.search(xml):
+    letters = xml.replace(b"\0", b"")  # UTF-16 and UTF-32 read as UTF-8 does
+    if root.tag == "annotation" and b"xmlns" not in letters and not _CAPITAL.search(letters):
         return {}
     respelled: dict[str, str] = {}
     for element in root.iter(etree.Element):

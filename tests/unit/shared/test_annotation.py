@@ -381,6 +381,21 @@ def test_namespace_changes_nothing_but_is_told(prefix: str) -> None:
     assert {finding.kind for finding in annotation.findings} == {"element_respelled"}
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("element", ["object", "bndbox", "name", "xmin"])
+@pytest.mark.parametrize(("prefix", "declared"), [("", "xmlns"), ("v:", "xmlns:v")])
+def test_namespace_of_a_child_alone_hides_no_object_and_is_told(
+    prefix: str, declared: str, element: str, encoding: str
+) -> None:
+    text = f"<annotation>{SIZE}{voc_object()}</annotation>".replace(f"</{element}>", f"</{prefix}{element}>")
+    text = text.replace(f"<{element}>", f'<{prefix}{element} {declared}="http://x">')
+    xml = f'<?xml version="1.0" encoding="{encoding}"?>{text}'.encode(encoding)
+    annotation = read_annotation(xml, file="a.xml", spec=JobSpec())
+    assert [(each.name, each.box) for each in annotation.objects] == [("cat", (10, 20, 110, 220))]
+    assert f"<{{http://x}}{element}>" in {finding.found for finding in annotation.findings}
+    assert {finding.kind for finding in annotation.findings} == {"element_respelled"}
+
+
 def test_boxes_outside_of_objects_are_no_picture_of_nothing() -> None:
     wrapped = f"<annotation>{SIZE}<objects>{voc_object()}</objects></annotation>"
     assert read(SIZE + voc_object(extra="<part><bndbox/></part>")).objects
