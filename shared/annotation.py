@@ -4,6 +4,7 @@ Everything that can be decided without the picture is decided here; what needs i
 frame of an EXIF orientation, a wrong `<size>`) is decided by the worker. The only module that knows lxml.
 """
 
+import codecs
 import math
 import re
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ _ELEMENTS: Final = frozenset(
 )
 # A name with a capital letter: few files have one or a namespace, and only those are searched.
 _CAPITAL: Final = re.compile(rb"<[A-Z]")
+_ENCODING: Final = re.compile(rb"""\A(<\?xml\s[^>]*?encoding\s*=\s*["'])([\w-]+)""")
 _TRUE: Final = frozenset({"true", "yes", "t", "y"})
 _FALSE: Final = frozenset({"", "false", "no", "f", "n", "unspecified"})
 
@@ -154,7 +156,7 @@ def _parse(xml: bytes, file: str) -> tuple[etree._Element, dict[str, str]]:
         resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_comments=True, remove_pis=True
     )
     try:
-        root = etree.fromstring(xml, parser)
+        root = _root(xml, parser)
     except etree.XMLSyntaxError as error:
         raise AnnotationError(f"{file}: malformed XML: {error.msg or 'no content'}") from error
     except (ValueError, LookupError) as error:
@@ -168,6 +170,23 @@ def _parse(xml: bytes, file: str) -> tuple[etree._Element, dict[str, str]]:
     if root.tag != "annotation":
         raise AnnotationError(f"{file}: the root element is <{str(root.tag)[:80]}>, expected <annotation>")
     return root, respelled
+
+
+def _root(xml: bytes, parser: etree.XMLParser) -> etree._Element:
+    """Parse a file, whose encoding may have a name that only Python knows, such as `latin-1`. Raises as lxml does."""
+    try:
+        return etree.fromstring(xml, parser)
+    except etree.XMLSyntaxError as error:
+        if error.code != etree.ErrorTypes.ERR_UNSUPPORTED_ENCODING:
+            raise
+        return etree.fromstring(_ENCODING.sub(_common_name, xml), parser)
+
+
+def _common_name(declared: re.Match[bytes]) -> bytes:
+    try:
+        return declared[1] + codecs.lookup(declared[2].decode()).name.encode()
+    except LookupError:
+        return declared[0]
 
 
 def _respell(root: etree._Element, xml: bytes) -> dict[str, str]:

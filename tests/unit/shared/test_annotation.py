@@ -254,6 +254,15 @@ def test_declared_encodings_and_byte_order_marks_are_honoured(encoding: str) -> 
     assert read_annotation(xml, file="a.xml", spec=JobSpec()).objects[0].name == name
 
 
+@pytest.mark.parametrize("encoding", ["latin-1", "utf_8", "UTF_8", "windows_1252"])
+def test_encodings_that_are_declared_as_python_spells_them_are_honoured(encoding: str) -> None:
+    text = f"<?xml version='1.0' encoding='{encoding}'?>\n<annotation>{SIZE}{voc_object('été')}</annotation>"
+    annotation = read_annotation(text.encode(encoding), file="a.xml", spec=JobSpec())
+    assert [each.name for each in annotation.objects] == ["été"]
+    with pytest.raises(AnnotationError, match="malformed XML"):
+        read_annotation(text.replace("</size>", "").encode(encoding), file="a.xml", spec=JobSpec())
+
+
 @pytest.mark.parametrize(
     "xml",
     [
@@ -265,6 +274,8 @@ def test_declared_encodings_and_byte_order_marks_are_honoured(encoding: str) -> 
         b"<html><body/></html>",
         b'<?xml version="1.0" encoding="utf-8"?><annotation><filename>\xe9\xff</filename></annotation>',
         b'<?xml version="1.0" encoding="no-such"?><annotation/>',
+        b'<?xml version="1.0" encoding="unicode_escape"?><annotation/>',
+        b'<?xml version="1.0" encoding="zip"?><annotation/>',
         b'<voc xmlns="urn:x"/>',
         b"\x00" * 64,
         "<annotation/>".encode("utf-16")[:-3],
