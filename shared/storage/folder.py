@@ -1,5 +1,6 @@
 """The store in a local folder: a file is written beside its target, fsynced and renamed, and its folder fsynced."""
 
+import errno
 import fcntl
 import os
 import shutil
@@ -21,6 +22,8 @@ TEMPORARY_MARK = ".tmp-"
 # A folder with these bits is written into by a whole group: what is made in it belongs to the group, which may write.
 _GROUPS_OWN: Final = stat.S_ISGID | stat.S_IWGRP
 
+_NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
 # Asking whether a lock is held takes it for a moment, so a run tries this often before it gives up.
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.05
@@ -38,11 +41,22 @@ class _StagedFile:
         _sync_folder(self._target.parent)
 
     def create(self) -> bool:
-        """Link it, which fails where there is a file."""
+        """Link it, which fails where there is a file: of all who try at once, one is told True.
+
+        Raises:
+            StorageError: The file system has no hard links.
+        """
         try:
             os.link(self._temporary, self._target)
         except FileExistsError:
             return False
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                raise StorageError(
+                    f"{self._target.parent}: expected a file system with hard links for the store, found one without "
+                    "(exFAT, FAT and some network shares); choose a --store elsewhere, such as on the system's own disk"
+                ) from error
+            raise
         _sync_folder(self._target.parent)
         return True
 

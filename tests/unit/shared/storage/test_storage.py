@@ -112,3 +112,16 @@ def test_shared_folder_gives_nobody_a_right_elsewhere(tmp_path: Path) -> None:
 def test_shared_folder_is_not_made_where_the_store_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="not there"):
         Storage(str(tmp_path / "unmounted")).make_shared_folder("jobs/a/shards")
+
+
+def test_a_file_system_without_links_is_named_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:  # as Linux does on exFAT
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", refuse)
+    storage = Storage(str(tmp_path / "store"))
+    with pytest.raises(StorageError, match=r"store/jobs/a: expected a file system with hard links .*found one without"):
+        storage.create("jobs/a/job.json", b"{}")
+    assert storage.list_names("jobs/a") == []
