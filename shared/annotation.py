@@ -140,20 +140,25 @@ def read_annotation(xml: bytes, *, file: str, spec: JobSpec) -> Annotation:
 
 
 def parse_xml(xml: bytes, *, file: str) -> etree._Element:
-    """The root of a VOC file, refusing what could read other files, grow, or be something else.
+    """The root of a VOC file with its comments, refusing what could read other files, grow, or be something else.
 
     Raises:
         AnnotationError: With the parser's line where it is malformed.
     """
-    return _parse(xml, file)[0]
+    return _parse(xml, file, with_comments=True)[0]
 
 
-def _parse(xml: bytes, file: str) -> tuple[etree._Element, dict[str, str]]:
+def _parse(xml: bytes, file: str, *, with_comments: bool = False) -> tuple[etree._Element, dict[str, str]]:
     """The root, and the names of elements that were written otherwise: written -> read."""
     if len(xml) > MAX_XML_BYTES:
         raise AnnotationError(f"{file}: {len(xml)} bytes, at most {MAX_XML_BYTES} are read")
     parser = etree.XMLParser(
-        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_comments=True, remove_pis=True
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        huge_tree=False,
+        remove_comments=not with_comments,
+        remove_pis=not with_comments,
     )
     try:
         root = _root(xml, parser)

@@ -82,7 +82,7 @@ def _apply(
         return f"removed {spelled(finding.box)}"
     done = []
     if finding.proposed_class != finding.class_name:
-        element.find("name").text = finding.proposed_class
+        _set_text(element.find("name"), finding.proposed_class)
         done.append(f"called {finding.proposed_class}")
     if spelled(finding.proposed_box) != spelled(finding.box):
         _set_box(element.find("bndbox"), finding.proposed_box, spec)
@@ -140,4 +140,10 @@ def _set_box(bounds: Any, box: PhotoBox, spec: JobSpec) -> None:
     """Write whole corners, counted as the file's others are."""
     first = 1 if spec.voc_coords == "voc1" else 0
     for corner, value, moved in zip(_CORNERS, box, (first, first, 0, 0), strict=True):
-        bounds.find(corner).text = str(round(value) + moved)
+        _set_text(bounds.find(corner), str(round(value) + moved))
+
+
+def _set_text(element: Any, text: str) -> None:
+    """Replace what an element says: with a comment in the middle of it, the text after that one too."""
+    del element[:]
+    element.text = text

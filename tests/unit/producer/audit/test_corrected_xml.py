@@ -90,3 +90,17 @@ def test_a_turned_photo_is_corrected_where_its_size_says_that_boxes_are_upright(
     made = corrected(xml, [finding((10, 120, 50, 160), None)], turned, SPEC, file="a.xml")
     assert made.is_changed == is_done
     assert ("turned by EXIF" in made.outcomes[0]) != is_done
+
+
+def test_comments_stay_but_for_those_inside_of_a_value_that_is_changed() -> None:
+    plain = voc(("cat", CAT), ("dog", DOG)).decode()
+    text = plain.replace("<size>", "<!-- by Ann --><?tool 3?><size>").replace("<name>dog", "<name><!-- sure -->dog")
+    text = text.replace("<name>cat", "<!-- asleep --><name>c<!-- or dog? -->at").replace("<xmin>10", "<xmin>1<!-- ? -->0")
+    xml = f"<!-- first --><?look x?>{text}<!-- last -->".encode()
+    findings = [finding(CAT, (12, 20, 50, 60), proposed="dog"), finding(None, CAT)]
+    made = corrected(xml, findings, HEADER, SPEC, file="a.xml")
+    assert objects(made.xml) == [("dog", (12, 20, 50, 60)), ("dog", DOG), ("cat", CAT)]
+    for kept in ("<!-- first -->", "<?look x?>", "<!-- by Ann --><?tool 3?>", "<!-- asleep --><name>dog</name>"):
+        assert kept in made.xml.decode()
+    for kept in ("<name><!-- sure -->dog</name>", "<!-- last -->", "<xmin>12</xmin>"):
+        assert kept in made.xml.decode()
