@@ -140,7 +140,8 @@ def _set_box(bounds: Any, box: PhotoBox, spec: JobSpec) -> None:
     """Write whole corners, counted as the file's others are."""
     first = 1 if spec.voc_coords == "voc1" else 0
     for corner, value, moved in zip(_CORNERS, box, (first, first, 0, 0), strict=True):
-        _set_text(bounds.find(corner), str(round(value) + moved))
+        # Of several of one name the last counts, as `read_annotation` reads them.
+        _set_text(bounds.findall(corner)[-1], str(round(value) + moved))
 
 
 def _set_text(element: Any, text: str) -> None:

@@ -104,3 +104,10 @@ def test_comments_stay_but_for_those_inside_of_a_value_that_is_changed() -> None
         assert kept in made.xml.decode()
     for kept in ("<name><!-- sure -->dog</name>", "<!-- last -->", "<xmin>12</xmin>"):
         assert kept in made.xml.decode()
+
+
+def test_of_two_corners_of_one_name_the_one_that_is_read_is_moved() -> None:
+    xml = voc(("cat", CAT)).replace(b"<xmin>", b"<xmin>0</xmin><xmin>")
+    made = corrected(xml, [finding(CAT, (12, 20, 50, 60))], HEADER, SPEC, file="a.xml")
+    assert made.outcomes == ("moved from 10 20 50 60 to 12 20 50 60",)
+    assert objects(made.xml) == [("cat", (12, 20, 50, 60))]
