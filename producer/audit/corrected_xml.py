@@ -67,6 +67,9 @@ def _apply(
     spec: JobSpec,
 ) -> str:
     """Do what a finding proposes; what was done, for a person. `left` are the objects that none was about yet."""
+    new = finding.proposed_box
+    if new is not None and _is_flat(new) and (finding.box is None or spelled(new) != spelled(finding.box)):
+        return f"not changed, the proposed box {spelled(new)} has no area in whole pixels"
     if finding.box is None:
         if finding.proposed_box is None:
             return "not changed, nothing is proposed"
@@ -116,6 +119,12 @@ def _is_upright(annotation: Annotation, header: ImageHeader) -> bool:
 def _upright(header: ImageHeader) -> tuple[int, int]:
     size = header.width, header.height
     return size[::-1] if header.orientation >= _TURNED else size
+
+
+def _is_flat(box: PhotoBox) -> bool:
+    """Whether no area is left of a box in whole pixels: the next read would drop it."""
+    xmin, ymin, xmax, ymax = map(round, box)
+    return xmin >= xmax or ymin >= ymax
 
 
 def _add_object(root: Any, name: str, box: PhotoBox, spec: JobSpec) -> None:

@@ -95,7 +95,8 @@ def test_a_turned_photo_is_corrected_where_its_size_says_that_boxes_are_upright(
 def test_comments_stay_but_for_those_inside_of_a_value_that_is_changed() -> None:
     plain = voc(("cat", CAT), ("dog", DOG)).decode()
     text = plain.replace("<size>", "<!-- by Ann --><?tool 3?><size>").replace("<name>dog", "<name><!-- sure -->dog")
-    text = text.replace("<name>cat", "<!-- asleep --><name>c<!-- or dog? -->at").replace("<xmin>10", "<xmin>1<!-- ? -->0")
+    text = text.replace("<name>cat", "<!-- asleep --><name>c<!-- or dog? -->at")
+    text = text.replace("<xmin>10", "<xmin>1<!-- ? -->0")
     xml = f"<!-- first --><?look x?>{text}<!-- last -->".encode()
     findings = [finding(CAT, (12, 20, 50, 60), proposed="dog"), finding(None, CAT)]
     made = corrected(xml, findings, HEADER, SPEC, file="a.xml")
@@ -111,3 +112,19 @@ def test_of_two_corners_of_one_name_the_one_that_is_read_is_moved() -> None:
     made = corrected(xml, [finding(CAT, (12, 20, 50, 60))], HEADER, SPEC, file="a.xml")
     assert made.outcomes == ("moved from 10 20 50 60 to 12 20 50 60",)
     assert objects(made.xml) == [("cat", (12, 20, 50, 60))]
+
+
+@pytest.mark.parametrize("flat", [(10.2, 10.2, 10.4, 12.9), (199.6, 10, 200, 13), (10, 12.6, 20, 13.4)])
+def test_a_proposed_box_without_area_in_whole_pixels_is_refused_and_the_file_stays(flat: PhotoBox) -> None:
+    xml = voc(("cat", CAT))
+    made = corrected(xml, [finding(None, flat), finding(CAT, flat, proposed="dog")], HEADER, SPEC, file="a.xml")
+    assert not made.is_changed
+    assert all("has no area in whole pixels" in outcome for outcome in made.outcomes)
+    assert objects(made.xml) == [("cat", CAT)]
+
+
+def test_an_object_below_a_pixel_is_renamed_where_nothing_moves_it() -> None:
+    box = (10.2, 10.2, 10.4, 12.9)
+    made = corrected(voc(("cat", box)), [finding(box, box, proposed="dog")], HEADER, SPEC, file="a.xml")
+    assert made.outcomes == ("called dog",)
+    assert objects(made.xml) == [("dog", box)]
