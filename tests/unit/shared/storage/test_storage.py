@@ -122,6 +122,7 @@ def test_a_file_system_without_links_is_named_and_leaves_nothing_behind(
 
     monkeypatch.setattr(os, "link", refuse)
     storage = Storage(str(tmp_path / "store"))
+    storage.make_root()
     with pytest.raises(StorageError, match=r"store/jobs/a: expected a file system with hard links .*found one without"):
         storage.create("jobs/a/job.json", b"{}")
     assert storage.list_names("jobs/a") == []
