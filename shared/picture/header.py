@@ -10,8 +10,12 @@ from typing import Final
 
 from shared.errors import ImageError
 from shared.image_formats import ImageFormat
-from shared.picture import heif, jpeg, tiff
+from shared.picture import CONVERT, heif, jpeg, tiff
 
+# The compression of a BMP whose pixels are cut up by masks.
+_BITFIELDS: Final = 3
+# Red, green and blue of 32-bit pixels in the order that most files have.
+_USUAL_MASKS: Final = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
 # ISO media files by their brand; OpenCV reads them on some machines only.
 _ISO_BRANDS: Final = {b"avif": "AVIF", b"avis": "AVIF"}
 
@@ -136,8 +140,19 @@ def _read_webp(content: bytes) -> ImageHeader:
 def _read_bmp(content: bytes) -> ImageHeader:
     if _little(content, 14, 4) == 12:
         return _header("bmp", _little(content, 18, 2), _little(content, 20, 2))
+    _check_masks(content)
     # A negative height says that the rows run from the top.
     return _header("bmp", _little(content, 18, 4, signed=True), abs(_little(content, 22, 4, signed=True)))
+
+
+def _check_masks(content: bytes) -> None:
+    """Refuse masks that OpenCV passes over: it reads those of 32-bit pixels from headers of 56 bytes on."""
+    if _little(content, 14, 4) >= 56 or _little(content, 28, 2) != 32 or _little(content, 30, 4) != _BITFIELDS:
+        return
+    masks = content[54:66]
+    if masks != _USUAL_MASKS:
+        found = ", ".join(f"{_little(masks, start, 4):08x}" for start in (0, 4, 8))
+        raise ImageError(f"BMP with the colour masks {found}: 00ff0000, 0000ff00, 000000ff are read; {CONVERT}")
 
 
 def _read_tiff(content: bytes) -> ImageHeader:

@@ -128,6 +128,8 @@ def decode(content: bytes, header: ImageHeader, at_least: tuple[int, int], *, is
     if header.format != "jpeg":
         pixels = _imdecode(tiff.upright_copy(content) if header.format == "tiff" else content, cv2.IMREAD_UNCHANGED)
         _check_size(pixels, header.width, header.height)
+        if pixels.ndim == 3 and pixels.shape[2] == 4 and not _has_alpha(content, header, pixels):
+            pixels = cv2.cvtColor(pixels, cv2.COLOR_BGRA2BGR)  # type: ignore[assignment]
         return _to_bgr(pixels, _is_premultiplied(content, header, pixels))
     flag, size = _choose_scale(header, at_least)
     pixels = _imdecode(content, flag | cv2.IMREAD_IGNORE_ORIENTATION, is_closed=is_closed)
@@ -163,6 +165,14 @@ def _check_size(pixels: Pixels, width: int, height: int) -> None:
     if pixels.shape[:2] != (height, width):
         found = f"{pixels.shape[1]}x{pixels.shape[0]}"
         raise ImageError(f"its header says {width}x{height} pixels, {found} were decoded")
+
+
+def _has_alpha(content: bytes, header: ImageHeader, pixels: Pixels) -> bool:
+    """Whether the fourth channel of `pixels` [H, W, 4] is alpha."""
+    if header.format == "bmp":
+        # Headers below 56 bytes have no mask for it; with one, GDI still leaves 0 everywhere, and that byte is unused.
+        return int.from_bytes(content[14:18], "little") >= 56 and bool(pixels[:, :, 3].any())
+    return True
 
 
 def _is_premultiplied(content: bytes, header: ImageHeader, pixels: Pixels) -> bool:

@@ -1,6 +1,7 @@
 """Pictures and annotations that the worker's tests are made of, as real bytes of real encoders."""
 
 import io
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,22 @@ def encode_image(image: Image.Image, image_format: str, **options: Any) -> bytes
     stream = io.BytesIO()
     image.save(stream, image_format, **options)
     return stream.getvalue()
+
+
+def masked_bmp(pixels: Pixels, alpha: Pixels, *masks: int, header_bytes: int = 40) -> bytes:
+    """Pixels as a 32-bit BMP with BI_BITFIELDS, whatever `masks` say: blue in the lowest byte, alpha in the highest.
+
+    Args:
+        pixels: uint8 [H, W, 3], BGR.
+        alpha: uint8 [H, W]: byte 4, whether or not a mask names it.
+        masks: What the file says of red, green, blue and alpha, in this order; three below 56 bytes.
+        header_bytes: Size of the header (40, 52, 56, 108 or 124); masks follow the one of 40 and stand in the others.
+    """
+    height, width = alpha.shape
+    rows = np.dstack([pixels, alpha])[::-1].tobytes()
+    sizes = struct.pack("<IiiHHIIiiII", header_bytes, width, height, 1, 32, 3, len(rows), 0, 0, 0, 0)
+    head = (sizes + struct.pack(f"<{len(masks)}I", *masks)).ljust(header_bytes, b"\0")
+    return b"BM" + struct.pack("<IHHI", 14 + len(head) + len(rows), 0, 0, 14 + len(head)) + head + rows
 
 
 def with_orientation(pixels: Pixels, orientation: int, image_format: str = "JPEG", **options: Any) -> bytes:

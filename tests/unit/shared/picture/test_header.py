@@ -12,7 +12,7 @@ from PIL import Image
 from shared.errors import ImageError
 from shared.image_formats import format_of
 from shared.picture.header import ImageHeader, read_header
-from tests.unit.worker.pictures import Pixels, encode, encode_image, soft_picture, with_orientation
+from tests.unit.worker.pictures import Pixels, encode, encode_image, masked_bmp, soft_picture, with_orientation
 from worker.picture.encode import decode
 
 PICTURE = soft_picture(61, 37)
@@ -175,6 +175,17 @@ def test_float_and_gray_alpha_tiffs_are_refused() -> None:
     for content, reason in ((floats, "32-bit samples"), (gray_alpha, "gray with alpha")):
         with pytest.raises(ImageError, match=reason):
             read_header(content, max_pixels=CAP)
+
+
+def test_bmp_masks_that_the_decoder_passes_over_are_refused() -> None:
+    opaque = np.full(PICTURE.shape[:2], 255, np.uint8)
+    red_lowest = (0xFF, 0xFF00, 0xFF0000)
+    for header_bytes in (40, 52):
+        with pytest.raises(ImageError, match=r"masks 000000ff, 0000ff00, 00ff0000: .* convert it to PNG"):
+            read_header(masked_bmp(PICTURE, opaque, *red_lowest, header_bytes=header_bytes), max_pixels=CAP)
+    content = masked_bmp(PICTURE, opaque, *red_lowest, 0, header_bytes=56)
+    header = read_header(content, max_pixels=CAP)
+    np.testing.assert_array_equal(decode(content, header, (1, 1)), PICTURE[:, :, ::-1])
 
 
 def test_frame_of_an_opencv_file_is_read_too() -> None:

@@ -13,7 +13,16 @@ from shared.errors import ImageError
 from shared.jobs.specs import JobSpec
 from shared.picture.header import read_header
 from shared.placement import PADDING_GRAY, place
-from tests.unit.worker.pictures import Pixels, decode_stored, encode, encode_image, psnr, soft_picture, with_orientation
+from tests.unit.worker.pictures import (
+    Pixels,
+    decode_stored,
+    encode,
+    encode_image,
+    masked_bmp,
+    psnr,
+    soft_picture,
+    with_orientation,
+)
 from worker.picture.encode import check_image, decode, store_image
 from worker.picture.orientation import turn_pixels
 
@@ -170,6 +179,26 @@ def test_transparent_palette_and_gray_alpha_pngs_lie_on_white() -> None:
     assert (decoded(content)[0, 0] == 255).all()
     gray_alpha = encode_image(RGBA.convert("LA"), "PNG")
     assert (decoded(gray_alpha)[35] == 255).all()
+
+
+BGR_MASKS = (0xFF0000, 0xFF00, 0xFF)
+
+
+@pytest.mark.parametrize("header_bytes", [40, 52])
+@pytest.mark.parametrize("byte", [0, 128])
+def test_fourth_byte_of_a_bmp_without_a_mask_for_it_is_no_alpha(header_bytes: int, byte: int) -> None:
+    content = masked_bmp(PICTURE, np.full_like(ALPHA, byte), *BGR_MASKS, header_bytes=header_bytes)
+    np.testing.assert_array_equal(decoded(content), PICTURE)
+
+
+@pytest.mark.parametrize("header_bytes", [56, 108, 124])
+def test_alpha_of_a_bmp_lies_on_white_unless_it_is_zero_everywhere(header_bytes: int) -> None:
+    masks = (*BGR_MASKS, 0xFF000000)
+    np.testing.assert_allclose(
+        decoded(masked_bmp(PICTURE, ALPHA, *masks, header_bytes=header_bytes)), OVER_WHITE, atol=1
+    )
+    unused = masked_bmp(PICTURE, np.zeros_like(ALPHA), *masks, header_bytes=header_bytes)
+    np.testing.assert_array_equal(decoded(unused), PICTURE)
 
 
 @pytest.mark.parametrize("image_format", ["GIF", "PNG", "WEBP", "TIFF"])
