@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from shared.errors import ImageError
+from shared.picture import CONVERT
 
 ORIENTATION: Final = 0x0112
 WIDTH: Final = 256
@@ -15,8 +16,12 @@ HEIGHT: Final = 257
 BITS: Final = 258
 PHOTOMETRIC: Final = 262
 SAMPLES: Final = 277
+PLANES: Final = 284
 EXTRA_SAMPLES: Final = 338
 SAMPLE_FORMAT: Final = 339
+
+# The photometric interpretation of gray whose 0 is white.
+WHITE_IS_ZERO: Final = 0
 
 # Field types that hold whole numbers: BYTE, SHORT, LONG.
 _WHOLE: Final = {1: "B", 3: "H", 4: "I"}
@@ -83,10 +88,16 @@ def check_samples(directory: Directory) -> None:
     """Refuse samples that OpenCV cannot turn into 8-bit RGB correctly.
 
     Raises:
-        ImageError: Samples that are not whole numbers of at most 16 bits, or gray with alpha (OpenCV drops the alpha).
+        ImageError: Samples that are not whole numbers of at most 16 bits; more than 8 bits with a plane for each colour
+            (OpenCV takes them for pixels of the first one); gray with alpha (OpenCV drops the alpha).
     """
     bits, sample_format = directory.values.get(BITS, 1), directory.values.get(SAMPLE_FORMAT, 1)
     if bits > 16 or sample_format != 1:
-        raise ImageError(f"TIFF with {bits}-bit samples of format {sample_format}: 1 to 16-bit unsigned ones are read")
-    if directory.values.get(PHOTOMETRIC) in (0, 1) and directory.values.get(SAMPLES, 1) > 1:
-        raise ImageError("TIFF of gray with alpha is not read")
+        found = f"TIFF with {bits}-bit samples of format {sample_format}"
+        raise ImageError(f"{found}: 1 to 16-bit unsigned ones are read; {CONVERT}")
+    if directory.values.get(SAMPLES, 1) == 1:
+        return
+    if directory.values.get(PHOTOMETRIC) in (0, 1):
+        raise ImageError(f"TIFF of gray with alpha is not read; {CONVERT}")
+    if bits > 8 and directory.values.get(PLANES) == 2:
+        raise ImageError(f"TIFF with a plane of {bits}-bit samples for each colour: 8-bit ones are read; {CONVERT}")

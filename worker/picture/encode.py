@@ -128,8 +128,7 @@ def decode(content: bytes, header: ImageHeader, at_least: tuple[int, int], *, is
     if header.format != "jpeg":
         pixels = _imdecode(tiff.upright_copy(content) if header.format == "tiff" else content, cv2.IMREAD_UNCHANGED)
         _check_size(pixels, header.width, header.height)
-        if pixels.ndim == 3 and pixels.shape[2] == 4 and not _has_alpha(content, header, pixels):
-            pixels = cv2.cvtColor(pixels, cv2.COLOR_BGRA2BGR)  # type: ignore[assignment]
+        pixels = _as_declared(content, header, pixels)
         return _to_bgr(pixels, _is_premultiplied(content, header, pixels))
     flag, size = _choose_scale(header, at_least)
     pixels = _imdecode(content, flag | cv2.IMREAD_IGNORE_ORIENTATION, is_closed=is_closed)
@@ -167,20 +166,34 @@ def _check_size(pixels: Pixels, width: int, height: int) -> None:
         raise ImageError(f"its header says {width}x{height} pixels, {found} were decoded")
 
 
+def _as_declared(content: bytes, header: ImageHeader, pixels: Pixels) -> Pixels:
+    """What the file says of its samples and OpenCV passes over: 0 is white, the fourth channel is no alpha."""
+    if pixels.dtype == np.uint16 and _tags(content, header).get(tiff.PHOTOMETRIC) == tiff.WHITE_IS_ZERO:
+        return ~pixels
+    if pixels.ndim == 3 and pixels.shape[2] == 4 and not _has_alpha(content, header, pixels):
+        return cv2.cvtColor(pixels, cv2.COLOR_BGRA2BGR)  # type: ignore[return-value]
+    return pixels
+
+
+def _tags(content: bytes, header: ImageHeader) -> dict[int, int]:
+    directory = tiff.read_directory(content) if header.format == "tiff" else None
+    return {} if directory is None else directory.values
+
+
 def _has_alpha(content: bytes, header: ImageHeader, pixels: Pixels) -> bool:
     """Whether the fourth channel of `pixels` [H, W, 4] is alpha."""
     if header.format == "bmp":
         # Headers below 56 bytes have no mask for it; with one, GDI still leaves 0 everywhere, and that byte is unused.
         return int.from_bytes(content[14:18], "little") >= 56 and bool(pixels[:, :, 3].any())
-    return True
+    # 0: unspecified, as the infrared of aerial photos. Without the tag it is alpha: OpenCV writes RGBA so.
+    return _tags(content, header).get(tiff.EXTRA_SAMPLES) != 0
 
 
 def _is_premultiplied(content: bytes, header: ImageHeader, pixels: Pixels) -> bool:
     """Whether colours come multiplied by their alpha: libtiff does so to 8-bit samples, some files to others."""
     if header.format != "tiff":
         return False
-    directory = tiff.read_directory(content)
-    return pixels.dtype == np.uint8 or (directory is not None and directory.values.get(tiff.EXTRA_SAMPLES) == 1)
+    return pixels.dtype == np.uint8 or _tags(content, header).get(tiff.EXTRA_SAMPLES) == 1
 
 
 def _to_bgr(pixels: Pixels, is_premultiplied: bool) -> Pixels:  # noqa: FBT001  # a fact about the first argument

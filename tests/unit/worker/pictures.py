@@ -12,6 +12,7 @@ from PIL import Image
 
 from shared.jobs.job import Job, PathPair, ShardTask, SplitPlan
 from shared.jobs.specs import JobSpec
+from shared.picture.tiff import read_directory
 from tests.path_pairs import path_pair
 from worker.record.prepare import Recipe, recipe_of
 
@@ -64,6 +65,16 @@ def with_orientation(pixels: Pixels, orientation: int, image_format: str = "JPEG
     if image_format == "TIFF":
         return encode(pixels, "TIFF", tiffinfo={0x0112: orientation}, **options)
     return encode(pixels, image_format, exif=exif, **options)
+
+
+def with_tag(content: bytes, tag: int, value: int) -> bytes:
+    """A TIFF in which `tag`, which it has, says `value`."""
+    directory = read_directory(content)
+    assert directory is not None
+    offset, code = directory.offsets[tag]
+    patched = bytearray(content)
+    struct.pack_into(code, patched, offset, value)
+    return bytes(patched)
 
 
 def decode_stored(content: bytes) -> Pixels:

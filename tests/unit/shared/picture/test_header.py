@@ -11,8 +11,17 @@ from PIL import Image
 
 from shared.errors import ImageError
 from shared.image_formats import format_of
+from shared.picture import tiff
 from shared.picture.header import ImageHeader, read_header
-from tests.unit.worker.pictures import Pixels, encode, encode_image, masked_bmp, soft_picture, with_orientation
+from tests.unit.worker.pictures import (
+    Pixels,
+    encode,
+    encode_image,
+    masked_bmp,
+    soft_picture,
+    with_orientation,
+    with_tag,
+)
 from worker.picture.encode import decode
 
 PICTURE = soft_picture(61, 37)
@@ -169,12 +178,22 @@ def test_every_prefix_of_a_file_gives_its_size_or_is_refused(image_format: str) 
     assert {(header.width, header.height) for header in headers_of_prefixes(content[:1500])} <= {(61, 37)}
 
 
-def test_float_and_gray_alpha_tiffs_are_refused() -> None:
+def test_tiffs_that_would_be_read_wrongly_are_refused_with_advice() -> None:
     floats = encode_image(Image.fromarray(np.zeros((8, 8), np.float32)), "TIFF")
     gray_alpha = encode_image(Image.new("LA", (8, 8)), "TIFF")
-    for content, reason in ((floats, "32-bit samples"), (gray_alpha, "gray with alpha")):
-        with pytest.raises(ImageError, match=reason):
+    written, deep = cv2.imencode(".tiff", PICTURE.astype(np.uint16) * 257)
+    assert written
+    planes = with_tag(deep.tobytes(), tiff.PLANES, 2)
+    reasons = {"32-bit samples": floats, "gray with alpha": gray_alpha, "a plane of 16-bit samples": planes}
+    for reason, content in reasons.items():
+        with pytest.raises(ImageError, match=rf"{reason}.*convert it to PNG, for example with `magick`"):
             read_header(content, max_pixels=CAP)
+
+
+def test_tiff_of_8_bit_planes_or_of_one_deep_plane_is_read() -> None:
+    gray = Image.fromarray(np.full((8, 8), 1000, np.uint16))
+    for content in (encode(PICTURE, "TIFF"), encode_image(gray, "TIFF")):
+        assert read_header(with_tag(content, tiff.PLANES, 2), max_pixels=CAP).format == "tiff"
 
 
 def test_bmp_masks_that_the_decoder_passes_over_are_refused() -> None:

@@ -12,6 +12,7 @@ from PIL import Image
 from shared.errors import ImageError
 from shared.jobs.specs import JobSpec
 from shared.picture.header import read_header
+from shared.picture.tiff import EXTRA_SAMPLES, PHOTOMETRIC, WHITE_IS_ZERO
 from shared.placement import PADDING_GRAY, place
 from tests.unit.worker.pictures import (
     Pixels,
@@ -22,6 +23,7 @@ from tests.unit.worker.pictures import (
     psnr,
     soft_picture,
     with_orientation,
+    with_tag,
 )
 from worker.picture.encode import check_image, decode, store_image
 from worker.picture.orientation import turn_pixels
@@ -179,6 +181,20 @@ def test_transparent_palette_and_gray_alpha_pngs_lie_on_white() -> None:
     assert (decoded(content)[0, 0] == 255).all()
     gray_alpha = encode_image(RGBA.convert("LA"), "PNG")
     assert (decoded(gray_alpha)[35] == 255).all()
+
+
+@pytest.mark.parametrize("samples", [255 - GRAY, (255 - GRAY).astype(np.uint16) * 257], ids=["8-bit", "16-bit"])
+def test_gray_tiff_whose_zero_is_white_becomes_the_right_gray(samples: NDArray[Any]) -> None:
+    content = with_tag(encode_image(Image.fromarray(samples), "TIFF"), PHOTOMETRIC, WHITE_IS_ZERO)
+    np.testing.assert_array_equal(decoded(content), GRAY_BGR)
+
+
+def test_fourth_band_of_a_tiff_is_alpha_unless_the_file_says_that_it_is_unspecified() -> None:
+    unspecified = encode_image(Image.frombytes("RGBX", RGBA.size, RGBA.tobytes()), "TIFF")
+    np.testing.assert_array_equal(decoded(unspecified), PICTURE)
+    assert (decoded(with_tag(unspecified, EXTRA_SAMPLES, 2))[35] == 255).all()
+    untagged = opencv_file(".tiff", np.dstack([PICTURE, ALPHA]).astype(np.uint16) * 257)
+    assert (decoded(untagged)[35] == 255).all()
 
 
 BGR_MASKS = (0xFF0000, 0xFF00, 0xFF)
