@@ -10,8 +10,9 @@ from typing import Final
 
 from trainer.training.schedule import LEARNING_STEP, Schedule
 
-# Steps looked at before a budget is turned into a number of steps; the first five trace and warm caches.
+# Steps done before a budget is turned into a number of steps.
 MEASURED_STEPS: Final = 25
+# The first of each attempt trace and warm caches. So many more are needed before a schedule is cut by their speed.
 SETTLING_STEPS: Final = 5
 
 # Share of the budget that validation may take.
@@ -22,7 +23,7 @@ LATE: Final = 1.1
 
 
 class TimeBudget:
-    """The clock of a training loop, over all of its attempts.
+    """The clock of a training loop, over all of its attempts; the speed is that of this one.
 
     Args:
         minutes: Bound of the loop; None is no bound.
@@ -37,6 +38,7 @@ class TimeBudget:
         self._is_published = is_published
         self._clock = clock
         self._started_s = clock()
+        self._settling = SETTLING_STEPS
         self._step_times_s: deque[float] = deque(maxlen=MEASURED_STEPS - SETTLING_STEPS)
 
     def resume(self, spent_s: float) -> None:
@@ -45,6 +47,9 @@ class TimeBudget:
 
     def note_step(self, step_s: float, *, is_frozen: bool = False) -> None:
         """Count one step, as what it would take if all of the network learned."""
+        if self._settling:
+            self._settling -= 1
+            return
         self._step_times_s.append(step_s * (LEARNING_STEP if is_frozen else 1.0))
 
     @property
@@ -53,20 +58,20 @@ class TimeBudget:
         return self._clock() - self._started_s
 
     def rest_s(self, schedule: Schedule, done: int) -> float:
-        """Seconds that the steps left will take at the speed of the last ones; 0 before the first."""
+        """Seconds that the steps left will take at the speed of the last ones; 0 before it is known."""
         return self._step_s * self._learning_steps(schedule, schedule.steps, done) if self._step_times_s else 0.0
 
     def eta_s(self, schedule: Schedule, done: int) -> float | None:
-        """Seconds until the end of the loop, within the budget; None before the first step."""
+        """Seconds until the end of the loop, within the budget; None before the speed is known."""
         return max(0.0, min(self.rest_s(schedule, done), self._left_s())) if self._step_times_s else None
 
     def is_measured(self, schedule: Schedule, done: int) -> bool:
         """Whether enough steps are done to know the speed, or none is needed."""
-        return self.minutes is None or done >= min(MEASURED_STEPS, schedule.steps)
+        return self.minutes is None or done >= schedule.steps or (done >= MEASURED_STEPS and self._is_steady)
 
     def is_late(self, schedule: Schedule, done: int) -> bool:
         """Whether the rest of `schedule` takes clearly longer than what is left."""
-        return self.rest_s(schedule, done) > LATE * self._left_s()
+        return self._is_steady and self.rest_s(schedule, done) > LATE * self._left_s()
 
     def fit(self, schedule: Schedule, done: int) -> Schedule:
         """`schedule` shortened to the time left; never longer."""
@@ -77,6 +82,10 @@ class TimeBudget:
         affordable = bisect_right(ends, within, key=lambda steps: self._learning_steps(schedule, steps, done))
         # Otherwise a late run would get one more step after each step.
         return schedule.model_copy(update={"steps": min(schedule.steps, done + max(1, affordable))})
+
+    @property
+    def _is_steady(self) -> bool:
+        return len(self._step_times_s) >= SETTLING_STEPS
 
     @property
     def _step_s(self) -> float:

@@ -18,9 +18,11 @@ class Clock:
         return self.now_s
 
 
-def after_steps(minutes: float | None, step_s: float, steps: int) -> tuple[TimeBudget, Clock]:
+def after_steps(
+    minutes: float | None, step_s: float, steps: int, *, is_published: bool = False
+) -> tuple[TimeBudget, Clock]:
     clock = Clock()
-    budget = TimeBudget(minutes, clock)
+    budget = TimeBudget(minutes, clock, is_published=is_published)
     for _ in range(steps):
         clock.now_s += step_s
         budget.note_step(step_s)
@@ -36,13 +38,27 @@ def test_without_a_bound_the_schedule_is_known_at_once_and_never_cut() -> None:
 
 
 def test_the_speed_is_known_after_enough_steps_or_all_of_a_short_schedule() -> None:
-    budget, _ = after_steps(10, step_s=1.0, steps=0)
+    budget, _ = after_steps(10, step_s=1.0, steps=MEASURED_STEPS)
     assert [budget.is_measured(SCHEDULE, done) for done in (0, MEASURED_STEPS - 1, MEASURED_STEPS)] == [
         False,
         False,
         True,
     ]
-    assert budget.is_measured(SCHEDULE.model_copy(update={"steps": 3}), 3)
+    fresh, _ = after_steps(10, step_s=1.0, steps=3)
+    assert fresh.is_measured(SCHEDULE.model_copy(update={"steps": 3}), 3)
+
+
+def test_an_attempt_that_goes_on_does_not_take_its_first_steps_which_trace_for_the_speed() -> None:
+    clock = Clock()
+    resumed = TimeBudget(30, clock)
+    resumed.resume(600.0)
+    for step_s in [25.0] + [0.3] * (SETTLING_STEPS - 1) + [0.3] * SETTLING_STEPS:
+        assert not resumed.is_late(SCHEDULE, 500), "its rest takes 150 s, and there are 17 minutes"
+        assert not resumed.is_measured(SCHEDULE, 500)
+        clock.now_s += step_s
+        resumed.note_step(step_s)
+    assert resumed.is_measured(SCHEDULE, 500)
+    assert resumed.fit(SCHEDULE, 500) == SCHEDULE
 
 
 def test_a_schedule_gets_the_steps_that_the_time_left_allows() -> None:
@@ -56,9 +72,7 @@ def test_a_schedule_gets_the_steps_that_the_time_left_allows() -> None:
 def test_a_schedule_fitted_to_time_is_never_longer(
     is_published: bool, done: int, step_s: float, spent_s: float
 ) -> None:
-    clock = Clock()
-    budget = TimeBudget(60, clock, is_published=is_published)
-    budget.note_step(step_s)
+    budget, clock = after_steps(60, step_s, 2 * SETTLING_STEPS, is_published=is_published)
     clock.now_s += spent_s
     fitted = budget.fit(SCHEDULE, done)
     assert min(done + 1, SCHEDULE.steps) <= fitted.steps <= SCHEDULE.steps
