@@ -102,7 +102,8 @@ class Release:
     `truth` is its COCO form with categories. `storage` gets all files below the run's folder; the job's `job.json` and
     the run's `results.csv` are read for the report. `guard` is told of every phase, and asked before anything is
     written. `fine_tuned`, of `trainer/training/qat.py`, is what int8 is made of, if there is one. `timings` are seconds
-    of the stages before this one. `best_epoch` is the epoch of the weights, 0 where nobody knows.
+    of the stages before this one. `best_epoch` is the epoch of the weights, 0 where nobody knows; `step` that of the
+    checkpoint that they were asked from: they are not what a finished run ended with.
     """
 
     spec: RunSpec
@@ -114,6 +115,7 @@ class Release:
     guard: Guard
     fine_tuned: keras.Model | None = None
     best_epoch: int = 0
+    step: int | None = None
     timings: Mapping[str, float] = field(default_factory=dict)
     _seconds: dict[str, float] = field(init=False)
     _files: dict[str, bytes] = field(init=False, default_factory=dict)
@@ -163,8 +165,11 @@ class Release:
         paths = RunPaths(self.spec.run)
         root, files = paths.root, self._files
         is_refused = not all(check.is_ok for check in self._checks)
-        if is_refused and read_note(self.storage, paths.run, self.spec.incarnation) is not None:
+        is_finished = read_note(self.storage, paths.run, self.spec.incarnation) is not None
+        if is_refused and is_finished:
             root, files = f"{root}/refused", {name: files[name] for name in files if not name.startswith(_MODELS)}
+        elif self.step is not None and is_finished:
+            files = {name: content for name, content in files.items() if not name.endswith(".keras")}
         with self._timed("write"):
             if root == paths.root:
                 self._remove_stale()
@@ -216,9 +221,10 @@ class Release:
         with self._timed("report"):
             figures = self._figures(measured.seen[self._measured_split]["int8"], measured.best_scores["int8"])
             judged = metrics["int8"]["gate"]["objects"] if self._gate_split == "val" else None
-            self._exported = exported_epoch(figures.inputs.history, self.best_epoch, judged)
+            best = "" if self.step is not None else exported_epoch(figures.inputs.history, self.best_epoch, judged)
+            self._exported = best if self.step is None else f"the checkpoint of step {self.step} was exported"
             facts = read_job_facts(self.storage, self.spec.job)
-            asked: dict[str, Any] = {"spec": self.spec, "manifest": self.manifest, "exported": self._exported}
+            asked: dict[str, Any] = {"spec": self.spec, "manifest": self.manifest, "exported": best}
             asked["split_rule"] = facts.split_rule
             self._advice = advise(AdviceFacts(metrics=metrics, figures=figures, **asked))
             self._files |= {f"plots/{name}": content for name, content in draw_plots(figures).items()}

@@ -70,8 +70,9 @@ def export_run(  # long: a line for each option
 ) -> Exported:
     """Export the saved weights of `run` again, without training; what is there is replaced.
 
-    Weights come from `model.keras`, and from a checkpoint where there is none or one is named. Quantization-aware
-    fine-tuning runs where `quantize` asks for it; a run that was fine-tuned keeps its fine-tuned weights.
+    Weights come from the `model.keras` that the training ended with. Where it has not ended, or a step is named, they
+    come from a checkpoint; a finished run keeps its own `model.keras` then. Quantization-aware fine-tuning runs where
+    `quantize` asks for it; a run that was fine-tuned keeps its fine-tuned weights.
 
     A run that the gate had refused is finished by an export that passes, and asks for what was changed from then on.
     The files of a finished run stay where the gate refuses: only a report is written, into `refused/`.
@@ -115,7 +116,8 @@ def export_run(  # long: a line for each option
         storage=storage,
         guard=guard,
         fine_tuned=_fine_tuned(network, spec, manifest, timings, **tuning),
-        best_epoch=_best_epoch(storage, spec, manifest) if step is None else 0,
+        best_epoch=_best_epoch(storage, spec, manifest),
+        step=step,
         timings=timings,
     )
     with timed(timings, "release"):
@@ -215,8 +217,7 @@ def _best_epoch(storage: Storage, spec: RunSpec, manifest: Manifest) -> int:
 
 def _refused_training(storage: Storage, spec: RunSpec, manifest: Manifest) -> TrainingProgress | None:
     """Where the training of a run stands that failed at its export, if it was trained on these shards."""
-    note = read_note(storage, RunPaths(spec.run).failed, spec.incarnation)
-    if note is None or note.get("kind") != ExportError.__name__:
+    if not _is_refused(storage, spec):
         return None
     progress = newest_progress(storage, spec.run)
     return progress if progress is not None and progress.manifest in ("", manifest.digest()) else None
@@ -283,16 +284,33 @@ def _read_run(storage: Storage, run: str) -> tuple[RunSpec, Manifest]:
 
 
 def _load_weights(storage: Storage, spec: RunSpec, manifest: Manifest, step: int | None) -> keras.Model:
-    """The network of a run: what it ended with, or what a checkpoint holds."""
-    saved = None if step is not None else _load_network(storage, spec.run, WEIGHTS_FILE)
-    if saved is not None:
-        return saved
+    """The network of a run: what it ended with, or what a checkpoint holds.
+
+    A run that has not ended may have learned more since an export of it wrote `model.keras`.
+    """
+    if step is None and _has_ended(storage, spec):
+        saved = _load_network(storage, spec.run, WEIGHTS_FILE)
+        if saved is not None:
+            return saved
     network = build_model(len(manifest.labels), manifest.image_size, spec.model, backbone=spec.backbone)
     weights = exportable_weights(storage, spec.run, layout_of(network), step)
-    if weights is None:
+    if weights is not None:
+        load_average(network, weights)
+        return network
+    saved = None if step is not None else _load_network(storage, spec.run, WEIGHTS_FILE)
+    if saved is None:
         raise _nothing_to_export(storage, spec.run, step)
-    load_average(network, weights)
-    return network
+    return saved
+
+
+def _has_ended(storage: Storage, spec: RunSpec) -> bool:
+    """Whether its training is over: it is finished, or the gate refused its model."""
+    return read_note(storage, RunPaths(spec.run).run, spec.incarnation) is not None or _is_refused(storage, spec)
+
+
+def _is_refused(storage: Storage, spec: RunSpec) -> bool:
+    note = read_note(storage, RunPaths(spec.run).failed, spec.incarnation)
+    return note is not None and note.get("kind") == ExportError.__name__
 
 
 def _nothing_to_export(storage: Storage, run: str, step: int | None) -> ExportError:

@@ -147,6 +147,36 @@ def test_a_step_without_a_checkpoint_and_a_run_without_any_are_named(tmp_path: P
         export_run("nobody", storage=storage, guard=Unguarded())
 
 
+def network_of(storage: Storage) -> np.ndarray:
+    return flat(keras.models.load_model(storage.local_path("runs/r/model.keras"), compile=False))
+
+
+def int8_of(storage: Storage) -> bytes:
+    return storage.read("runs/r/model_int8.tflite")
+
+
+def test_a_finished_run_keeps_its_weights_when_a_step_is_exported_and_gives_them_again(tmp_path: Path) -> None:
+    storage, best = trained_run(tmp_path)
+    export_run("r", storage=storage, guard=Unguarded())
+    own = int8_of(storage)
+    export_run("r", storage=storage, guard=Unguarded(), step=10)
+    assert int8_of(storage) != own
+    np.testing.assert_array_equal(network_of(storage), best)
+    assert written(storage, RunPaths("r").run)["exported"] == "the checkpoint of step 10 was exported"
+    export_run("r", storage=storage, guard=Unguarded())
+    assert int8_of(storage) == own
+    assert written(storage, RunPaths("r").run)["exported"] == ""
+
+
+def test_a_training_that_went_on_after_an_export_is_exported_as_it_stands_now(tmp_path: Path) -> None:
+    storage, best = trained_run(tmp_path)
+    storage.remove(RunPaths("r").run)
+    export_run("r", storage=storage, guard=Unguarded(), step=10)
+    assert not np.array_equal(network_of(storage), best)
+    export_run("r", storage=storage, guard=Unguarded())
+    np.testing.assert_array_equal(network_of(storage), best)
+
+
 def refused_run(folder: Path) -> Storage:
     """As `trained_run`, but the gate refused its model."""
     storage, _ = trained_run(folder)
