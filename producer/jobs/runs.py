@@ -122,8 +122,24 @@ def known_run(storage: Storage, job: Job, run: str, options: TrainingOptions) ->
     return known
 
 
+def decided(options: TrainingOptions, counts: Mapping[str, int], known: RunSpec | None) -> TrainingOptions:
+    """The options with the backbone that `auto` stands for in a job of these `counts`; that of the run if it is known.
+
+    Raises:
+        OptionError: A new run is to stop by its validation, and no photo is in val.
+    """
+    asked = {"--stop-at-map": options.stop_at_map, "--patience": options.patience}
+    rules = [f"{option} {value:g}" for option, value in asked.items() if value is not None]
+    if known is None and rules and counts.get("val") == 0:
+        raise OptionError(
+            f"{', '.join(rules)}: expected photos in val to stop by, found none; leave it out, or have some there: "
+            "`--split 80/10/10`, or a list"
+        )
+    return options.with_backbone(counts, known)
+
+
 def _spec_of(job: Job, run: str, options: TrainingOptions, known: RunSpec | None) -> RunSpec:
-    options = options.with_backbone(job.counts, known)
+    options = decided(options, job.counts, known)
     return RunSpec(**dict(options), run=run, job=job.job, incarnation=job.incarnation)
 
 

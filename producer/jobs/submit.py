@@ -18,6 +18,7 @@ from producer.jobs.runs import (
     add_run,
     check_name,
     command_for,
+    decided,
     requests_by_job,
     require_free,
     run_asked,
@@ -94,11 +95,15 @@ def lint_request(request: Request, *, data_root: DataFolder, progress: Progress)
 
 
 def with_backbone(request: Request, linted: LintedFolder, storage: Storage) -> Request:
-    """The request with the backbone that `auto` stands for; that of the run, where it is there already."""
+    """The request with the backbone that `auto` stands for; that of the run, where it is there already.
+
+    Raises:
+        OptionError: As `decided`.
+    """
     if request.run is None:
         return request
     known = run_asked(storage, request.job, request.run_name)
-    return replace(request, run=request.run.with_backbone(linted.counts, known))
+    return replace(request, run=decided(request.run, linted.counts, known))
 
 
 def submit(

@@ -101,6 +101,18 @@ def test_data_options_are_the_jobs_and_another_one_is_refused(storage: Storage, 
         for_known_job(spelled, job, storage)
 
 
+def test_a_rule_to_stop_by_validation_needs_photos_in_val(tmp_path: Path, folder: Path) -> None:
+    storage, rule = Storage(str(tmp_path / "new")), TrainingOptions(backbone="conv", stop_at_map=0.5, patience=3)
+    without = SPEC.model_copy(update={"split": (90, 0, 10)})
+    refused = "--stop-at-map 0.5, --patience 3: expected photos in val to stop by, found none"
+    with pytest.raises(OptionError, match=refused):
+        lint_and_submit(replace(request(folder, options=rule), spec=without), storage=storage, data_root=folder)
+    assert storage.list_names("jobs") == []
+    lint_and_submit(replace(request(folder), spec=without), storage=storage, data_root=folder)
+    with pytest.raises(OptionError, match=refused):
+        add(storage, options=rule)
+
+
 def test_a_name_is_one_runs_only(storage: Storage, folder: Path) -> None:
     add(storage)
     other = Request(dataset=folder, name="other", spec=SPEC, run=TrainingOptions())
