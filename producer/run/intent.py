@@ -88,7 +88,7 @@ def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known:
     if typed.with_backbone(counts, known).backbone == "conv":
         usual = typed.model_copy(update={"model": "small", "quantize": "ptq"})
         if usual.with_backbone(counts, known).backbone == "conv":
-            return ""
+            return _from_nothing(photos) if typed == usual and typed.photos_learned(counts) else ""
         asked = [f"--model {typed.model}"] * (typed.model != "small") + ["--quantize qat"] * (typed.quantize == "qat")
         return (
             f"\nlearns from nothing because of {' and '.join(asked)}; by default {photos} start from a pretrained "
@@ -97,6 +97,13 @@ def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known:
     return (
         f"\npretrained EfficientNet-Lite0: {photos}; `--backbone conv` learns from nothing and is 3 times as fast on "
         "the device"
+    )
+
+
+def _from_nothing(photos: str) -> str:
+    return (
+        f"\nfrom nothing: {photos}; `--backbone efficientnet_lite0` starts from ImageNet's weights, and takes 3 times as "
+        "long on the device"
     )
 
 

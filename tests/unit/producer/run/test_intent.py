@@ -17,11 +17,18 @@ def test_few_photos_are_said_to_start_from_a_pretrained_network() -> None:
     assert line.startswith("\npretrained EfficientNet-Lite0: 142 training photos; `--backbone conv` ")
 
 
+def test_many_photos_are_said_to_begin_from_nothing() -> None:
+    assert choice_text(TrainingOptions(), MANY, None) == (
+        "\nfrom nothing: 1,420 training photos; `--backbone efficientnet_lite0` starts from ImageNet's weights, and "
+        "takes 3 times as long on the device"
+    )
+
+
 @pytest.mark.parametrize(
     ("typed", "counts"),
     [
         (None, FEW),
-        (TrainingOptions(), MANY),
+        (TrainingOptions(), {}),
         (TrainingOptions(backbone="conv"), FEW),
         (TrainingOptions(backbone="efficientnet_lite0"), FEW),
         (TrainingOptions(model="nano"), MANY),
