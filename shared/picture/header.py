@@ -16,6 +16,8 @@ from shared.picture import CONVERT, heif, jpeg, tiff
 _BITFIELDS: Final = 3
 # Red, green and blue of 32-bit pixels in the order that most files have.
 _USUAL_MASKS: Final = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
+# The colour type of a PNG of one gray sample a pixel.
+_GRAY: Final = 0
 # ISO media files by their brand; OpenCV reads them on some machines only.
 _ISO_BRANDS: Final = {b"avif": "AVIF", b"avis": "AVIF"}
 
@@ -25,7 +27,8 @@ class ImageHeader:
     """What a picture says of itself. `width` and `height` are pixels as stored, before any orientation (1 to 8).
 
     `can_pass` tells that the file may be stored as it is: baseline JPEG, three components, upright, no EXIF. `is_cut`
-    tells that it ends before its own end, as far as a header says (PNG).
+    tells that it ends before its own end, as far as a header says (PNG). `clear_gray` is the sample of a gray PNG, of its
+    own depth, that is transparent.
     """
 
     format: ImageFormat
@@ -34,6 +37,7 @@ class ImageHeader:
     orientation: int
     can_pass: bool
     is_cut: bool = False
+    clear_gray: int | None = None
 
 
 def read_header(content: bytes, *, max_pixels: int) -> ImageHeader:
@@ -104,15 +108,17 @@ def _read_jpeg(content: bytes) -> ImageHeader:
 def _read_png(content: bytes) -> ImageHeader:
     if content[12:16] != b"IHDR" or len(content) < 33:
         raise ImageError("PNG that ends within its header")
-    orientation, position, is_cut = 1, 8, False
+    orientation, position, is_cut, clear_gray = 1, 8, False, None
     while position + 8 <= len(content) and content[position - 8 : position - 4] != b"IEND":
         size = int.from_bytes(content[position : position + 4])
         is_cut = position + 12 + size > len(content)
         if content[position + 4 : position + 8] == b"eXIf":
             orientation = tiff.exif_orientation(content[position + 8 : position + 8 + size])
+        elif content[position + 4 : position + 8] == b"tRNS" and content[25] == _GRAY and size == 2:
+            clear_gray = int.from_bytes(content[position + 8 : position + 10])
         position += 12 + size
     header = _header("png", int.from_bytes(content[16:20]), int.from_bytes(content[20:24]), orientation)
-    return replace(header, is_cut=is_cut)
+    return replace(header, is_cut=is_cut, clear_gray=clear_gray)
 
 
 def _read_webp(content: bytes) -> ImageHeader:

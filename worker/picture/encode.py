@@ -167,7 +167,12 @@ def _check_size(pixels: Pixels, width: int, height: int) -> None:
 
 
 def _as_declared(content: bytes, header: ImageHeader, pixels: Pixels) -> Pixels:
-    """What the file says of its samples and OpenCV passes over: 0 is white, the fourth channel is no alpha."""
+    """What OpenCV passes over: that a gray is transparent (it becomes white), 0 is white, or channel 4 no alpha."""
+    if header.clear_gray is not None and pixels.ndim == 2:
+        # The file's samples have 1 to 16 bits, here they fill 8 or 16.
+        most = 2 ** content[24] - 1
+        white = np.iinfo(pixels.dtype).max
+        return np.where(pixels == (header.clear_gray & most) * white // most, white, pixels).astype(pixels.dtype)
     if pixels.dtype == np.uint16 and _tags(content, header).get(tiff.PHOTOMETRIC) == tiff.WHITE_IS_ZERO:
         return ~pixels
     if pixels.ndim == 3 and pixels.shape[2] == 4 and not _has_alpha(content, header, pixels):

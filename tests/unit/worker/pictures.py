@@ -2,6 +2,7 @@
 
 import io
 import struct
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,26 @@ def masked_bmp(pixels: Pixels, alpha: Pixels, *masks: int, header_bytes: int = 4
     sizes = struct.pack("<IiiHHIIiiII", header_bytes, width, height, 1, 32, 3, len(rows), 0, 0, 0, 0)
     head = (sizes + struct.pack(f"<{len(masks)}I", *masks)).ljust(header_bytes, b"\0")
     return b"BM" + struct.pack("<IHHI", 14 + len(head) + len(rows), 0, 0, 14 + len(head)) + head + rows
+
+
+def gray_png(samples: NDArray[np.uint16], depth: int, clear: int | None = None) -> bytes:
+    """A gray PNG of `depth` bits a sample; `samples` uint16 [H, W] below 2 ** depth, W a multiple of 8.
+
+    Args:
+        samples: What is stored.
+        depth: 1, 2, 4, 8 or 16.
+        clear: The sample that its tRNS chunk calls transparent.
+    """
+    height, width = samples.shape
+    bits = (samples[:, :, None] >> np.arange(depth)[::-1]) & 1
+    rows = np.packbits(bits.reshape(height, -1).astype(np.uint8), axis=1)
+    filtered = np.hstack([np.zeros((height, 1), np.uint8), rows]).tobytes()
+    chunks = [b"IHDR" + struct.pack(">IIBBBBB", width, height, depth, 0, 0, 0, 0)]
+    chunks += [] if clear is None else [b"tRNS" + struct.pack(">H", clear)]
+    chunks += [b"IDAT" + zlib.compress(filtered), b"IEND"]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk)) for chunk in chunks
+    )
 
 
 def with_orientation(pixels: Pixels, orientation: int, image_format: str = "JPEG", **options: Any) -> bytes:

@@ -19,6 +19,7 @@ from tests.unit.worker.pictures import (
     decode_stored,
     encode,
     encode_image,
+    gray_png,
     masked_bmp,
     psnr,
     soft_picture,
@@ -181,6 +182,18 @@ def test_transparent_palette_and_gray_alpha_pngs_lie_on_white() -> None:
     assert (decoded(content)[0, 0] == 255).all()
     gray_alpha = encode_image(RGBA.convert("LA"), "PNG")
     assert (decoded(gray_alpha)[35] == 255).all()
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4, 8, 16])
+def test_transparent_gray_of_a_png_lies_on_white_at_every_depth(depth: int) -> None:
+    samples = np.zeros((4, 8), np.uint16)
+    samples[:, 4:] = 2**depth // 2
+    samples[:, 7] = 2**depth - 1
+    plain = decoded(gray_png(samples, depth))
+    for clear, columns in ((0, slice(0, 4)), (2**depth // 2, slice(4, 7))):
+        expected = plain.copy()
+        expected[:, columns] = 255
+        np.testing.assert_array_equal(decoded(gray_png(samples, depth, clear)), expected)
 
 
 @pytest.mark.parametrize("samples", [255 - GRAY, (255 - GRAY).astype(np.uint16) * 257], ids=["8-bit", "16-bit"])
