@@ -18,7 +18,7 @@ from producer.dataset.other_formats import without_command
 from producer.dataset.pairing import pair_files
 from producer.dataset.read_pairs import NamesInXml, Pair, read_pairs
 from producer.dataset.scan import LIST_NAMES, ScannedFolder, Walk, list_not_read
-from producer.dataset.set_checks import FolderFacts, check_set
+from producer.dataset.set_checks import FolderFacts, check_set, photos_dealt
 from producer.dataset.split import assign_splits
 from producer.photos import photos_in
 from producer.progress import Progress, no_progress
@@ -46,9 +46,9 @@ _ALWAYS_COUNTED = (
 class LintedFolder:
     """What was found. `pairs` are sorted by picture; `splits` and `fingerprints` (64 bits) belong to them by index.
 
-    `counts` has `images`, `annotated`, `background`, `unreadable`, `objects_read`, …, the photos of each split that are
-    not set aside, one entry per kind of finding and one `class:<name>` per class (objects kept). `split_rule` is
-    `lists`, `folders` or `seeded`.
+    `counts` has `images`, `annotated`, `background`, `unreadable`, …, the photos of each split that are not set aside,
+    one entry per kind of finding, and of the photos that are in a split `objects_read`, `objects_kept`, `emptied` and
+    one `class:<name>` per class (objects kept). `split_rule` is `lists`, `folders` or `seeded`.
     """
 
     folder: DataFolder
@@ -135,7 +135,7 @@ def _conclude(folder: DataFolder, pairs: Sequence[Pair], facts: FolderFacts) -> 
         splits=facts.assignment.splits,
         fingerprints=facts.read.fingerprints,
         labels=facts.labels,
-        counts=_count(facts, findings),
+        counts=_count(facts),
         class_counts={name: facts.read.class_counts[name] for name in facts.labels.names},
         boxes=facts.read.boxes,
         findings=findings,
@@ -177,7 +177,7 @@ def _read_list_files(walk: Walk, scanned: ScannedFolder) -> SplitLists:
     return SplitLists(root=root, lines=lines, paths=paths)
 
 
-def _count(facts: FolderFacts, findings: Findings) -> dict[str, int]:
+def _count(facts: FolderFacts) -> dict[str, int]:
     pairing, read = facts.pairing, facts.read
     counts = Counter(facts.walk.counts)
     counts.update(dict.fromkeys(_ALWAYS_COUNTED, 0))
@@ -186,13 +186,11 @@ def _count(facts: FolderFacts, findings: Findings) -> dict[str, int]:
     counts["images"] = len(pairing.pairs) + len(pairing.images) + len(pairing.ambiguous) - ambiguous_xml
     counts["annotations"] = len(pairing.pairs) + len(pairing.annotations) + ambiguous_xml
     counts.update(read.counts)
-    aside = {finding.file for finding in findings.of_rank("quarantined")}
-    dealt = zip(facts.pairs, facts.assignment.splits, strict=True)
-    pictures = Counter(split for pair, split in dealt if split is None or aside.isdisjoint(pair))
+    pictures = photos_dealt(facts)
     counts.update({split: pictures[split] for split in SPLITS})
     counts["left_out"] = pictures[None]
     counts[f"split_by_{facts.assignment.rule}"] = len(read.fingerprints)  # for the advice of a run
-    counts.update(findings.kinds())
+    counts.update(read.findings.kinds())
     counts["orphan_images"], counts["orphan_annotations"] = len(pairing.images), len(pairing.annotations)
     counts.update({f"class:{name}": count for name, count in read.class_counts.items()})
     return dict(sorted(counts.items()))

@@ -33,6 +33,8 @@ from shared.storage import DataFolder
 Pair = tuple[str, str | None]
 
 _CHUNK_PAIRS: Final = 512
+# The entries of `counts` about objects and their boxes, not about pairs.
+_OF_OBJECTS: Final = ("objects_read", "objects_kept", "emptied")
 # So far may a corner lie beyond the picture and only be rounded: 480.00024 in a picture of 480.
 _ROUNDING_PX: Final = 0.5
 
@@ -46,7 +48,8 @@ class PairsRead:
     """What was read, pair by pair in their order (`fingerprints`, `pictures`) and in sum.
 
     `fingerprints` hash the XML and `pictures`; `pictures` hash size and sample of the picture file. 64 bits each.
-    `class_counts` are of the objects kept, by class name; `written` counts all by the name in their file.
+    `class_counts` are of the objects kept, by class name; `written` counts all by the name in their file, those of
+    pairs left out too.
     """
 
     fingerprints: "array[int]" = field(default_factory=lambda: array("Q"))
@@ -70,7 +73,11 @@ class PairsRead:
         self.findings.extend(other.findings)
 
     def leave_out(self, unused: "PairsRead") -> None:
-        """Take the classes and boxes of pairs that are in no split out of the sums: nobody learns from them."""
+        """Take the objects of pairs that are in no split out of the sums: nobody learns from them.
+
+        The pairs themselves stay counted, as those of the folder.
+        """
+        self.counts.subtract({name: unused.counts[name] for name in _OF_OBJECTS})
         self.class_counts = self.class_counts - unused.class_counts
         self.boxes.leave_out(unused.boxes)
 

@@ -17,7 +17,7 @@ from producer.dataset.scan import ANNOTATION_EXTENSION, Walk
 from producer.dataset.split import SplitAssignment
 from shared.command import hint
 from shared.jobs.findings import Finding
-from shared.jobs.job import SPLITS
+from shared.jobs.job import SPLITS, Split
 from shared.jobs.labels import LabelMap
 from shared.jobs.specs import JobSpec
 from shared.storage import BucketFolder, DataFolder
@@ -79,6 +79,13 @@ def check_set(facts: FolderFacts) -> Iterator[Finding]:
         yield from _too_few(facts)
 
 
+def photos_dealt(facts: FolderFacts) -> Counter[Split | None]:
+    """The photos of each split, and under None those left out, without those set aside by a finding so far."""
+    aside = {finding.file for finding in facts.read.findings.of_rank("quarantined")}
+    dealt = zip(facts.pairs, facts.assignment.splits, strict=True)
+    return Counter(split for pair, split in dealt if split is None or aside.isdisjoint(pair))
+
+
 def _orphans(facts: FolderFacts) -> Iterator[Finding]:
     is_kept = facts.spec.background == "orphans"
     kept = (
@@ -121,7 +128,8 @@ def _far_larger_boxes(facts: FolderFacts) -> Iterator[Finding]:
 
 def _too_few(facts: FolderFacts) -> Iterator[Finding]:
     """A set, or classes, of which there is too little to learn from."""
-    photos = facts.read.counts["annotated"] + facts.read.counts["background"]
+    dealt = photos_dealt(facts)
+    photos = sum(dealt[split] for split in SPLITS)
     if photos < _PHOTOS_LEAST:
         done = f"kept; label at least {_PHOTOS_LEAST}, better some hundred"
         yield Finding(file=".", rank="info", kind="set_small", found=counted(photos, "photo"), done=done)
@@ -142,7 +150,7 @@ def _why_unusable(facts: FolderFacts) -> str | None:
     if not counts["annotated"] + counts["background"]:
         return f"no picture with a readable XML; {_contents(facts)}"
     if not facts.labels.names or not sum(facts.read.class_counts.values()):
-        if not facts.read.counts["objects_read"]:
+        if not facts.read.counts["objects_read"] and not facts.read.written:
             return "no XML has an object; draw boxes around what is to be found"
         if facts.spec.classes is None and not facts.spec.ignore_classes:
             return "no object can be used; the other findings say why"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import LintError
+from shared.jobs.specs import FEW_OBJECTS, FEW_PHOTOS, TrainingOptions
 from tests.unit.producer.folders import CAT, findings, kinds, lint, voc_xml, write, write_objects, write_pair
 
 
@@ -108,6 +109,44 @@ def test_a_class_of_left_out_photos_only_is_no_class(tmp_path: Path) -> None:
     linted = lint(tmp_path)
     assert (linted.labels.names, linted.class_counts) == (("cat",), {"cat": 1})
     assert sum(count for _, count in linted.boxes.rows()) == 1
+
+
+def test_only_objects_of_photos_that_are_in_a_split_are_counted(tmp_path: Path) -> None:
+    outside = ("cat", 200, 200, 250, 250)
+    for stem in "abc":
+        write_objects(tmp_path, stem, CAT, ("cat", 20, 20, 40, 40), ("cat", 5, 5, 5, 9))
+    for stem in "de":
+        write_objects(tmp_path, stem, outside)
+    write(tmp_path, "ImageSets/Main/train.txt", "a\nb\nd\n")
+    counts = lint(tmp_path).counts
+    assert (counts["objects_read"], counts["objects_kept"], counts["emptied"]) == (7, 5, 1)
+    assert (counts["train"], counts["left_out"], counts["annotated"], counts["class:cat"]) == (3, 2, 5, 5)
+
+
+def test_the_backbone_is_chosen_by_the_objects_of_photos_that_a_list_names(tmp_path: Path) -> None:
+    listed = FEW_PHOTOS // 10
+    for index in range(4 * listed):  # twice too many objects for it in all, half as many as may be in the list
+        write_objects(tmp_path, f"{index}", *(("cat", at, 1, at + 20, 50) for at in range(FEW_OBJECTS // listed // 2)))
+    assert TrainingOptions().with_backbone(lint(tmp_path).counts, None).backbone == "conv"
+    write(tmp_path, "ImageSets/Main/train.txt", "\n".join(map(str, range(listed))))
+    assert TrainingOptions().with_backbone(lint(tmp_path).counts, None).backbone == "efficientnet_lite0"
+
+
+def test_a_set_is_small_by_the_photos_that_can_be_used_and_are_in_a_split(tmp_path: Path) -> None:
+    for index in range(30):
+        write_objects(tmp_path, f"{index:02d}", CAT)
+    write(tmp_path, "ImageSets/Main/train.txt", "\n".join(f"{index:02d}" for index in range(19)))
+    write(tmp_path, "00.xml", "<annotation>")
+    write(tmp_path, "29.xml", "<annotation>")
+    assert [finding.found for finding in lint(tmp_path).findings if finding.kind == "set_small"] == ["18 photos"]
+
+
+def test_a_set_whose_objects_are_all_of_photos_that_no_list_names_is_not_said_to_have_none(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", CAT)
+    write_objects(tmp_path, "b")
+    write(tmp_path, "ImageSets/Main/train.txt", "b\n")
+    with pytest.raises(LintError, match="no object can be used; the other findings say why"):
+        lint(tmp_path).require_usable()
 
 
 def test_a_split_that_the_folder_decides_is_said_not_to_be_used(tmp_path: Path) -> None:
