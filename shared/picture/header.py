@@ -27,8 +27,8 @@ class ImageHeader:
     """What a picture says of itself. `width` and `height` are pixels as stored, before any orientation (1 to 8).
 
     `can_pass` tells that the file may be stored as it is: baseline JPEG, three components, upright, no EXIF. `is_cut`
-    tells that it ends before its own end, as far as a header says (PNG). `clear_gray` is the sample of a gray PNG, of its
-    own depth, that is transparent.
+    tells that it ends before its own end, as far as a header says (PNG). `clear_gray` is the sample of a gray PNG, of
+    its own depth, that is transparent.
     """
 
     format: ImageFormat
