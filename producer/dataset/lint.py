@@ -3,6 +3,7 @@
 The first step of `submit`, and all of `lint` without --pixels.
 """
 
+import codecs
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -166,15 +167,23 @@ def _read_list_files(walk: Walk, scanned: ScannedFolder) -> SplitLists:
             walk.findings.append(list_not_read(path, f"{paths[name]} lists {name}"))
             continue
         try:
-            text = walk.photos.content(path).decode("utf-8-sig", errors="replace")
+            text = _list_text(walk.photos.content(path))
         except OSError as error:
             reason = error.strerror or error
             raise LintError(f"{walk.root / path}: expected a list that can be read: {reason}") from error
+        if "\0" in text:  # UTF-16 without its mark, UTF-32, or no text
+            raise LintError(f"{walk.root / path}: expected a list in UTF-8, found NUL characters: save it as UTF-8")
         # Not by `splitlines`, which breaks lines at other characters than the usual line ends too.
         lines[name] = [line.strip() for line in re.split("\r\n?|\n", text) if line.strip()]
         paths[name] = path
     root = re.sub("(^|/)ImageSets(/Main)?$", "", scanned.path, flags=re.IGNORECASE)
     return SplitLists(root=root, lines=lines, paths=paths)
+
+
+def _list_text(content: bytes) -> str:
+    """A list as text: UTF-8, or UTF-16 where it begins with that mark, as `>` of Windows PowerShell writes it."""
+    is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if is_utf16 else "utf-8-sig", errors="replace")
 
 
 def _count(facts: FolderFacts) -> dict[str, int]:

@@ -92,6 +92,25 @@ def test_a_picture_in_two_lists_stops_the_submit(tmp_path: Path) -> None:
         lint(tmp_path).require_usable()
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16-le", "utf-16-be"])
+def test_a_list_in_utf_8_or_in_utf_16_with_its_mark_is_read(tmp_path: Path, encoding: str) -> None:
+    for stem in ("фото", "b"):
+        write_pair(tmp_path, f"JPEGImages/{stem}.jpg", f"Annotations/{stem}.xml")
+    write(tmp_path, "ImageSets/Main/train.txt", "b\n")
+    mark = "\ufeff" if "16" in encoding else ""
+    write(tmp_path, "ImageSets/Main/val.txt", f"{mark}фото\r\n".encode(encoding))
+    linted = lint(tmp_path)
+    assert (linted.splits, set(kinds(linted))) == (["train", "val"], {"split_empty"})
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be", "utf-32"])
+def test_a_list_in_an_encoding_that_is_not_told_stops_the_submit_and_is_named(tmp_path: Path, encoding: str) -> None:
+    write_pair(tmp_path, "JPEGImages/a.jpg", "Annotations/a.xml")
+    write(tmp_path, "ImageSets/Main/train.txt", "a\n".encode(encoding))
+    with pytest.raises(LintError, match=r"ImageSets/Main/train\.txt: expected a list in UTF-8, found NUL characters"):
+        lint(tmp_path)
+
+
 def test_strict_stops_on_any_finding(tmp_path: Path) -> None:
     write_objects(tmp_path, "a", CAT, ("cat", 5, 5, 5, 9))
     with pytest.raises(LintError, match="box_zero_area"):
