@@ -16,9 +16,9 @@ from producer.dataset.duplicates import Duplicates, equal_pictures
 from producer.dataset.findings import Findings
 from producer.dataset.imagesets import SplitLists
 from producer.dataset.other_formats import without_command
-from producer.dataset.pairing import pair_files
+from producer.dataset.pairing import folded_stem, pair_files
 from producer.dataset.read_pairs import NamesInXml, Pair, read_pairs
-from producer.dataset.scan import LIST_NAMES, ScannedFolder, Walk, list_not_read
+from producer.dataset.scan import ANNOTATION_EXTENSION, LIST_NAMES, ScannedFolder, Walk, list_not_read
 from producer.dataset.set_checks import FolderFacts, check_set, photos_dealt
 from producer.dataset.split import assign_splits
 from producer.photos import photos_in
@@ -99,7 +99,9 @@ def lint_folder(
     lists_by_root: dict[str, SplitLists] = {}
     pairing = pair_files(_noting_lists(walk, lists_by_root, progress), names)
     progress("scanning", walk.counts["files"], walk.counts["files"])
-    background: list[Pair] = [(image, None) for image in pairing.images] if spec.background == "orphans" else []
+    refused = _refused_xml(walk)
+    orphans = pairing.images if spec.background == "orphans" else []
+    background: list[Pair] = [(image, None) for image in orphans if folded_stem(image) not in refused]
     pairs: list[Pair] = sorted([*pairing.pairs, *background])
     read = read_pairs(folder, pairs, spec, progress)
     if read.written:
@@ -116,6 +118,7 @@ def lint_folder(
         spec=spec,
         walk=walk,
         pairing=pairing,
+        refused_xml=refused,
         unreadable_orphans=names.unreadable,
         read=read,
         assignment=assignment,
@@ -142,6 +145,12 @@ def _conclude(folder: DataFolder, pairs: Sequence[Pair], facts: FolderFacts) -> 
         findings=findings,
         split_rule=facts.assignment.rule,
     )
+
+
+def _refused_xml(walk: Walk) -> set[str]:
+    """The stems of XML files that the walk refused: a photo of such a stem has labels, whatever they are."""
+    refused = (finding.file for finding in walk.findings if finding.rank == "quarantined")
+    return {folded_stem(path) for path in refused if path.lower().endswith(ANNOTATION_EXTENSION)}
 
 
 def _noting_lists(walk: Walk, lists: dict[str, SplitLists], progress: Progress) -> Iterator[ScannedFolder]:

@@ -64,7 +64,7 @@ def pair_files(folders: Iterable[ScannedFolder], names_in_xml: NamesInXml) -> Pa
         result.images.extend(left[0])
         result.annotations.extend(left[1])
     _match_in_tree(result, stem_of)
-    _match_in_tree(result, _folded_stem)
+    _match_in_tree(result, folded_stem)
     _match_by_name(result, names_in_xml)
     for paths in (result.pairs, result.images, result.annotations):
         paths.sort()
@@ -90,7 +90,8 @@ def stem_of(path: str) -> str:
     return path[path.rfind("/") + 1 : path.rfind(".")]
 
 
-def _folded_stem(path: str) -> str:
+def folded_stem(path: str) -> str:
+    """`stem_of`, the same for stems that differ in case only."""
     return stem_of(path).casefold()
 
 

@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -11,7 +11,7 @@ from producer.dataset.box_sizes import ClassAreas
 from producer.dataset.class_names import name_findings, proposed_renames
 from producer.dataset.duplicates import Duplicates
 from producer.dataset.other_formats import converter
-from producer.dataset.pairing import Pairing
+from producer.dataset.pairing import Pairing, folded_stem
 from producer.dataset.read_pairs import Pair, PairsRead
 from producer.dataset.scan import ANNOTATION_EXTENSION, Walk
 from producer.dataset.split import SplitAssignment
@@ -49,7 +49,8 @@ _OBJECTS_LEAST: Final = 10
 class FolderFacts:
     """What scanning, pairing, reading and splitting found.
 
-    `unreadable_orphans` are XML files without a picture: path -> reason.
+    `refused_xml` are the folded stems of XML files that the walk refused; `unreadable_orphans` are XML files without a
+    picture: path -> reason.
     """
 
     spec: JobSpec
@@ -57,6 +58,7 @@ class FolderFacts:
     duplicates: Duplicates
     walk: Walk
     pairing: Pairing
+    refused_xml: Collection[str]
     unreadable_orphans: Mapping[str, str]
     read: PairsRead
     assignment: SplitAssignment
@@ -94,7 +96,10 @@ def _orphans(facts: FolderFacts) -> Iterator[Finding]:
         else "left out; label it, or teach that it shows nothing: `--background orphans`"
     )
     for image in facts.pairing.images:
-        yield Finding(file=image, rank="info", kind="image_without_annotation", found="no XML belongs to it", done=kept)
+        kind, found, done = "image_without_annotation", "no XML belongs to it", kept
+        if folded_stem(image) in facts.refused_xml:  # it shows something, so it is no background
+            kind, found, done = "annotation_refused", "the XML of its name was refused", "left out"
+        yield Finding(file=image, rank="info", kind=kind, found=found, done=done)
     for path in facts.pairing.annotations:
         reason = facts.unreadable_orphans.get(path)
         found = "no picture belongs to it" + (f"; {reason}" if reason else "")

@@ -29,6 +29,24 @@ def test_background_orphans_become_pairs_without_xml(tmp_path: Path) -> None:
     assert [f.done for f in linted.findings if f.kind == "image_without_annotation"] == ["kept as a background example"]
 
 
+@pytest.mark.parametrize("background", ["orphans", "none"])
+def test_a_photo_whose_xml_was_refused_is_no_background_example(tmp_path: Path, background: str) -> None:
+    folder = tmp_path / "set"
+    write_objects(folder, "b", CAT)
+    for stem in "acd":
+        write(folder, f"{stem}.jpg", stem)
+    (folder / "A.xml").symlink_to(write(tmp_path, "elsewhere.xml", voc_xml()))
+    (folder / "c.XML").symlink_to(tmp_path / "nowhere.xml")
+    linted = lint(folder, background=background)
+    told = [(finding.file, finding.found, finding.done) for finding in linted.findings if finding.rank == "info"]
+    assert [row for row in told if row[0] in ("a.jpg", "c.jpg")] == [
+        ("a.jpg", "the XML of its name was refused", "left out"),
+        ("c.jpg", "the XML of its name was refused", "left out"),
+    ]
+    assert kinds(linted)["image_without_annotation"] == ["d.jpg"]
+    assert linted.pairs == [("b.jpg", "b.xml")] + ([("d.jpg", None)] if background == "orphans" else [])
+
+
 def test_an_orphan_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     write_objects(tmp_path, "a", CAT)
     write(tmp_path, "b.jpg")
