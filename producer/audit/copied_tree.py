@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path, PurePosixPath
 from typing import Final
 
+from producer.dataset.scan import Walk
 from producer.photos.bucket import latest_change
 from producer.photos.copied import NOTE, CopiedPhotos
 from producer.progress import Progress
@@ -14,20 +15,38 @@ from shared.storage.ahead import Admit, Ahead
 _TOLD_EVERY: Final = 200
 
 
-def copy_tree(dataset: DataFolder, folder: Path, progress: Progress) -> dict[str, int]:
+def copy_tree(dataset: DataFolder, data_root: DataFolder, folder: Path, progress: Progress) -> dict[str, int]:
     """Copy all files but our own note into `folder`, which does not exist yet.
+
+    Links are followed where lint follows them, to what lies in `data_root`; the others are left out.
 
     Returns:
         When each file had last changed, in ns of Unix time, by its path; without those that changed meanwhile.
 
     Raises:
+        LintError: A folder cannot be listed.
         StorageError: A file cannot be copied, or does not arrive.
     """
-    return _fetched(dataset, folder, progress) if isinstance(dataset, BucketFolder) else _copied(dataset, folder)
+    if isinstance(dataset, BucketFolder):
+        return _fetched(dataset, folder, progress)
+    return _copied(dataset, folder, _scanned(dataset, data_root))
 
 
-def _copied(dataset: Path, folder: Path) -> dict[str, int]:
+def _scanned(dataset: Path, data_root: DataFolder) -> set[Path]:
+    """The folders and files that lint finds."""
+    found = set[Path]()
+    for each in Walk(dataset, data_root):
+        inside = dataset / each.path
+        found |= {inside, *(inside / name for name in (*each.images, *each.annotations, *each.lists))}
+    return found
+
+
+def _copied(dataset: Path, folder: Path, scanned: set[Path]) -> dict[str, int]:
     changed, known = dict[str, int](), CopiedPhotos(dataset)
+
+    def ignored(source: str, names: list[str]) -> set[str]:
+        paths = [Path(source, name) for name in names]
+        return {path.name for path in paths if path.name == NOTE or (path.is_symlink() and path not in scanned)}
 
     def copy(source: str, to: str) -> str:
         before = Path(source).stat()
@@ -37,9 +56,8 @@ def _copied(dataset: Path, folder: Path) -> dict[str, int]:
             changed[path] = round(known.changed_at(path, before) * 1e9)
         return to
 
-    ignored = shutil.ignore_patterns(NOTE)
     try:
-        shutil.copytree(dataset, folder, copy_function=copy, ignore=ignored, ignore_dangling_symlinks=True)
+        shutil.copytree(dataset, folder, copy_function=copy, ignore=ignored)
     except shutil.Error as error:
         ((source, _, reason), *_) = error.args[0]
         raise StorageError(f"{source}: cannot be copied: {reason}") from error

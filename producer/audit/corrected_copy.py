@@ -60,6 +60,7 @@ def write_corrected(
 
     Raises:
         OptionError: The target is in the data set.
+        LintError: A folder of the data set cannot be listed.
         StorageError: A file cannot be copied, or does not arrive.
     """
     if isinstance(dataset, Path) and target.resolve().is_relative_to(dataset.resolve()):
@@ -71,12 +72,19 @@ def write_corrected(
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".corrected-") as name:
         folder = Path(name, "copy")
-        write_note(folder, copy_tree(dataset, folder, progress))
+        write_note(folder, copy_tree(dataset, _data_root(job, dataset), folder, progress))
         for file, about in sorted(by_file.items()):
             yield from _correct(job, folder, file, annotations, about)
         with suppress(FileNotFoundError):
             target.rmdir()
         folder.rename(target)
+
+
+def _data_root(job: Job, dataset: DataFolder) -> DataFolder:
+    """The folder that the job's links stayed in: so many levels above its photos."""
+    for _ in PurePosixPath(job.folder).parts:
+        dataset = dataset.parent
+    return dataset
 
 
 def _correct(

@@ -140,6 +140,28 @@ def test_a_file_that_cannot_be_copied_is_named_and_nothing_is_left(
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["one"]
 
 
+def test_links_are_followed_where_lint_follows_them_and_left_out_elsewhere(storage: Storage, tmp_path: Path) -> None:
+    root, copy, again = tmp_path / "root", tmp_path / "copy", tmp_path / "again"
+    folder, lent = make_tiny_voc(root / "voc", 8), make_tiny_voc(root / "lent", 3)
+    photo = next(path for path in sorted(folder.rglob("*")) if path.suffix in (".jpg", ".png"))
+    secret = tmp_path / "secret.jpg"
+    shutil.copyfile(photo, secret)
+    targets = {"self": ".", ".hidden": "../lent", "SegmentationClass": "../lent", "secret.jpg": str(secret)}
+    followed = {"lent": "../lent", "twin.jpg": str(photo.relative_to(folder))}
+    for name, target in (targets | followed).items():
+        (folder / name).symlink_to(target)
+    request = Request(dataset=folder, name="job", spec=SPEC, run=None)
+    job = lint_and_submit(request, storage=storage, data_root=root).job
+    list(write_corrected(job, storage, folder, [], copy))
+    assert not [name for name in targets if (copy / name).exists()]
+    assert (copy / "twin.jpg").read_bytes() == photo.read_bytes()
+    names = {path.relative_to(lent) for path in lent.rglob("*") if path.is_file()}
+    assert {path.relative_to(copy / "lent") for path in (copy / "lent").rglob("*") if path.is_file()} == names
+    assert not [path for path in copy.rglob("*") if path.is_symlink()]
+    list(write_corrected(job.model_copy(update={"folder": "."}), storage, folder, [], again))
+    assert not (again / "lent").exists(), "it is not in the data root"
+
+
 def test_a_folder_with_something_in_it_or_inside_the_photos_is_refused(
     folder: Path, storage: Storage, tmp_path: Path
 ) -> None:
