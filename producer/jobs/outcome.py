@@ -64,9 +64,13 @@ def written_at(storage: Storage, key: str) -> float | None:
 
 
 def seconds_taken(storage: Storage, job: Job, run_seconds: float | None) -> float | None:
-    """From the submit to the finished data set, and the seconds of the run; None until the data set is finished."""
-    submitted, finished = (written_at(storage, key) for key in (JobPaths(job.job).job, JobPaths(job.job).manifest))
-    if submitted is None or finished is None:
+    """From the submit to the finished data set, and the seconds of the run.
+
+    None until the data set is finished, and where a `retry` came before that: nobody knows how long the job lay idle.
+    """
+    paths = JobPaths(job.job)
+    submitted, retried, finished = (written_at(storage, key) for key in (paths.job, paths.retried, paths.manifest))
+    if submitted is None or finished is None or (retried is not None and submitted <= retried <= finished):
         return None
     return round(max(0.0, finished - submitted) + (run_seconds or 0), 1)
 

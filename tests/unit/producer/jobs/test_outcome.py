@@ -80,17 +80,32 @@ def test_when_a_file_was_written_is_known_of_files_only(tmp_path: Path) -> None:
     assert written_at(storage, "jobs/j/manifest.json") is None
 
 
-def test_a_job_took_from_its_submit_to_its_data_set_and_the_time_of_its_run(tmp_path: Path) -> None:
+def job_with_files(storage: Storage, **written_at: float) -> Job:
+    """A job whose files were written at these moments (Unix time)."""
     golden = json.loads((Path(__file__).parents[3] / "golden/store-0.1.0/jobs/upgraded/job.json").read_text())
     job = Job.model_validate(golden)
-    storage = Storage(str(tmp_path))
-    for name, at in (("job", 1000), ("manifest", 1030.26)):
+    for name, at in written_at.items():
         storage.write(f"jobs/{job.job}/{name}.json", b"{}")
-        os.utime(tmp_path / f"jobs/{job.job}/{name}.json", (at, at))
+        os.utime(Path(storage.url(f"jobs/{job.job}/{name}.json")), (at, at))
+    return job
+
+
+def test_a_job_took_from_its_submit_to_its_data_set_and_the_time_of_its_run(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    job = job_with_files(storage, job=1000, manifest=1030.26)
     assert seconds_taken(storage, job, None) == 30.3
     assert seconds_taken(storage, job, 12.04) == 42.3
     (tmp_path / f"jobs/{job.job}/manifest.json").unlink()
     assert seconds_taken(storage, job, 12.0) is None
+
+
+@pytest.mark.parametrize(("retried_at", "took_s"), [(5000, None), (6000, 5012.0)])
+def test_how_long_a_job_lay_idle_before_a_retry_had_its_data_set_made_is_not_counted_as_work(
+    tmp_path: Path, retried_at: float, took_s: float | None
+) -> None:
+    storage = Storage(str(tmp_path))
+    job = job_with_files(storage, job=500, manifest=5500, retried=retried_at)
+    assert seconds_taken(storage, job, 12.0) == took_s
 
 
 @pytest.mark.parametrize(
