@@ -5,6 +5,7 @@ terminal or breaks a line becomes its escape.
 """
 
 import re
+import unicodedata
 from typing import Final
 
 # Unicode's categories Cc (controls), Cs (lone surrogates: bytes that are not UTF-8), Zl and Zp (line and paragraph
@@ -34,9 +35,17 @@ def counted(count: int, singular: str, plural: str | None = None) -> str:
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
+def composed(text: str) -> str:
+    """`text` with each letter and its accents as one character, where Unicode has it (NFC).
+
+    Text that looks the same is then equal: macOS and some keyboards write an accent as a character of its own.
+    """
+    return unicodedata.normalize("NFC", text)
+
+
 def class_name(text: str) -> str:
     """The class that `text` means, wherever it was written: in XML over several lines, or on the command line."""
-    return printable(collapsed(text))
+    return composed(printable(collapsed(text)))  # last: an escape ends in a letter, which may take an accent
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -10,7 +10,7 @@ from shared.jobs.labels import label_map
 from shared.text import class_name, collapsed, printable, printable_lines
 
 ANY_TEXT = st.text(st.characters(codec=None)) | st.text(
-    st.sampled_from("ab \t\n\r\v\f\x00\x1b\x1c\x7f\x85\x9b\xa0\u2028\u2029\u3000\ud800\udcff\u200d\u202e\ufeff")
+    st.sampled_from("ab \t\n\r\v\f\x00\x1b\x1c\x7f\x85\x9b\xa0\u2028\u2029\u3000\ud800\udcff\u200d\u202e\ufeff\u0301")
 )
 
 
@@ -54,6 +54,15 @@ def test_texts_of_several_lines_keep_their_line_feeds_and_nothing_else(text: str
 @pytest.mark.parametrize("text", ["a b", "  a b\n", "a\nb", "a\r\n\t b", "a\u2028b", "a\u00a0b", "a\x85b", "a\u3000b"])
 def test_white_space_is_collapsed(text: str) -> None:
     assert collapsed(text) == class_name(text) == "a b"
+
+
+@pytest.mark.parametrize("text", ["v\u00e9lo", "ve\u0301lo", " ve\u0301lo\n"])
+def test_class_names_that_look_the_same_are_one(text: str) -> None:
+    assert class_name(text) == "v\u00e9lo"
+
+
+def test_letters_that_do_not_look_the_same_stay_apart() -> None:
+    assert class_name("ﬁ ① é e") == "ﬁ ① é e"
 
 
 @given(st.lists(ANY_TEXT))

@@ -102,3 +102,9 @@ def test_names_after_a_rename_may_be_asked_for_and_both_may_be_ignored() -> None
     require_known_names(JobSpec.model_validate(spec), {"quen": 1})
     (line,) = refusal({"quen": 1}, **{**spec, "ignore_classes": ("quen", "queen", "king")})
     assert "king" in line
+
+
+@pytest.mark.parametrize("typed", ["v\u00e9lo", "ve\u0301lo"])
+def test_an_option_names_a_class_however_its_accents_are_written(typed: str) -> None:
+    asked = {"classes": [typed, "car"], "ignore_classes": [typed], "rename": {typed: "v\u00e9lo", "auto": "car"}}
+    require_known_names(JobSpec.model_validate(asked), {"v\u00e9lo": 2, "auto": 1})

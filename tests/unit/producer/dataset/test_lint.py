@@ -82,6 +82,15 @@ def test_an_unknown_class_stops_the_submit_unless_skipped(tmp_path: Path) -> Non
     assert kinds(linted) == {"class_skipped": ["a.xml"]}
 
 
+def test_a_class_whose_accents_are_written_in_two_ways_is_one_class(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", ("v\u00e9lo", 10, 10, 50, 50))
+    write_objects(tmp_path, "b", ("ve\u0301lo", 10, 10, 50, 50))
+    for spec in ({}, {"classes": ["ve\u0301lo"]}, {"rename": {"ve\u0301lo": "v\u00e9lo"}}):
+        linted = lint(tmp_path, **spec)
+        linted.require_usable()
+        assert linted.class_counts == {"v\u00e9lo": 2}
+
+
 def test_a_picture_in_two_lists_stops_the_submit(tmp_path: Path) -> None:
     write_pair(tmp_path, "JPEGImages/a.jpg", "Annotations/a.xml")
     for name in ("train", "test"):
