@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from producer.local.processes import Child, Processes
 from producer.local.redis_server import embedded_server
@@ -25,6 +26,8 @@ BROKER_OPTIONS: Final = (
     *("--maxmemory-policy", "noeviction"),
     *("--daemonize", "no"),
 )
+# Of a unix socket's path: `sun_path` less the NUL at its end, in Linux's unix(7) and macOS's unix(4).
+_SOCKET_BYTES: Final = 107 if sys.platform == "linux" else 103
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +56,11 @@ def run_pipeline(local: LocalPipeline) -> Iterator[tuple[str, Processes]]:
         BrokerError: No server is to be had for the broker, or it does not start.
     """
     # All that is temporary is in this folder and removed with it, the broker's socket and TensorFlow's generated code
-    # too. It is not below the store: the path of a unix socket may have 107 bytes at most.
+    # too. It is not below the store, whose path may be too long for a unix socket.
     with tempfile.TemporaryDirectory(prefix="voc-") as name:
         folder, processes = Path(name), Processes()
         try:
-            url = local.broker_url or _start_broker(processes, folder)
+            url = local.broker_url or start_broker(processes, folder)
             environment = _environment(local, url, folder)
             processes.start(_celery(local, environment, "worker", "shards", local.workers, stop_s=8))
             if local.with_trainer:
@@ -67,19 +70,40 @@ def run_pipeline(local: LocalPipeline) -> Iterator[tuple[str, Processes]]:
             processes.stop()
 
 
-def _start_broker(processes: Processes, folder: Path) -> str:
-    """Start a broker on a unix socket in `folder`, with an append-only file there; its URL."""
+def start_broker(processes: Processes, folder: Path) -> str:
+    """Start a broker on a unix socket in `folder`, with an append-only file there; its URL.
+
+    Raises:
+        BrokerError: No socket can have such a path, no server is to be had, or it does not start.
+    """
     socket, log = folder / "redis.sock", folder / "broker.log"
+    url = _socket_url(socket)
     command = [str(embedded_server().path), *BROKER_OPTIONS, "--dir", str(folder), "--unixsocket", str(socket)]
     child = Child(name="broker", command=command, environment=os.environ, log=log, stop_s=10, ends_last=True)
     processes.start(child)
-    ledger = Ledger(connect(f"unix://{socket}"))
+    ledger = Ledger(connect(url))
     deadline = time.monotonic() + 20
     while not ledger.is_reachable():
         if not child.is_running() or time.monotonic() > deadline:
             raise BrokerError(f"the embedded broker did not start; its log ends:\n{child.tail()}")
         time.sleep(0.05)
-    return f"unix://{socket}"
+    return url
+
+
+def _socket_url(socket: Path) -> str:
+    """The URL of a unix socket, with `#`, `?` and `%` escaped: redis-py and kombu both unescape them once."""
+    try:
+        size_bytes = len(str(socket).encode())
+    except UnicodeEncodeError as error:
+        raise BrokerError(
+            f"{str(socket)!r}, the broker's socket: its path is not UTF-8; set TMPDIR to another folder"
+        ) from error
+    if size_bytes > _SOCKET_BYTES:
+        raise BrokerError(
+            f"{socket}, the broker's socket: its path has {size_bytes} bytes, expected at most {_SOCKET_BYTES}; "
+            "set TMPDIR to a folder with a shorter path, such as /tmp"
+        )
+    return f"unix://{quote(str(socket))}"
 
 
 def _environment(local: LocalPipeline, broker_url: str, temporary: Path) -> dict[str, str]:
