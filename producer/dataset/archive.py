@@ -56,8 +56,9 @@ def is_archive(path: Path) -> bool:
 def unpacked(archive: Path, folder: Path, progress: Progress, *, remedy: str = "unpack it yourself") -> Path:
     """The folder with the files of `archive`, below `folder`; what was unpacked there before is taken as it is.
 
-    It is named after the archive, in a folder named by the archive's content. What somebody has put beside the files,
-    such as XML that a converter made, stays. `remedy` is what to do where nothing can be written.
+    It is named after the archive, in a folder named by the archive's content; a copy of the archive by another name has
+    the same folder, because jobs read there. What somebody has put beside the files, such as XML that a converter made,
+    stays. `remedy` is what to do where nothing can be written.
 
     Raises:
         LintError: It is no archive that is read, or damaged, hostile, too large, or there is no room.
@@ -70,9 +71,7 @@ def unpacked(archive: Path, folder: Path, progress: Progress, *, remedy: str = "
             raise LintError(f"{archive}: expected a folder with images and Pascal-VOC XML, or one of {_KINDS}")
         with archive.open("rb") as file:
             place = folder / file_digest(file, "sha256").hexdigest()[:16]
-        target = place / bare_name(archive)
-        if not _is_whole(place, target):
-            _unpack(archive, place, target, progress)
+        target = _whole(archive, place) or _unpack(archive, place, progress)
     except OSError as error:
         at = f" ({error.filename})" if error.filename and str(error.filename) != str(archive) else ""
         raise LintError(f"{archive}: it cannot be unpacked: {error.strerror or error}{at}; {remedy}") from error
@@ -93,13 +92,21 @@ def names_archive(name: str) -> bool:
     return _ENDING.search(name) is not None
 
 
-def _is_whole(place: Path, target: Path) -> bool:
-    """Whether all that was unpacked is still there, by the sizes of the files; there may be more."""
+def _folder_in(place: Path, archive: Path) -> Path:
+    """The folder that was unpacked in `place`, under whatever name the archive had then; otherwise where it will be."""
+    target = place / bare_name(archive)
+    others = sorted(path for path in place.glob("*") if path.is_dir())
+    return target if target.is_dir() or not others else others[0]
+
+
+def _whole(archive: Path, place: Path) -> Path | None:
+    """The folder with all that was unpacked, if it is still there, by the sizes of the files; there may be more."""
+    target = _folder_in(place, archive)
     try:
         noted = json.loads((place / _NOTE).read_bytes())["sizes"]
     except (OSError, ValueError, KeyError):
-        return False
-    return bool(noted.items() <= _sizes_in(target).items())
+        return None
+    return target if noted.items() <= _sizes_in(target).items() else None
 
 
 def _sizes_in(folder: Path) -> dict[str, int]:
@@ -107,9 +114,10 @@ def _sizes_in(folder: Path) -> dict[str, int]:
     return {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
 
 
-def _unpack(archive: Path, place: Path, target: Path, progress: Progress) -> None:
-    """Unpack beside `place`, and give it its name when all is there."""
+def _unpack(archive: Path, place: Path, progress: Progress) -> Path:
+    """Unpack beside `place`, and give it its name when all is there; the folder in it that has the files."""
     place.parent.mkdir(parents=True, exist_ok=True)
+    target = _folder_in(place, archive)
     with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=place.parent) as parent:
         work = Path(parent) / place.name
         inside = work / target.name
@@ -117,6 +125,9 @@ def _unpack(archive: Path, place: Path, target: Path, progress: Progress) -> Non
         with _members(archive) as members:
             _write_all(archive, members, inside, progress)
         (work / _NOTE).write_text(json.dumps({"sizes": _sizes_in(inside)}))
+        # Another command may have unpacked the same meanwhile, and its job may read there already.
+        if (whole := _whole(archive, place)) is not None:
+            return whole
         _keep_added(place, target, inside)
         for path in (work, inside, *inside.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)  # workers may be another user
@@ -124,8 +135,9 @@ def _unpack(archive: Path, place: Path, target: Path, progress: Progress) -> Non
         try:
             work.rename(place)
         except OSError:
-            if not _is_whole(place, target):  # otherwise somebody else has unpacked the same meanwhile
+            if _whole(archive, place) is None:  # otherwise somebody else was faster, in this moment
                 raise
+    return _folder_in(place, archive)
 
 
 def _keep_added(place: Path, target: Path, inside: Path) -> None:

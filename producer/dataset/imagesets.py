@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from producer.dataset.findings import Findings
-from producer.dataset.pairing import grouped, image_stem, stem_of
+from producer.dataset.pairing import composed_stem, grouped, image_stem
 from shared.jobs.findings import Finding, Rank
 from shared.jobs.job import SPLITS, Split
+from shared.text import composed
 
 # The devkit's class lists end each line with -1, 0 or 1; some tools write train.txt in that form.
 _CLASS_FLAG: Final = re.compile(r"^(.*\S)\s+-?[01]$")
@@ -39,7 +40,7 @@ def read_lists(images: Sequence[str], lists: Sequence[SplitLists], findings: Fin
     splits: list[Split | None] = [None] * len(images)
     members = _members(images, lists)
     for entry in lists:
-        by_stem = grouped(members.get(entry.root, ()), lambda index: stem_of(images[index]))
+        by_stem = grouped(members.get(entry.root, ()), lambda index: composed_stem(images[index]))
         seen: dict[int, str] = {}
         for name, split in _lists_to_read(entry):
             listed = _resolve(images, entry, name, by_stem, findings)
@@ -83,7 +84,7 @@ def _resolve(
     for line in entry.lines[name]:
         flagged = _CLASS_FLAG.match(line)
         stems = [line, image_stem(line), *([image_stem(flagged[1])] if flagged else [])]
-        candidates = next((by_stem[stem] for stem in stems if stem in by_stem), [])
+        candidates = next((by_stem[stem] for stem in map(composed, stems) if stem in by_stem), [])
         chosen = _narrowed(images, candidates, line, f"{entry.root}/JPEGImages/".lstrip("/"))
         if len(chosen) == 1:
             found.append(chosen[0])
@@ -99,7 +100,11 @@ def _resolve(
 
 def _narrowed(images: Sequence[str], candidates: list[int], line: str, devkit_folder: str) -> list[int]:
     """The pictures of one stem that the folders in the line mean (CVAT writes them), or the devkit's own."""
-    for is_meant in (lambda image: _is_spelled(image, line), lambda image: image.startswith(devkit_folder)):
+    for is_meant in (
+        lambda image: _is_spelled(image, line),
+        lambda image: _is_spelled(composed(image), composed(line)),
+        lambda image: image.startswith(devkit_folder),
+    ):
         meant = [index for index in candidates if is_meant(images[index])]
         if len(candidates) > 1 and meant:
             candidates = meant

@@ -1,8 +1,8 @@
 """Scanned folders -> pairs of a picture and its XML, and what has no partner. Pure: it opens no file.
 
 The first rule that applies: the same stem in the same folder; in sibling folders (`Annotations/` and `JPEGImages/`);
-a stem that is unique in the tree, if need be but for its case; the stem that the XML itself names. Where several files
-could be meant, none is chosen: they are quarantined and all candidates named.
+a stem that is unique in the tree, if need be but for its case and its accents; the stem that the XML itself names.
+Where several files could be meant, none is chosen: they are quarantined and all candidates named.
 """
 
 import re
@@ -16,6 +16,7 @@ from typing import Final, TypeVar
 from producer.dataset.scan import ScannedFolder
 from shared.image_formats import IMAGE_EXTENSIONS, format_of
 from shared.jobs.findings import Finding
+from shared.text import composed
 
 # Names that tools give to the two halves of a data set: the VOC devkit, LabelImg and CVAT exports, old scripts.
 SIBLING_FOLDERS: Final = frozenset(
@@ -91,8 +92,13 @@ def stem_of(path: str) -> str:
 
 
 def folded_stem(path: str) -> str:
-    """`stem_of`, the same for stems that differ in case only."""
-    return stem_of(path).casefold()
+    """`stem_of`, the same for stems that differ only in case or in how their accents are written."""
+    return composed(stem_of(path).casefold())
+
+
+def composed_stem(path: str) -> str:
+    """`stem_of`, the same for stems that look the same."""
+    return composed(stem_of(path))
 
 
 def grouped(values: Iterable[Value], key: Callable[[Value], Key]) -> dict[Key, list[Value]]:
@@ -183,11 +189,11 @@ def _match_by_name(result: Pairing, names_in_xml: NamesInXml) -> None:
     """Pair the XML files still without a picture by the stem that they name themselves."""
     if not result.images or not result.annotations:
         return
-    orphans = grouped(result.images, stem_of)
-    paired = grouped((image for image, _ in result.pairs if stem_of(image) in orphans), stem_of)
+    orphans = grouped(result.images, composed_stem)
+    paired = grouped((image for image, _ in result.pairs if composed_stem(image) in orphans), composed_stem)
     candidates: dict[str, list[str]] = {}
     for annotation, names in zip(result.annotations, names_in_xml(result.annotations), strict=True):
-        stem = next((stem for name in names if (stem := image_stem(name)) in orphans), None)
+        stem = next((stem for name in names if (stem := composed(image_stem(name))) in orphans), None)
         if stem is not None:
             candidates[annotation] = _nearest(annotation, orphans[stem], paired.get(stem, []))
     claims: dict[str, list[str]] = defaultdict(list)

@@ -28,6 +28,7 @@ from shared.jobs.specs import JobSpec
 from shared.picture.heif import is_heif
 from shared.placement import MIN_REMAINING, clip_box
 from shared.storage import DataFolder
+from shared.text import composed
 
 # Picture path and XML path (None: background without XML), relative to the data set's folder.
 Pair = tuple[str, str | None]
@@ -195,11 +196,12 @@ def _beyond_size(annotation: Annotation, file: str) -> Iterator[Finding]:
 def _other_filename(annotation: Annotation, image: str, file: str) -> Iterator[Finding]:
     """A `<filename>` that is not the picture's: it decided nothing, but may tell that a folder was renamed.
 
-    The extension's case is ignored, and so is a missing one (older versions of LabelImg write none).
+    The extension's case and the way that accents are written are ignored, and so is a missing extension (older versions
+    of LabelImg write none).
     """
     if not annotation.filename:
         return
-    written, name = (path.replace("\\", "/").rpartition("/")[2] for path in (annotation.filename, image))
+    written, name = (composed(path.replace("\\", "/").rpartition("/")[2]) for path in (annotation.filename, image))
     if written not in (name, image_stem(name)) and _with_lower_extension(written) != _with_lower_extension(name):
         found = f"<filename> is {annotation.filename[:100]!r}, the picture is {name}"
         done = "the names of the files count"

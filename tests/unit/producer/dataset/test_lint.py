@@ -149,6 +149,14 @@ def test_a_filename_that_disagrees_is_named_and_the_stem_decides(tmp_path: Path)
     assert linted.pairs == [("a.jpg", "a.xml"), ("b.JPG", "b.xml"), ("c.jpg", "c.xml")]
 
 
+def test_photos_and_xml_whose_names_look_the_same_are_pairs_without_a_finding(tmp_path: Path) -> None:
+    for index in range(3):
+        composed, apart = f"caf\u00e9{index}", f"cafe\u0301{index}"
+        write_pair(tmp_path, f"{apart}.jpg", f"{composed}.xml", voc_xml(filename=f"{composed}.jpg"))
+    linted = lint(tmp_path, background="orphans")
+    assert (linted.counts["annotated"], kinds(linted)) == (3, {})
+
+
 @pytest.mark.parametrize("named", [{"filename": "photo.jpg"}, {"path": "C:\\Users\\me\\photo.jpg"}])
 def test_filename_and_path_pair_what_the_stem_does_not(tmp_path: Path, named: dict[str, str]) -> None:
     write(tmp_path, "JPEGImages/photo.jpg")

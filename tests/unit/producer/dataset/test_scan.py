@@ -9,6 +9,9 @@ from producer.dataset.pairing import Pairing, image_stem, pair_files
 from producer.dataset.scan import ScannedFolder, Walk
 from tests.unit.producer.folders import write
 
+# One word, its accent as part of the letter (NFC) and as a character of its own (NFD, as macOS writes names).
+COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"
+
 
 def scan(root: Path, data_root: Path | None = None) -> tuple[Pairing, Walk]:
     walk = Walk(root, data_root or root)
@@ -114,6 +117,20 @@ def test_the_xml_names_its_picture_where_its_own_stem_does_not(named: list[str])
     result = by_name(["0001.xml", "cat.jpg", "dog.jpg"], {"0001.xml": named})
     assert result.pairs == [("cat.jpg", "0001.xml")]
     assert result.images == ["dog.jpg"]
+
+
+@pytest.mark.parametrize(("image", "named"), [(COMPOSED, DECOMPOSED), (DECOMPOSED, COMPOSED)])
+def test_a_stem_pairs_however_its_accents_are_written(image: str, named: str) -> None:
+    photo, xml = f"JPEGImages/{image}.jpg", f"Annotations/{named}.xml"
+    assert by_name([photo, xml], {}).pairs == [(photo, xml)]
+    assert by_name([photo, "1.xml"], {"1.xml": [f"{named}.jpg"]}).pairs == [(photo, "1.xml")]
+
+
+def test_stems_that_look_the_same_and_are_two_pairs_stay_two() -> None:
+    files = [f"{stem}.{extension}" for stem in (COMPOSED, DECOMPOSED) for extension in ("jpg", "xml")]
+    assert by_name(files, {}).pairs == [(f"{stem}.jpg", f"{stem}.xml") for stem in (DECOMPOSED, COMPOSED)]
+    without = by_name(files[:-1], {})
+    assert (without.pairs, without.images) == ([(f"{COMPOSED}.jpg", f"{COMPOSED}.xml")], [f"{DECOMPOSED}.jpg"])
 
 
 def test_the_stem_of_the_xml_decides_against_its_filename() -> None:

@@ -101,6 +101,22 @@ def test_folders_in_a_line_tell_pictures_of_one_stem_apart(line: str) -> None:
     assert result.splits == ["val", "train"]
 
 
+@pytest.mark.parametrize("line", ["caf\u00e9", "cafe\u0301", "cafe\u0301.jpg", "cafe\u0301 1", "e\u0301/caf\u00e9.jpg"])
+@pytest.mark.parametrize("image", ["\u00e9/caf\u00e9.jpg", "\u00e9/cafe\u0301.jpg"])
+def test_a_list_line_means_a_picture_however_its_accents_are_written(image: str, line: str) -> None:
+    assert assign([image], [listed(train=[line])]).splits == ["train"]
+
+
+def test_folders_tell_pictures_of_one_stem_apart_however_their_accents_are_written() -> None:
+    images = ["a/caf\u00e9.jpg", "\u00e9/caf\u00e9.jpg"]
+    assert assign(images, [listed(train=["e\u0301/cafe\u0301"])]).splits == [None, "train"]
+
+
+def test_of_two_pictures_that_look_the_same_a_line_means_the_one_that_it_spells() -> None:
+    images = ["cafe\u0301.jpg", "caf\u00e9.jpg"]
+    assert assign(images, [listed(train=["cafe\u0301"], val=["caf\u00e9.jpg"])]).splits == ["train", "val"]
+
+
 def test_jpegimages_goes_before_other_folders_of_the_same_stem() -> None:
     assert assign(["JPEGImages/a.jpg", "old/a.jpg"], [listed(train=["a"])]).splits == ["train", None]
 
