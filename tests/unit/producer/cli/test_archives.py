@@ -95,6 +95,40 @@ def test_what_a_converter_made_inside_stays(folder: Path) -> None:
         assert (inside / "cards/photos/00.jpg").is_file()
 
 
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_copy_of_the_archive_by_another_name_leaves_the_photos_where_jobs_read_them(
+    folder: Path, *, is_whole: bool
+) -> None:
+    target, place = packed(folder, "cards.zip"), folder.parent / "unpacked"
+    inside = archive.unpacked(target, place, no_progress)
+    (inside / "cards/added.xml").write_text("<annotation/>")
+    if not is_whole:
+        (inside / "cards/photos/00.jpg").unlink()
+    copy = folder.parent / "cards (1).zip"
+    copy.write_bytes(target.read_bytes())
+    assert archive.unpacked(copy, place, no_progress) == inside
+    assert (inside / "cards/added.xml").is_file()
+    assert len(list((inside / "cards/photos").glob("*.jpg"))) == 30
+    assert [path.name for path in sorted(inside.parent.iterdir())] == ["cards", "unpacked.json"]
+
+
+@pytest.mark.parametrize("name", ["cards.zip", "cards (1).zip"])
+def test_of_two_commands_at_once_the_slower_leaves_what_the_faster_unpacked(folder: Path, name: str) -> None:
+    faster, place = packed(folder, "cards.zip"), folder.parent / "unpacked"
+    slower = folder.parent / name
+    slower.write_bytes(faster.read_bytes())
+    found: dict[Path, int] = {}
+
+    def unpack_too(_stage: str, done: int, _total: int) -> None:
+        if done == 1:
+            inside = archive.unpacked(faster, place, no_progress)
+            found.update({path: path.stat().st_ino for path in [inside, *inside.rglob("*")]})
+
+    assert archive.unpacked(slower, place, unpack_too) in found
+    assert {path: path.stat().st_ino for path in found} == found
+    assert len(list(place.iterdir())) == 1
+
+
 @pytest.mark.parametrize(("name", "unpack"), [("cards.zip", "unzip -q"), ("cards.tar.gz", "tar -xf")])
 def test_a_data_root_that_cannot_be_written_is_answered_with_the_command(folder: Path, name: str, unpack: str) -> None:
     data_root = folder.parent / "data"
