@@ -220,8 +220,7 @@ class Release:
             self._checks += raw_gate.check_raw_figures({form: row["gate"] for form, row in metrics.items()}, RAW)
         with self._timed("report"):
             figures = self._figures(measured.seen[self._measured_split]["int8"], measured.best_scores["int8"])
-            judged = metrics["int8"]["gate"]["objects"] if self._gate_split == "val" else None
-            best = "" if self.step is not None else exported_epoch(figures.inputs.history, self.best_epoch, judged)
+            best = self._best_validation(figures, metrics["int8"]["gate"]["objects"])
             self._exported = best if self.step is None else f"the checkpoint of step {self.step} was exported"
             facts = read_job_facts(self.storage, self.spec.job)
             asked: dict[str, Any] = {"spec": self.spec, "manifest": self.manifest, "exported": best}
@@ -247,6 +246,11 @@ class Release:
         )
         self._collect(metrics, summary)
         return metrics
+
+    def _best_validation(self, figures: Figures, objects: int) -> str:
+        """Which validation's weights these are; "" for those of a named step."""
+        judged = objects if self._gate_split == "val" else None
+        return exported_epoch(figures.inputs.history, self.best_epoch, judged) if self.step is None else ""
 
     def _keep_detections(self, seen: DetectionsById) -> None:
         """What int8 saw of the measured split, and what that is worth on resamples, for comparisons with other runs."""

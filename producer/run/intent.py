@@ -102,8 +102,8 @@ def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known:
 
 def _from_nothing(photos: str) -> str:
     return (
-        f"\nfrom nothing: {photos}; `--backbone efficientnet_lite0` starts from ImageNet's weights, and takes 3 times as "
-        "long on the device"
+        f"\nfrom nothing: {photos}; `--backbone efficientnet_lite0` starts from ImageNet's weights, and takes 3 times "
+        "as long on the device"
     )
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import cv2
+import numpy as np
 import pytest
 
 from producer.jobs.control import cancel
@@ -188,7 +189,7 @@ def test_pictures_whose_library_was_missing_are_tried_anew(
     storage: Storage, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heif = pytest.importorskip("pillow_heif")
-    picture = cv2.imread(str(folder / "JPEGImages/000007.jpg"))
+    picture = np.asarray(cv2.imread(str(folder / "JPEGImages/000007.jpg")))
     (folder / "JPEGImages/000007.jpg").unlink()
     size = (picture.shape[1], picture.shape[0])
     heif.from_bytes(mode="BGR", size=size, data=picture.tobytes()).save(folder / "JPEGImages/000007.heic")
