@@ -145,8 +145,15 @@ def _too_few(facts: FolderFacts) -> Iterator[Finding]:
         found = ", ".join(f"{name} ({count})" for name, count in sorted(few.items()))
         done = f"kept; label at least {_OBJECTS_LEAST} objects of each"
         if len(few) < len(classes):  # otherwise nothing would be left
-            done += f", or leave them out: `--ignore-classes {shlex.quote(','.join(sorted(few)))}`"
+            done += f", or leave them out: {_ignoring(sorted(few))}"
         yield Finding(file=".", rank="info", kind="class_small", found=found, done=done)
+
+
+def _ignoring(names: Sequence[str]) -> str:
+    """How to leave classes out; the option takes a comma for the end of a name."""
+    if any("," in name for name in names):
+        return "--ignore-classes, which takes a name with a comma only by a new name that --rename gave it"
+    return f"`--ignore-classes {shlex.quote(','.join(names))}`"
 
 
 def _why_unusable(facts: FolderFacts) -> str | None:

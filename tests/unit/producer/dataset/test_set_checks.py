@@ -197,6 +197,17 @@ def test_two_typos_of_a_third_name_have_one_remedy_and_ignoring_all_classes_is_n
     assert "--ignore-classes" not in told["class_small"]
 
 
+def test_no_command_is_proposed_that_would_take_a_class_with_a_comma_for_two(tmp_path: Path) -> None:
+    for index in range(10):
+        write_objects(tmp_path, f"p{index}", CAT)
+    write_objects(tmp_path, "few", ("person, sitting", 10, 10, 50, 50), ("dog", 10, 10, 50, 50))
+    [told] = [finding.done for finding in lint(tmp_path).findings if finding.kind == "class_small"]
+    assert "`" not in told
+    assert told.endswith("--ignore-classes, which takes a name with a comma only by a new name that --rename gave it")
+    asked = {"rename": ["person, sitting=sitting"], "ignore_classes": "sitting,dog"}  # as it is typed
+    assert lint(tmp_path, **asked).class_counts == {"cat": 10}
+
+
 def test_each_object_of_a_rare_typo_is_named_with_file_and_class_with_or_without_a_size(tmp_path: Path) -> None:
     for index in range(20):
         write_objects(tmp_path, f"p{index}", ("raccoon", 10, 10, 50, 50))
