@@ -4,6 +4,7 @@ What comes from outside may be hostile: nothing is written outside of the folder
 number, size and ratio of what is unpacked are bounded by what is counted while it is written, not by what it says.
 """
 
+import gzip
 import json
 import lzma
 import re
@@ -37,7 +38,15 @@ _NOTE: Final = "unpacked.json"
 _BEGINNINGS: Final = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")
 _ENDING: Final = re.compile(r"\.(zip|tar|tgz|tbz2?|txz|tar\.\w+)$", re.IGNORECASE)
 _COPY_BYTES: Final = 2**20
-_BROKEN: Final = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, NotImplementedError)
+_BROKEN: Final = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    gzip.BadGzipFile,
+    zlib.error,
+    lzma.LZMAError,
+    NotImplementedError,
+)
+_AGAIN: Final = "download or copy it again, or unpack it yourself"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +81,14 @@ def unpacked(archive: Path, folder: Path, progress: Progress, *, remedy: str = "
         with archive.open("rb") as file:
             place = folder / file_digest(file, "sha256").hexdigest()[:16]
         target = _whole(archive, place) or _unpack(archive, place, progress)
+    except _BROKEN as error:
+        why = printable(str(error))
+        raise LintError(f"{archive}: damaged, or of a kind that is not read: {why}; {_AGAIN}") from error
     except OSError as error:
         at = f" ({error.filename})" if error.filename and str(error.filename) != str(archive) else ""
         raise LintError(f"{archive}: it cannot be unpacked: {error.strerror or error}{at}; {remedy}") from error
     except EOFError as error:
         raise LintError(f"{archive}: it ends too early: download or copy it again") from error
-    except _BROKEN as error:
-        raise LintError(f"{archive}: damaged, or of a kind that is not read: {printable(str(error))}") from error
     return target
 
 
@@ -177,6 +187,29 @@ def _tar_members(archive: Path, tar: tarfile.TarFile) -> Iterator[_Member]:
         if entry.isreg():
             # Of a regular file `extractfile` never returns None.
             yield _Member(name=entry.name, open=lambda entry=entry: tar.extractfile(entry))  # type: ignore[misc,arg-type]
+    _check_end(archive, tar)
+
+
+def _check_end(archive: Path, tar: tarfile.TarFile) -> None:
+    """Refuse a tar that was left before its end: `tarfile` stops without a word where a header is cut or damaged.
+
+    The end is a block of zeros. GNU tar ignores what follows it; here that is refused, since a hole in a damaged file
+    looks like an end, and a joined tar has more files. gzip and xz compare their checksums at the end of the file.
+
+    Raises:
+        LintError: There is no such block, or more than zeros follow.
+    """
+    file: IO[bytes] = tar.fileobj  # type: ignore[assignment]
+    file.seek(tar.offset)
+    read = 0
+    while part := file.read(_COPY_BYTES):
+        read += len(part)
+        _check_size(archive, archive.stat().st_size, read)
+        if read >= tarfile.BLOCKSIZE and part.strip(b"\0"):
+            expected = f"at byte {tar.offset:,} of the tar expected a file, or zeros up to the end"
+            raise LintError(f"{archive}: damaged, or several tars in one: {expected}; {_AGAIN} (`tar -xif`)")
+    if read < tarfile.BLOCKSIZE:
+        raise LintError(f"{archive}: it ends too early, without the zeros that end a tar: {_AGAIN}")
 
 
 def _not_a_file(archive: Path, name: str) -> LintError:

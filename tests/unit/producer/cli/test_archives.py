@@ -1,5 +1,6 @@
 """A zip or tar given to `lint` and `submit`: unpacked once, and never anywhere else."""
 
+import gzip
 import io
 import json
 import os
@@ -9,6 +10,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -221,6 +223,68 @@ def test_what_is_no_whole_archive_is_one_line(folder: Path) -> None:
             assert line.startswith(f"error: {path}: ")
             assert ("it ends too early: download or copy it again" in line) == (path == target)
     assert not any((folder.parent / "out/unpacked").iterdir() if (folder.parent / "out/unpacked").exists() else [])
+
+
+def tar_without_end(folder: Path) -> tuple[bytes, int]:
+    """The bytes of a tar with 60 files up to the zeros that end it, and where the header of its middle begins."""
+    target = packed(folder, "cards.tar")
+    with tarfile.open(target) as opened:
+        members = opened.getmembers()
+        return target.read_bytes()[: opened.offset], members[len(members) // 2].offset
+
+
+@pytest.mark.parametrize("padding", [512, 1024, 10240, 100_000])
+def test_a_tar_may_end_with_any_number_of_zeros(folder: Path, padding: int) -> None:
+    content, _ = tar_without_end(folder)
+    (folder.parent / "cards.tar").write_bytes(content + bytes(padding))
+    inside = archive.unpacked(folder.parent / "cards.tar", folder.parent / "unpacked", no_progress)
+    assert len([path for path in inside.rglob("*") if path.is_file()]) == 60
+
+
+@pytest.mark.parametrize("cut", ["between files", "in a header", "behind a header", "before its end"])
+def test_a_tar_that_was_cut_is_refused_and_not_taken_as_a_smaller_set(folder: Path, cut: str) -> None:
+    content, middle = tar_without_end(folder)
+    size = {"between files": middle, "in a header": middle + 100, "behind a header": middle + 600}.get(
+        cut, len(content)
+    )
+    (folder.parent / "cards.tar").write_bytes(content[:size])
+    with pytest.raises(LintError, match="download or copy it again, or unpack it yourself"):
+        archive.unpacked(folder.parent / "cards.tar", folder.parent / "unpacked", no_progress)
+    assert not list((folder.parent / "unpacked").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["a flipped bit", "a hole", "a long hole", "two joined", "something behind it"])
+def test_a_tar_with_more_than_zeros_where_reading_ends_is_refused(folder: Path, kind: str) -> None:
+    content, middle = tar_without_end(folder)
+    whole, at = content + bytes(1024), middle + 150
+    changed = {
+        "a flipped bit": whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :],
+        "a hole": whole[:middle] + bytes(512) + whole[middle + 512 :],
+        "a long hole": whole[:middle] + bytes(4096) + whole[middle + 4096 :],
+        "two joined": whole + whole,
+    }
+    (folder.parent / "cards.tar").write_bytes(changed.get(kind, whole + b"behind"))
+    with pytest.raises(LintError, match=r"at byte [\d,]+ of the tar expected a file, or zeros up to the end"):
+        archive.unpacked(folder.parent / "cards.tar", folder.parent / "unpacked", no_progress)
+    assert not list((folder.parent / "unpacked").iterdir())
+
+
+def test_the_checksum_at_the_end_of_a_tar_gz_is_compared(folder: Path) -> None:
+    # Of 2 MB of noise gzip is decoded in parts, and the last, with the checksum, is behind what `tarfile` reads.
+    (folder / "photos/00.jpg").write_bytes(Random(1).randbytes(2_000_000))
+    target = packed(folder, "cards.tar.gz")
+    content = bytearray(target.read_bytes())
+    content[len(content) // 2] ^= 1
+    target.write_bytes(content)
+    with pytest.raises(LintError, match=r"damaged.*CRC check failed.*download or copy it again"):
+        archive.unpacked(target, folder.parent / "unpacked", no_progress)
+
+
+def test_a_bomb_of_zeros_behind_the_end_of_a_tar_is_refused(folder: Path) -> None:
+    content, _ = tar_without_end(folder)
+    (folder.parent / "cards.tar.gz").write_bytes(gzip.compress(content + bytes(2**27)))
+    with pytest.raises(LintError, match="unpacks to more than 100 times its size"):
+        archive.unpacked(folder.parent / "cards.tar.gz", folder.parent / "unpacked", no_progress)
 
 
 def test_a_folder_that_cannot_be_written_is_named(folder: Path) -> None:
