@@ -6,7 +6,6 @@ terminal or breaks a line becomes its escape.
 
 import re
 import unicodedata
-from collections.abc import Sequence
 from typing import Final
 
 # Unicode's categories Cc (controls), Cs (lone surrogates: bytes that are not UTF-8), Zl and Zp (line and paragraph
@@ -42,12 +41,6 @@ def composed(text: str) -> str:
     Text that looks the same is then equal: macOS and some keyboards write an accent as a character of its own.
     """
     return unicodedata.normalize("NFC", text)
-
-
-def composed_names(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of a list from an older version, composed; as they are where two would become one."""
-    made = tuple(map(composed, names))
-    return made if len(set(made)) == len(made) else tuple(names)
 
 
 def class_name(text: str) -> str:

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from shared.text import composed_names
-
 
 @dataclass(frozen=True)
 class LabelMap:
@@ -44,7 +42,7 @@ def read_labels_txt(content: bytes) -> tuple[str, ...]:
     names = tuple(content.decode().removesuffix("\n").split("\n"))
     if "" in names or len(set(names)) < len(names):
         raise ValueError("an empty line" if "" in names else "a class twice")
-    return composed_names(names)
+    return names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

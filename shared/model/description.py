@@ -14,7 +14,6 @@ from typing import Any, Final, get_args
 
 from shared.model.file import ModelFile, quoted
 from shared.placement import PADDING_GRAY, Resize
-from shared.text import composed_names
 
 LABELS_FILE: Final = "labels.txt"
 CALIBRATION_FILE: Final = "score_calibration.txt"
@@ -148,7 +147,7 @@ def _labels(content: bytes, file: ModelFile) -> tuple[str, ...]:
     if len(set(names)) < len(names):
         twice, _ = Counter(names).most_common(1)[0]
         raise file.refusal(f"{LABELS_FILE} names {quoted(twice)} twice", "a class name a line")
-    return composed_names(names)
+    return tuple(names)
 
 
 def _fields(content: bytes, file: ModelFile) -> dict[str, Any]:
