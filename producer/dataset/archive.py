@@ -70,7 +70,8 @@ def unpacked(archive: Path, folder: Path, progress: Progress, *, remedy: str = "
     stays. `remedy` is what to do where nothing can be written.
 
     Raises:
-        LintError: It is no archive that is read, or damaged, hostile, too large, or there is no room.
+        LintError: It is no archive that is read, or damaged, hostile, too large, or there is no room; or somebody
+            changed a file that was unpacked.
     """
     try:
         if not (zipfile.is_zipfile(archive) or tarfile.is_tarfile(archive)):
@@ -110,13 +111,24 @@ def _folder_in(place: Path, archive: Path) -> Path:
 
 
 def _whole(archive: Path, place: Path) -> Path | None:
-    """The folder with all that was unpacked, if it is still there, by the sizes of the files; there may be more."""
+    """The folder with all that was unpacked, if it is still there, by the sizes of the files; there may be more.
+
+    Raises:
+        LintError: A file has another size: to unpack again would undo what somebody did.
+    """
     target = _folder_in(place, archive)
     try:
         noted = json.loads((place / _NOTE).read_bytes())["sizes"]
     except (OSError, ValueError, KeyError):
         return None
-    return target if noted.items() <= _sizes_in(target).items() else None
+    found = _sizes_in(target)
+    if changed := sorted(name for name in noted.keys() & found.keys() if noted[name] != found[name]):
+        count = f"{len(changed)} unpacked file{'s' * (len(changed) > 1)}"
+        raise LintError(
+            f"{archive}: {count} changed since, such as {target / _shown(changed[0])}: give {target} instead of the "
+            "archive to use what is there, or remove what changed to have it as it was"
+        )
+    return target if noted.keys() <= found.keys() else None
 
 
 def _sizes_in(folder: Path) -> dict[str, int]:

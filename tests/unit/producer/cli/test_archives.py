@@ -97,6 +97,24 @@ def test_what_a_converter_made_inside_stays(folder: Path) -> None:
         assert (inside / "cards/photos/00.jpg").is_file()
 
 
+def test_an_unpacked_file_that_somebody_changed_is_named_and_stays_as_it_is(folder: Path) -> None:
+    target, store = packed(folder, "cards.zip"), folder.parent / "out"
+    inside = archive.unpacked(target, store / "unpacked", no_progress)
+    edited = inside / "cards/photos/07.xml"
+    original = edited.read_bytes()
+    edited.write_bytes(original + b"<!-- mended -->")
+    (inside / "cards/photos/00.jpg").unlink()  # unpacking again for another reason would undo it too
+    ended = run("lint", target, store)
+    assert ended.returncode == 1
+    [line] = ended.stderr.splitlines()
+    assert line.startswith(f"error: {target}: 1 unpacked file changed since, such as {edited}: give {inside} instead")
+    assert edited.read_bytes() == original + b"<!-- mended -->"
+    assert run("lint", inside, store).returncode == 0
+    edited.unlink()
+    assert archive.unpacked(target, store / "unpacked", no_progress) == inside
+    assert edited.read_bytes() == original
+
+
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_a_copy_of_the_archive_by_another_name_leaves_the_photos_where_jobs_read_them(
     folder: Path, *, is_whole: bool
