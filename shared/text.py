@@ -45,7 +45,12 @@ def composed(text: str) -> str:
 
 def class_name(text: str) -> str:
     """The class that `text` means, wherever it was written: in XML over several lines, or on the command line."""
-    return composed(printable(collapsed(text)))  # last: an escape ends in a letter, which may take an accent
+    return composed(one_line(text))  # last: an escape ends in a letter, which may take an accent
+
+
+def one_line(text: str) -> str:
+    """`text` by the two rules above; its accents stay as they are written."""
+    return printable(collapsed(text))
 
 
 def _escape(found: re.Match[str]) -> str:

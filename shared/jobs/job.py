@@ -6,8 +6,9 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from shared.jobs.frozen import SCHEMA_VERSION, ClassName, Frozen, Incarnation, Name, ShardFormat
+from shared.jobs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name, ShardFormat
 from shared.jobs.specs import JobSpec, RunSpec
+from shared.text import one_line
 
 Split = Literal["train", "val", "test"]
 SPLITS: Final[tuple[Split, ...]] = ("train", "val", "test")
@@ -100,7 +101,8 @@ class Job(Frozen):
     folder: Literal["."] | RelativePath
     spec: JobSpec
     run: RunSpec | None
-    labels: tuple[ClassName, ...]
+    # Older versions did not compose accents, and their models and manifests have these names as well.
+    labels: tuple[Annotated[str, AfterValidator(one_line)], ...]
     splits: dict[Split, SplitPlan]
     counts: dict[str, int] = Field(default_factory=dict)
     request_digest: str

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from shared.text import class_name
+
 
 @dataclass(frozen=True)
 class LabelMap:
@@ -18,6 +20,11 @@ class LabelMap:
     def ids(self) -> dict[str, int]:
         """Class name -> class id, from 1."""
         return {name: index for index, name in enumerate(self.names, start=1)}
+
+    @cached_property
+    def by_class_name(self) -> dict[str, int]:
+        """`class_name` -> class id: what is read today finds the names of a job that an older version submitted."""
+        return {class_name(name): index for name, index in self.ids.items()}
 
     def to_pbtxt(self) -> str:
         """`label_map.pbtxt` as the TF Object Detection API reads it (StringIntLabelMap, text format)."""

@@ -155,9 +155,10 @@ def make_example(pair: PathPair, annotation: Annotation, content: bytes, recipe:
 
 
 def _store_object(voc_object: VocObject, box: Box, recipe: Recipe) -> StoredObject:
+    class_id = recipe.labels.by_class_name[voc_object.name]
     return StoredObject(
-        class_id=recipe.labels.ids[voc_object.name],
-        name=voc_object.name,
+        class_id=class_id,
+        name=recipe.labels.names[class_id - 1],
         box=box,
         difficult=voc_object.difficult,
         truncated=voc_object.truncated,
@@ -219,7 +220,7 @@ class _Findings:
 
     def is_known(self, voc_object: VocObject, labels: LabelMap) -> bool:
         """Whether the job has an id for the class, which may have come into the file after the submit."""
-        if voc_object.name in labels.ids:
+        if voc_object.name in labels.by_class_name:
             return True
         found = f"class {voc_object.name!r} is not in the job's label map"
         self._add("error", "class_unknown", found, "object dropped", of=voc_object)

@@ -126,6 +126,15 @@ def test_a_job_of_before_with_a_line_break_in_a_class_name_goes_on(tmp_path: Pat
     assert kinds(example) == ["class_respelled"]
 
 
+def test_a_job_of_before_with_an_accent_of_its_own_in_a_class_name_goes_on_with_that_name(tmp_path: Path) -> None:
+    decomposed = "ve\u0301lo"
+    for written in (decomposed, "v\u00e9lo"):
+        xml = voc_xml((*BOX, written), size=(200, 100))
+        features = parse_example(prepare(tmp_path, encode(WIDE), xml, labels=("cat", decomposed)).record)
+        assert features[schema.CLASS_TEXT] == [decomposed.encode()]
+        assert features[schema.CLASS_LABEL] == [2]
+
+
 @pytest.mark.parametrize(("difficult", "flags"), [("keep", ([1], [0])), ("ignore", ([1], [1])), ("drop", ([], []))])
 def test_difficult_objects_are_flagged_ignored_or_dropped(
     tmp_path: Path, difficult: str, flags: tuple[list[int], list[int]]
