@@ -31,6 +31,9 @@ MOST_BYTES: Final = 256 * 2**30
 MOST_RATIO: Final = 100
 RATIO_FROM_BYTES: Final = 64 * 2**20
 
+# Of an entry of a zip: its name is UTF-8 (APPNOTE.TXT, 4.4.4, bit 11).
+_UTF8_MARK: Final = 0x800
+
 _KINDS: Final = "zip, tar, tar.gz, tar.bz2, tar.xz"
 # Beside the folder that was unpacked: what it must hold to be whole.
 _NOTE: Final = "unpacked.json"
@@ -189,7 +192,17 @@ def _zip_members(archive: Path, opened: zipfile.ZipFile) -> Iterator[_Member]:
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
             raise _not_a_file(archive, entry.filename)
         if not entry.is_dir():
-            yield _Member(name=entry.filename, open=lambda entry=entry: opened.open(entry))  # type: ignore[misc]
+            yield _Member(name=_zip_name(entry), open=lambda entry=entry: opened.open(entry))  # type: ignore[misc]
+
+
+def _zip_name(entry: zipfile.ZipInfo) -> str:
+    """The name of a file in a zip; macOS writes UTF-8 without the mark for it, which is then taken for cp437."""
+    if entry.flag_bits & _UTF8_MARK:
+        return entry.filename
+    try:
+        return entry.filename.encode("cp437").decode()
+    except UnicodeError:
+        return entry.filename
 
 
 def _tar_members(archive: Path, tar: tarfile.TarFile) -> Iterator[_Member]:

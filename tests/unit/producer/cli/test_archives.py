@@ -178,6 +178,27 @@ def zip_of(path: Path, *entries: tuple[zipfile.ZipInfo | str, bytes]) -> Path:
     return path
 
 
+class Unmarked(zipfile.ZipInfo):
+    """An entry as macOS writes it: its name is UTF-8, and nothing says so."""
+
+    def _encodeFilenameFlags(self) -> tuple[bytes, int]:  # noqa: N802  # zipfile's own
+        return self.filename.encode(), self.flag_bits
+
+
+@pytest.mark.parametrize(
+    ("entry", "name"), [(Unmarked, "caf\u00e9"), (Unmarked, "\u732b"), (zipfile.ZipInfo, "caf\u00e9")]
+)
+def test_names_in_utf_8_are_read_also_where_the_zip_does_not_mark_them(
+    folder: Path, entry: type[zipfile.ZipInfo], name: str
+) -> None:
+    files = [folder / "photos" / f"00{ending}" for ending in (".jpg", ".xml")]
+    made = [(entry(f"set/{name}{path.suffix}"), path.read_bytes()) for path in files]
+    lists = ("set/ImageSets/Main/train.txt", f"{name}\n".encode())
+    store = folder.parent / "out"
+    ended = run("lint", zip_of(folder.parent / "made.zip", *made, lists), store, "--json")
+    assert json.loads(ended.stdout)["counts"]["train"] == 1, ended.stderr
+
+
 def tar_of(path: Path, **fields: object) -> Path:
     entry = tarfile.TarInfo("a.jpg")
     for name, value in fields.items():
