@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ class DetectionWriter:
     folder: Path | None
     images: list[dict[str, Any]] = field(default_factory=list)
     annotations: list[dict[str, Any]] = field(default_factory=list)
-    _stems: list[str] = field(default_factory=list)
+    _taken: set[str] = field(default_factory=set)
     _video: cv2.VideoWriter | None = None
 
     def add(self, frame: Frame, seen: Detections, drawn: Picture) -> None:
@@ -56,9 +57,10 @@ class DetectionWriter:
 
     def _free(self, stem: str) -> str:
         """A name of its own: two pictures of one stem, or of one name from two folders, both keep theirs."""
-        self._stems.append(stem)
-        taken = self._stems.count(stem)
-        return stem if taken == 1 else f"{stem}_{taken}"
+        names = (stem if number == 1 else f"{stem}_{number}" for number in count(1))
+        free = next(name for name in names if name not in self._taken)
+        self._taken.add(free)
+        return free
 
     def _end_video(self) -> None:
         if self._video is not None:
