@@ -26,9 +26,9 @@ from trainer.pixels import Picture
 
 # Seconds of the processor: as long as a photo may take on a slow one.
 _MOST_S: Final = 60.0
-# A photo of a pixel in 8 bits, three channels, four times over: decoded, turned by its EXIF, coefficients of a
-# progressive JPEG.
-_BYTES_A_PIXEL: Final = 12
+# A photo of 16 bits and four channels (8), made one of 8 bits (4), colours and alpha apart (6); or one of 8 bits
+# and three channels four times over: decoded, turned by its EXIF, coefficients of a progressive JPEG.
+_BYTES_A_PIXEL: Final = 18
 _BYTES_BESIDES: Final = 128 * 2**20
 # Of the JPEG that is shown; its longer side.
 _SHOWN_PX: Final = 1280

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from shared.errors import ImageError
 from shared.image_formats import format_of
 from shared.jobs.specs import JobSpec
-from shared.picture import cut_short, heif
+from shared.picture import cut_short, heif, tiff
 from shared.picture.decoder_warnings import decoder_warnings
 from shared.picture.header import read_header
+from shared.picture.pixels import to_bgr, turn_pixels
 from shared.text import printable
 
 # Where a camera or a video does not say how many frames it has a second.
@@ -24,6 +25,8 @@ _USUAL_FPS: Final = 25.0
 _MOST_FPS: Final = 240.0
 
 _MOST_PIXELS: Final = JobSpec().max_pixels
+# What OpenCV itself decodes at most.
+_MOST_DECODED: Final = 2**30
 _LOOKED_AT: Final = 1024
 _SHOWN: Final = 30
 
@@ -134,8 +137,19 @@ def decode_picture(content: bytes, shown: str, tell: Callable[[str], None]) -> N
 
 
 def _decoded(content: bytes) -> NDArray[np.uint8] | None:
+    buffer = np.frombuffer(content, np.uint8)
     try:
-        return cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_COLOR)  # type: ignore[return-value]  # 8 bit
+        try:
+            header = read_header(content, max_pixels=_MOST_DECODED)
+        except ImageError:  # a format that shards do not take, but OpenCV here may
+            header = None
+        if header is None or header.format == "jpeg":
+            return cv2.imdecode(buffer, cv2.IMREAD_COLOR)  # type: ignore[return-value]  # 8 bit
+        if header.format == "tiff":
+            buffer = np.frombuffer(tiff.upright_copy(content), np.uint8)
+        # With alpha, where there is some; OpenCV turns nothing then.
+        pixels = cv2.imdecode(buffer, cv2.IMREAD_UNCHANGED)
+        return None if pixels is None else turn_pixels(to_bgr(content, header, pixels), header.orientation)
     except cv2.error:  # more pixels than OpenCV takes
         return None
 

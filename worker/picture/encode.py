@@ -17,8 +17,9 @@ from shared.jobs.specs import JobSpec
 from shared.picture import cut_short, heif, tiff
 from shared.picture.decoder_warnings import decoder_warnings, is_end
 from shared.picture.header import ImageHeader
+from shared.picture.pixels import to_bgr, turn_pixels
 from shared.placement import PADDING_GRAY, Placement, place
-from worker.picture.orientation import turn_pixels, upright_size
+from worker.picture.orientation import upright_size
 from worker.picture.perceptual_hash import LEAST_SIDE, perceptual_hash
 
 Pixels = NDArray[np.uint8]
@@ -128,8 +129,7 @@ def decode(content: bytes, header: ImageHeader, at_least: tuple[int, int], *, is
     if header.format != "jpeg":
         pixels = _imdecode(tiff.upright_copy(content) if header.format == "tiff" else content, cv2.IMREAD_UNCHANGED)
         _check_size(pixels, header.width, header.height)
-        pixels = _as_declared(content, header, pixels)
-        return _to_bgr(pixels, _is_premultiplied(content, header, pixels))
+        return to_bgr(content, header, pixels)
     flag, size = _choose_scale(header, at_least)
     pixels = _imdecode(content, flag | cv2.IMREAD_IGNORE_ORIENTATION, is_closed=is_closed)
     _check_size(pixels, *size)
@@ -164,61 +164,6 @@ def _check_size(pixels: Pixels, width: int, height: int) -> None:
     if pixels.shape[:2] != (height, width):
         found = f"{pixels.shape[1]}x{pixels.shape[0]}"
         raise ImageError(f"its header says {width}x{height} pixels, {found} were decoded")
-
-
-def _as_declared(content: bytes, header: ImageHeader, pixels: Pixels) -> Pixels:
-    """What OpenCV passes over: that a gray is transparent (it becomes white), 0 is white, or channel 4 no alpha."""
-    if header.clear_gray is not None and pixels.ndim == 2:
-        # The file's samples have 1 to 16 bits, here they fill 8 or 16.
-        most = 2 ** content[24] - 1
-        white = np.iinfo(pixels.dtype).max
-        return np.where(pixels == (header.clear_gray & most) * white // most, white, pixels).astype(pixels.dtype)
-    if pixels.dtype == np.uint16 and _tags(content, header).get(tiff.PHOTOMETRIC) == tiff.WHITE_IS_ZERO:
-        return ~pixels
-    if pixels.ndim == 3 and pixels.shape[2] == 4 and not _has_alpha(content, header, pixels):
-        return cv2.cvtColor(pixels, cv2.COLOR_BGRA2BGR)  # type: ignore[return-value]
-    return pixels
-
-
-def _tags(content: bytes, header: ImageHeader) -> dict[int, int]:
-    directory = tiff.read_directory(content) if header.format == "tiff" else None
-    return {} if directory is None else directory.values
-
-
-def _has_alpha(content: bytes, header: ImageHeader, pixels: Pixels) -> bool:
-    """Whether the fourth channel of `pixels` [H, W, 4] is alpha."""
-    if header.format == "bmp":
-        # Headers below 56 bytes have no mask for it; with one, GDI still leaves 0 everywhere, and that byte is unused.
-        return int.from_bytes(content[14:18], "little") >= 56 and bool(pixels[:, :, 3].any())
-    # 0: unspecified, as the infrared of aerial photos. Without the tag it is alpha: OpenCV writes RGBA so.
-    return _tags(content, header).get(tiff.EXTRA_SAMPLES) != 0
-
-
-def _is_premultiplied(content: bytes, header: ImageHeader, pixels: Pixels) -> bool:
-    """Whether colours come multiplied by their alpha: libtiff does so to 8-bit samples, some files to others."""
-    if header.format != "tiff":
-        return False
-    return pixels.dtype == np.uint8 or _tags(content, header).get(tiff.EXTRA_SAMPLES) == 1
-
-
-def _to_bgr(pixels: Pixels, is_premultiplied: bool) -> Pixels:  # noqa: FBT001  # a fact about the first argument
-    """Gray, 16-bit and alpha -> 8-bit BGR. What is transparent becomes white, as browsers and labelling tools do."""
-    if pixels.dtype == np.uint16:
-        # 65535 / 257 = 255: scaled and rounded, not cut to the high byte.
-        pixels = cv2.convertScaleAbs(pixels, alpha=1 / 257)  # type: ignore[assignment]
-    if pixels.dtype != np.uint8:
-        raise ImageError(f"samples of type {pixels.dtype} are not read")
-    channels = 1 if pixels.ndim == 2 else pixels.shape[2]
-    if channels == 1:
-        return cv2.cvtColor(pixels, cv2.COLOR_GRAY2BGR)  # type: ignore[return-value]
-    if channels == 3:
-        return pixels
-    if channels != 4:
-        raise ImageError(f"pictures of {channels} channels are not read")
-    colours, alpha = pixels[:, :, :3].astype(np.uint16), pixels[:, :, 3:].astype(np.uint16)
-    over_white = colours + (255 - alpha) if is_premultiplied else (colours * alpha + 255 * (255 - alpha) + 127) // 255
-    composed: Pixels = np.minimum(over_white, 255).astype(np.uint8)
-    return composed
 
 
 def resize(pixels: Pixels, width: int, height: int) -> Pixels:

@@ -1,4 +1,4 @@
-"""EXIF orientation -> which frame the boxes are in, and the turn that makes pixels and boxes upright.
+"""EXIF orientation -> which frame the boxes are in, and the turn that makes boxes upright.
 
 Two frames: *raw*, as the pixels are stored, and *upright*, as a viewer shows them. Labelling tools differ in the frame
 that they write boxes in, so it is decided for each picture, from its `<size>` and its boxes.
@@ -8,10 +8,6 @@ Source of the orientation values: Exif 2.3, section 4.6.4, tag 0x0112.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
-
-import cv2
-import numpy as np
-from numpy.typing import NDArray
 
 from shared.annotation import Box
 
@@ -76,18 +72,3 @@ def turn_box(box: Box, orientation: int, raw_size: tuple[int, int]) -> Box:
     if orientation in (3, 4, 6, 7):
         ymin, ymax = height - ymax, height - ymin
     return (ymin, xmin, ymax, xmax) if orientation >= FIRST_SIDEWAYS else (xmin, ymin, xmax, ymax)
-
-
-# What makes raw pixels upright, the same moves as in `turn_box`; 7 is a transpose, then a half turn.
-_FLIPS: Final = {2: 1, 3: -1, 4: 0}
-# `rotate` takes a tenth of the time of a flip and a transpose.
-_ROTATIONS: Final = {6: cv2.ROTATE_90_CLOCKWISE, 7: cv2.ROTATE_180, 8: cv2.ROTATE_90_COUNTERCLOCKWISE}
-
-
-def turn_pixels(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
-    """Make raw pixels, uint8 [H, W, 3], upright."""
-    if orientation in (5, 7):
-        pixels = cv2.transpose(pixels)  # type: ignore[assignment]  # OpenCV's stubs lose the dtype
-    if orientation in _ROTATIONS:
-        return cv2.rotate(pixels, _ROTATIONS[orientation])  # type: ignore[return-value]
-    return cv2.flip(pixels, _FLIPS[orientation]) if orientation in _FLIPS else pixels  # type: ignore[return-value]

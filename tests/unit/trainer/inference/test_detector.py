@@ -10,6 +10,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from PIL import Image
 
 from shared.errors import ImageError
 from shared.placement import PADDING_GRAY
@@ -100,6 +101,32 @@ def test_folder_gives_its_pictures_sorted_and_skips_what_is_none(tmp_path: Path)
     assert [frame.name for frame in frames(str(tmp_path))] == ["a.jpg", "b.png"]
 
 
+@pytest.mark.parametrize("extension", [".png", ".webp", ".tiff"])
+def test_what_is_transparent_lies_on_white_as_in_the_shards(tmp_path: Path, extension: str) -> None:
+    path = tmp_path / f"logo{extension}"
+    cut_out = np.zeros((40, 60, 4), np.uint8)
+    cut_out[10:20, 30:50] = (10, 20, 200, 255)
+    path.write_bytes(cv2.imencode(extension, cut_out, [cv2.IMWRITE_WEBP_QUALITY, 101])[1].tobytes())
+    (frame,) = frames(str(path))
+    assert frame.pixels.shape == (40, 60, 3)
+    assert frame.pixels[0, 0].tolist() == [255, 255, 255]
+    assert frame.pixels[15, 40].tolist() == [10, 20, 200]
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "WEBP", "TIFF"])
+def test_a_transparent_picture_that_lies_on_its_side_is_turned(tmp_path: Path, file_format: str) -> None:
+    pixels = np.zeros((40, 60, 4), np.uint8)
+    pixels[:10, :20] = (10, 20, 200, 255)  # at the top left of what is stored: at the top right when it is upright
+    stored = Image.fromarray(pixels)
+    exif = stored.getexif()
+    exif[0x112] = 6
+    stored.save(tmp_path / "logo", file_format, exif=exif, lossless=True)
+    (frame,) = frames(str(tmp_path / "logo"))
+    assert frame.pixels.shape == (60, 40, 3)
+    assert frame.pixels[5, 35].tolist() == [200, 20, 10]
+    assert frame.pixels[5, 5].tolist() == frame.pixels[55, 35].tolist() == [255, 255, 255]
+
+
 def test_what_is_neither_picture_nor_video_is_named(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match=r"nosuch\.jpg"):
         list(frames("nosuch.jpg"))
@@ -129,6 +156,15 @@ def test_written_json_is_coco_and_names_do_not_collide(tmp_path: Path) -> None:
     assert [row["id"] for row in coco["annotations"]] == [1, 2, 3, 4]
     assert coco["categories"][0] == {"id": 1, "name": "Ähre"}
     assert sorted(path.name for path in (tmp_path / "seen").glob("*.jpg")) == ["a.jpg", "a_2.jpg"]
+
+
+def test_a_picture_whose_own_name_is_the_next_one_of_another_is_written_too(tmp_path: Path) -> None:
+    writer = DetectionWriter(labels=LABELS, folder=tmp_path)
+    for brightness, name in ((50, "a.jpg"), (100, "a.png"), (150, "a_2.jpg"), (200, "a.jpg")):
+        frame = Frame(name=name, pixels=np.full((20, 30, 3), brightness, np.uint8))
+        writer.add(frame, seen(), frame.pixels)
+    written = {path.name: round(float(cv2.imread(str(path)).mean())) for path in tmp_path.glob("*.jpg")}
+    assert written == {"a.jpg": 50, "a_2.jpg": 100, "a_2_2.jpg": 150, "a_3.jpg": 200}
 
 
 def test_predict_runs_without_tensorflow(model_path: Path, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from PIL import Image
 from shared.errors import ImageError
 from shared.jobs.specs import JobSpec
 from shared.picture.header import read_header
+from shared.picture.pixels import turn_pixels
 from shared.picture.tiff import EXTRA_SAMPLES, PHOTOMETRIC, WHITE_IS_ZERO
 from shared.placement import PADDING_GRAY, place
 from tests.unit.worker.pictures import (
@@ -27,7 +28,6 @@ from tests.unit.worker.pictures import (
     with_tag,
 )
 from worker.picture.encode import check_image, decode, store_image
-from worker.picture.orientation import turn_pixels
 
 CAP = 200_000_000
 
