@@ -32,7 +32,7 @@ $(STAMP): requirements/desk.txt pyproject.toml
 
 demo: install
 	@$(BIN)/voc2tflite synthesize out/demo-voc
-	@$(BIN)/voc2tflite submit out/demo-voc --job demo --store out/demo --local --wait --max-minutes 5.5
+	@$(BIN)/voc2tflite submit out/demo-voc --job demo --store out/demo --local --wait --max-minutes 5.5 --backbone conv
 
 test: install
 	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile tests/unit

@@ -154,7 +154,7 @@ _BACKBONE: Final = Option(
 
 # With fewer training photos, and fewer objects on them, ImageNet's features are worth more than what they alone can
 # teach (docs/decisions/0080).
-FEW_PHOTOS: Final = 300
+FEW_PHOTOS: Final = 1_000
 FEW_OBJECTS: Final = 2_000
 
 # A run that goes on from a trained network: shares of the steps and of the peak rate that a training from nothing of
