@@ -53,13 +53,13 @@ def to_bgr(content: bytes, header: ImageHeader, pixels: NDArray[Any]) -> Pixels:
     if channels == 1:
         return cv2.cvtColor(pixels, cv2.COLOR_GRAY2BGR)  # type: ignore[return-value]
     if channels == 3:
-        return pixels
+        return pixels  # type: ignore[return-value]  # OpenCV's stubs lose the dtype
     if channels != 4:
         raise ImageError(f"pictures of {channels} channels are not read")
     return _over_white(pixels, is_premultiplied=is_premultiplied)
 
 
-def _over_white(pixels: Pixels, *, is_premultiplied: bool) -> Pixels:
+def _over_white(pixels: NDArray[Any], *, is_premultiplied: bool) -> Pixels:
     """BGRA -> BGR."""
     colours: Any = cv2.cvtColor(pixels, cv2.COLOR_BGRA2BGR)
     alpha: Any = cv2.cvtColor(pixels[:, :, 3], cv2.COLOR_GRAY2BGR)

@@ -163,7 +163,7 @@ def test_a_picture_whose_own_name_is_the_next_one_of_another_is_written_too(tmp_
     for brightness, name in ((50, "a.jpg"), (100, "a.png"), (150, "a_2.jpg"), (200, "a.jpg")):
         frame = Frame(name=name, pixels=np.full((20, 30, 3), brightness, np.uint8))
         writer.add(frame, seen(), frame.pixels)
-    written = {path.name: round(float(cv2.imread(str(path)).mean())) for path in tmp_path.glob("*.jpg")}
+    written = {path.name: round(float(np.asarray(cv2.imread(str(path))).mean())) for path in tmp_path.glob("*.jpg")}
     assert written == {"a.jpg": 50, "a_2.jpg": 100, "a_2_2.jpg": 150, "a_3.jpg": 200}
 
 
