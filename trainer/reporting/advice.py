@@ -321,7 +321,7 @@ def _longer(facts: AdviceFacts) -> str:
         changes["epochs"] = max(2 * round(history[-1]["epoch"] or 1), _WORTH_EPOCHS) if history else 200
         if spec.max_minutes is not None and 2 * minutes > _BOUND_USED * spec.max_minutes:
             changes["max_minutes"] = math.ceil(4 * minutes)
-    asked = words(spec.model_copy(update=changes), TrainingOptions)
+    asked = words(spec.with_files_in("STORE").model_copy(update=changes), TrainingOptions)
     longer = f"{math.ceil(changes['max_minutes'])}min" if "max_minutes" in changes else f"{changes['epochs']}epochs"
     name = f"{spec.job[:50]}-{longer}"
     return shlex.join([PROGRAM, "submit", "--job", spec.job, "--run", name, "--store", "STORE", "--local", *asked])

@@ -87,6 +87,15 @@ def test_a_rise_until_the_end_asks_for_a_longer_training(spec: dict[str, Any], r
     assert line.endswith(f"\nvoc2tflite submit --job mine --run {run} --store STORE --local {remedy} --backbone conv")
 
 
+@pytest.mark.parametrize("option", ["start", "weights"])
+def test_a_longer_training_begins_with_the_same_file_of_the_store(option: str) -> None:
+    rose = history(0.1, 0.2, 0.3, 0.35, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, seconds=12)
+    spec = {option: "weights/0123.keras", "backbone": "mobilenet_v2"}
+    command = said("still rose", advise(facts_of(look(CLEAN, history=rose), spec=spec))).splitlines()[-1].split()
+    name = {"start": "--from", "weights": "--weights"}[option]
+    assert command[command.index(name) + 1] == "STORE/weights/0123.keras"
+
+
 def test_a_rise_on_few_objects_or_since_a_lucky_early_validation_is_none() -> None:
     rose, lucky = history(*[0.2] * 8, 0.8, 0.8), history(0.1, 0.85, *[0.2] * 6, 0.8, 0.8)
     assert not any("still rose" in line for line in advise(facts_of(look([GOOD] * 4, history=rose))))
