@@ -268,13 +268,15 @@ def print_result(status: JobStatus, storage: Storage, console: Terminal, *, is_l
         for key in made:
             console.print(storage.url(key), soft_wrap=True)
         return
-    console.print(results_table(json.loads(storage.read(run.metrics))))
+    metrics = json.loads(storage.read(run.metrics))
+    console.print(results_table(metrics))
+    split = next(iter(metrics.values())).get("split", "test")
     for warning in status.warnings:
         console.print(f"warning: {warning}", style="yellow", soft_wrap=True)
     for title, key in (
         ("metrics", run.metrics),
         ("model", run.int8 if storage.exists(run.int8) else run.raw_int8),
-        ("detections on test pictures", f"{run.root}/plots/detections.jpg"),
+        (f"detections on {split} pictures", f"{run.root}/plots/detections.jpg"),
         ("report", f"{run.root}/report.html"),
     ):
         console.print(f"{title}: {storage.url(key)}", soft_wrap=True)

@@ -168,6 +168,10 @@ def _not_finished(run: str, storage: Storage) -> ExportError:
     asked = read_request(storage, run)
     if asked is None:
         return ExportError(f"run {run!r} has no figures, and its request cannot be read")
+    if not asked.has_model:
+        return ExportError(
+            f"run {run!r} belongs to an audit of job {asked.job} and has no model: name runs that have one"
+        )
     notes = {"was cancelled": RunPaths(run).cancelled, "failed": RunPaths(run).failed}
     ended = next((how for how, note in notes.items() if read_note(storage, note, asked.incarnation)), None)
     words = [asked.job, *([] if run == asked.job else ["--run", run])]
@@ -237,7 +241,7 @@ def paired_tables(pairs: Sequence[Paired]) -> str:
 def _paired_table(pair: Paired) -> Iterator[str]:
     yield ""
     yield from textwrap.wrap(
-        f"{pair.second} against {pair.first}, int8, on the {counted(pair.photos, 'test photo')} of both (AP50 of "
+        f"{pair.second} against {pair.first}, int8, on the {counted(pair.photos, pair.kind)} of both (AP50 of "
         "classes; * where chance does not explain it)",
         _COLUMNS,
     )

@@ -42,13 +42,15 @@ class Difference:
 class Paired:
     """Two runs on the photos that both were measured on.
 
-    `photos` are in common, `only` those of one run alone, by run; `relabelled` how many of those in common have other
-    annotations now (None: not comparable, as pictures are fitted otherwise); `missing_classes` those that only one run
-    has. `rows` are mAP50, mAP and the classes that both have.
+    `split` is the one that they are of, empty where it is not the same. `photos` are in common, `only` those of one run
+    alone, by run; `relabelled` how many of those in common have other annotations now (None: not comparable, as
+    pictures are fitted otherwise); `missing_classes` those that only one run has. `rows` are mAP50, mAP and the classes
+    that both have.
     """
 
     first: str
     second: str
+    split: str
     photos: int
     only: Mapping[str, int]
     relabelled: int | None
@@ -60,10 +62,15 @@ class Paired:
         return {**asdict(self), "rows": [{**asdict(row), "is_sure": row.is_sure} for row in self.rows]}
 
     @property
+    def kind(self) -> str:
+        """What one of the photos is called, such as `test photo`."""
+        return f"{self.split} photo".strip()
+
+    @property
     def remarks(self) -> list[str]:
         """What to know of the photos, a line each."""
         said = [
-            f"{count} test photos of {run} are not among the other's and are left out"
+            f"{count} {self.kind}s of {run} are not among the other's and are left out"
             for run, count in self.only.items()
             if count
         ]
@@ -91,6 +98,7 @@ def paired(first: SeenSplit, second: SeenSplit, names: tuple[str, str]) -> Paire
     return Paired(
         first=names[0],
         second=names[1],
+        split=second.split if second.split == first.split else "",
         photos=len(photos),
         only={names[0]: len(theirs) - len(photos), names[1]: len(ours) - len(photos)},
         relabelled=relabelled,

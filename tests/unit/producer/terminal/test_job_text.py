@@ -14,12 +14,12 @@ from tests.unit.producer.terminal.test_progress import training
 ROW = {"split": "test", "map50": 0.9, "map": 0.5, "bytes": 1000, "median_ms": 2.0}
 
 
-def printed(store: Path, **run: object) -> str:
-    """The end of a job whose `run.json` says `run`."""
+def printed(store: Path, split: str = "test", **run: object) -> str:
+    """The end of a job that was measured on `split`, and whose `run.json` says `run`."""
     folder = store / "runs" / "j"
     folder.mkdir(parents=True)
     forms = ("float32", "float16", "dynamic", "int8")
-    (folder / "metrics.json").write_text(json.dumps(dict.fromkeys(forms, ROW)))
+    (folder / "metrics.json").write_text(json.dumps({form: {**ROW, "split": split} for form in forms}))
     (folder / "run.json").write_text(json.dumps(run))
     out = StringIO()
     print_result(training(), Storage(str(store)), Terminal(file=out, width=80), is_local=True)
@@ -49,6 +49,11 @@ def test_a_job_ends_with_the_photos_that_are_not_in(tmp_path: Path) -> None:
     text = printed(tmp_path)
     assert "1 photo set aside: lint.csv names it" in text
     assert "1 photo nearly the same as one of another split" in text
+
+
+def test_a_job_ends_with_the_split_that_its_pictures_are_of(tmp_path: Path) -> None:
+    assert "detections on train pictures: " in printed(tmp_path / "few", "train")
+    assert "detections on test pictures: " in printed(tmp_path / "many")
 
 
 def listed(**run: object) -> str:

@@ -84,6 +84,17 @@ def test_a_run_without_figures_says_why_and_what_to_type(tmp_path: Path, note: s
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("asked", [{"audits": ("bc",)}, {"fold": 1, "folds": 2}])
+def test_a_part_of_an_audit_is_said_to_have_no_model(tmp_path: Path, asked: dict[str, Any]) -> None:
+    storage = Storage(str(tmp_path))
+    storage.write(RunPaths("bc.audit").request, RunSpec(run="bc.audit", job="bc", **asked).to_json().encode())
+    with pytest.raises(ExportError) as raised:
+        compare_runs(["bc.audit"], storage)
+    assert str(raised.value) == (
+        "run 'bc.audit' belongs to an audit of job bc and has no model: name runs that have one"
+    )
+
+
 def trained(storage: Storage, run: str, **asked: Any) -> None:
     """A finished run that notes how it was trained."""
     finished(Path(storage.root), run, 0.9, 0.89)

@@ -101,6 +101,14 @@ def test_photos_and_classes_of_one_run_alone_are_left_out_and_said() -> None:
     assert pair.remarks[-2:] == ["only before knows ten", "only now knows king"]
 
 
+@pytest.mark.parametrize(("split", "called"), [("val", "10 val photos"), ("test", "10 photos")])
+def test_photos_are_called_by_the_split_that_both_were_measured_on(split: str, called: str) -> None:
+    before, now = seen_split(BEFORE).model_copy(update={"split": split}), seen_split(NOW)
+    pair = paired(before, now.model_copy(update={"split": "val"}), ("before", "now"))
+    assert f"on the {called} of both" in " ".join(paired_tables([pair]).split())
+    assert f"On the {called} that both" in compare_page([], [pair], [])
+
+
 def test_runs_without_a_photo_in_common_have_no_rows() -> None:
     pair = paired(seen_split(BEFORE), seen_split(NOW, first=100), ("before", "now"))
     assert (pair.photos, pair.rows) == (0, ())
@@ -138,6 +146,7 @@ def test_table_and_page_say_it_and_a_run_of_before_says_what_to_type(tmp_path: P
     assert line.split() == ["ten", "10", "0.0", "100.0", "+100.0", "+100.0", "to", "+100.0", "*"]
     page = compare_page(rows, pairs, why_not)
     assert "now against before" in page
+    assert "- (test)" in page
     assert "&lt;b&gt;nine" in page
     assert "<b>nine" not in page
     assert page.count('class="range better"') == 3
