@@ -13,7 +13,7 @@ from shared import command
 from shared.errors import OptionError
 from shared.text import printable, printable_lines
 from trainer.cli import predict, sizes
-from trainer.cli.predict import model_at
+from trainer.cli.predict import MOST_THREADS, model_at
 from trainer.cli.session import NEEDS_MORE, Store, check_known, start_tensorflow, storage_with
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 # Modules without which no command works. Where they are all there is (the extra `predict`), the others are not shown.
 NEEDS: Final = ("ai_edge_litert", "cv2", "numpy")
 _FORMS: Final = ("float32", "float16", "dynamic", "int8")
-_MOST_THREADS: Final = 256
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -39,7 +38,8 @@ def evaluate_command(  # long: a line for each option
     ] = None,
     store: Store = None,
     split: Annotated[
-        Literal["train", "val", "test"] | None, typer.Option(help="Default: test of a run, all photos of a FOLDER.")
+        Literal["train", "val", "test"] | None,
+        typer.Option(help="Default: the first of test, val, train that a run has; all photos of a FOLDER."),
     ] = None,
     form: Annotated[
         list[str] | None,
@@ -68,6 +68,7 @@ def evaluate_command(  # long: a line for each option
         for word in (f"--{name}", each)
     ]
     timed = _threads(threads)
+    _require_page(html)
     if folder is not None:
         if form or store:
             raise OptionError("a MODEL on a FOLDER needs no --store and no --form: the file is one form")
@@ -84,7 +85,7 @@ def evaluate_command(  # long: a line for each option
 
     measured_by: dict[str, Any] = {"threads": settings.threads or 1, "copies": settings.shard_folder()}
     measured_by["timed_threads"] = timed
-    metrics = evaluate_run(run, storage=storage, split=split or "test", forms=form, **measured_by)
+    metrics = evaluate_run(run, storage=storage, split=split, forms=form, **measured_by)
     typer.echo(json.dumps(metrics) if as_json else _table(metrics))
 
 
@@ -95,9 +96,25 @@ def _threads(typed: str) -> tuple[int, ...]:
         OptionError: It is something else.
     """
     counts = tuple(int(word) if word.isdecimal() else 0 for word in typed.split(","))
-    if not all(1 <= count <= _MOST_THREADS for count in counts) or len(set(counts)) < len(counts):
-        raise OptionError(f"--threads {typed}: expected numbers from 1 to {_MOST_THREADS} with commas, such as 1,2,4")
+    if not all(1 <= count <= MOST_THREADS for count in counts) or len(set(counts)) < len(counts):
+        raise OptionError(f"--threads {typed}: expected numbers from 1 to {MOST_THREADS} with commas, such as 1,2,4")
     return counts
+
+
+def _require_page(html: Path | None) -> None:
+    """Check, before anything is measured, that the page can be written.
+
+    Raises:
+        OptionError: Its folder is absent, or `--html` itself is a folder.
+    """
+    if html is None:
+        return
+    if html.is_dir():
+        raise OptionError(
+            f"--html {html}: expected a file, found a folder; name a file in it, such as {html}/page.html"
+        )
+    if not html.parent.is_dir():
+        raise OptionError(f"--html {html}: there is no folder {html.parent}; make it first, or name another")
 
 
 def _evaluate_photos(
@@ -207,6 +224,7 @@ def compare_command(
     from trainer.reporting.compare import against_first, compare_runs, comparison_table, paired_tables
     from trainer.reporting.compare_page import compare_page
 
+    _require_page(html)
     storage = storage_with(runs[0], store)
     rows = compare_runs(runs, storage)
     pairs, why_not = against_first(rows, storage) if len(rows) > 1 else ([], [])

@@ -12,7 +12,7 @@ import keras
 from shared.errors import ExportError
 from shared.jobs.frozen import canonical_json
 from shared.jobs.identity import file_digest, read_note
-from shared.jobs.job import SPLITS
+from shared.jobs.job import SPLITS, Split
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import Nms, ReleaseOptions, RunSpec
@@ -227,7 +227,7 @@ def evaluate_run(
     run: str,
     *,
     storage: Storage,
-    split: str,
+    split: str | None,
     forms: Sequence[str] | None,
     threads: int = 1,
     timed_threads: Sequence[int] = (1,),
@@ -235,19 +235,20 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """`map50`, `map`, `per_class`, `bytes` and `latency_ms` of the exported models of `run`, by form.
 
-    They are measured on `split`, by `threads` threads; `latency_ms` has the milliseconds by each of `timed_threads`,
-    and `median_ms` those of the first. Copies of a bucket's shards are kept in `copies`.
+    They are measured by `threads` threads on `split`, or on the first of test, val and train that has photos, as the
+    report is; `latency_ms` has the milliseconds by each of `timed_threads`, and `median_ms` those of the first. Copies
+    of a bucket's shards are kept in `copies`.
 
     Raises:
-        ExportError: There is no such split, form or file.
+        ExportError: There is no such split, form or file, or no photo in the split.
     """
     spec, manifest = _read_run(storage, run)
-    chosen = next((known for known in SPLITS if known == split), None)
     unknown = sorted(set(forms or ()) - set(forms_of("both")))
-    if chosen is None or unknown:
+    if unknown or split not in (None, *SPLITS):
         raise ExportError(
             f"there are splits {', '.join(SPLITS)} and forms {', '.join(forms_of('both'))}, not {unknown or split}"
         )
+    chosen = _split_of(manifest, spec.job, split)
     pictures = pictures_of(storage, manifest, shard_cache(storage, manifest, copies))
     truth = truth_of(storage, manifest)(chosen)
     metrics, contents = {}, {}
@@ -260,6 +261,20 @@ def evaluate_run(
         metrics[form] = {**measure(truth, seen).figures, "bytes": len(content)}
     times = latency_ms(contents, next(iter(pictures(chosen))).rgb, threads=timed_threads)
     return {form: {**row, **timing(times[form])} for form, row in metrics.items()}
+
+
+def _split_of(manifest: Manifest, job: str, named: str | None) -> Split:
+    """The split `named`; where none is, the first that has photos of those that a release measures on.
+
+    Raises:
+        ExportError: It has no photo.
+    """
+    there: dict[Split, int] = {split: count for split in SPLITS if (count := manifest.examples(split))}
+    chosen = next((split for split in reversed(SPLITS) if split in there and named in (None, split)), None)
+    if chosen is None:
+        counts = ", ".join(f"{split} {count:,}" for split, count in there.items()) or "none"
+        raise ExportError(f"job {job} has no photo in {named or 'any split'}; there are {counts}")
+    return chosen
 
 
 def _detector_of(manifest: Manifest, content: bytes, file: str, threads: int) -> Detector:

@@ -3,7 +3,7 @@
 import json
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from trainer.inference.sources import Frame
     from trainer.inference.voc_files import VocWriter
     from trainer.inference.window import Window
+
+# Of `evaluate` too. LiteRT ends the process without a word where the system does not give it as many as it was asked for.
+MOST_THREADS: Final = 256
 
 app = typer.Typer()
 
@@ -37,7 +40,7 @@ def predict_command(  # long: a line for each option
     threshold: Annotated[
         float | None, typer.Option(min=0, max=1, help="Least score of a detection. Default: the model's best.")
     ] = None,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads.")] = 1,
+    threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many frames of a video or camera.")] = None,
 ) -> None:
     """Look for objects in pictures, videos and cameras; needs numpy, OpenCV and LiteRT only.

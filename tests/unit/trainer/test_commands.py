@@ -171,3 +171,20 @@ def test_predict_names_the_model_of_a_run(trainer: Run, tmp_path: Path) -> None:
     assert "a folder; expected an exported .tflite, such as store/runs/r/model_int8.tflite" in folder
     name = trainer("predict", "r", "photo.jpg", code=2).stderr
     assert "r: no such file; expected an exported .tflite, such as STORE/runs/r/model_int8.tflite" in name
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_anything_is_measured(trainer: Run, tmp_path: Path) -> None:
+    """Neither the model, the photos nor the runs were looked at: there are none."""
+    (tmp_path / "folder").mkdir()
+    absent = "error: --html no/such/page.html: there is no folder no/such; make it first, or name another\n"
+    for words in (("evaluate", "m.tflite", "photos"), ("compare", "a", "b", "--store", "store")):
+        assert trainer(*words, "--html", "no/such/page.html", code=2).stderr == absent
+        told = trainer(*words, "--html", "folder", code=2).stderr
+        assert told.startswith("error: --html folder: expected a file, found a folder")
+
+
+def test_predict_refuses_more_threads_than_litert_survives(trainer: Run, tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "photo.jpg"), np.zeros((40, 60, 3), np.uint8))
+    refused = trainer("predict", "store/runs/r/model_int8.tflite", "photo.jpg", "--threads", "100000", code=2)
+    assert "--threads" in refused.stderr
+    assert "256" in refused.stderr

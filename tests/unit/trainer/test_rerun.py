@@ -118,6 +118,17 @@ def test_an_unknown_split_or_form_is_named(exported: Exported, split: str, forms
         evaluate_run("r", storage=exported.storage, split=split, forms=forms)
 
 
+def test_where_no_split_is_named_the_one_that_the_report_is_of_is_measured(exported: Exported) -> None:
+    found = evaluate_run("r", storage=exported.storage, split=None, forms=["int8"])
+    assert found["int8"]["map50"] == exported.metrics["int8"]["map50"]
+    assert found["int8"]["pictures"] == 6
+
+
+def test_a_split_without_photos_is_named_with_those_that_have_some(exported: Exported) -> None:
+    with pytest.raises(ExportError, match=r"^job j has no photo in test; there are train 6$"):
+        evaluate_run("r", storage=exported.storage, split="test", forms=["int8"])
+
+
 class StopsAt(Unguarded):
     def __init__(self, phase: str) -> None:
         self.phase = phase

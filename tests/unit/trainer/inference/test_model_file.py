@@ -20,7 +20,7 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from shared.errors import ExportError
-from shared.jobs.manifest import Manifest
+from shared.jobs.manifest import Manifest, ManifestShard
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import RunSpec
 from shared.model.description import DESCRIPTION_FILE, LABELS_FILE, description_archive, read_description
@@ -316,7 +316,7 @@ def test_predict_still_runs_and_takes_little_more(exported: Exported, photo: Pat
 
 @pytest.fixture
 def store(tmp_path: Path) -> Storage:
-    """A run whose model is put in by the test, of a job without shards."""
+    """A run whose model is put in by the test, of a job whose shard is never read."""
     storage = Storage(str(tmp_path / "store"))
     storage.make_root()
     spec = RunSpec(run="tiny-run", job="tiny")
@@ -326,7 +326,7 @@ def store(tmp_path: Path) -> Storage:
         labels=LABELS,
         image_size=SIZE,
         resize="letterbox",
-        splits={},
+        splits={"test": (ManifestShard(file="test.tfrecord", size_bytes=1, sha256="0", examples=1, objects=0),)},
         failed=(),
         counters={},
         class_counts={},
