@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainer.inference.voc_files import VocWriter
     from trainer.inference.window import Window
 
-# Of `evaluate` too. LiteRT ends the process without a word where the system does not give it as many as it was asked for.
+# Of `evaluate` too. LiteRT ends the process without a word where the system does not give it so many.
 MOST_THREADS: Final = 256
 
 app = typer.Typer()
