@@ -146,7 +146,8 @@ def test_two_embedded_runs_on_one_store_keep_to_their_own_job_and_one_job_has_on
         assert "another --local command works on it already" in again.stderr
         # Of another folder, which the first run's workers could not read; of another size, so that no shard is taken
         # over.
-        mine = [*command(other, store, "--no-train"), "--job", "mine", "--image-size", "64"]
+        options = ["--job", "mine", "--store", str(store), "--local", "--image-size", "64", "--no-train"]
+        mine = [sys.executable, "-m", "producer", "submit", str(other), *options]
         second = subprocess.run(mine, env=where, capture_output=True, text=True, check=False)
         assert second.returncode == 0, second.stderr
         assert first.poll() is None
