@@ -107,4 +107,7 @@ def test_names_after_a_rename_may_be_asked_for_and_both_may_be_ignored() -> None
 @pytest.mark.parametrize("typed", ["v\u00e9lo", "ve\u0301lo"])
 def test_an_option_names_a_class_however_its_accents_are_written(typed: str) -> None:
     asked = {"classes": [typed, "car"], "ignore_classes": [typed], "rename": {typed: "v\u00e9lo", "auto": "car"}}
-    require_known_names(JobSpec.model_validate(asked), {"v\u00e9lo": 2, "auto": 1})
+    spec = JobSpec.model_validate(asked)
+    require_known_names(spec, {"v\u00e9lo": 2, "auto": 1})
+    assert (spec.classes, spec.ignore_classes) == (("v\u00e9lo", "car"), ("v\u00e9lo",))
+    assert all("v\u00e9lo" in line for line in refusal({"auto": 1}, **asked))
