@@ -23,7 +23,7 @@ from shared.jobs.paths import JobPaths
 from shared.jobs.versioned import read_stored
 from shared.model.description import ModelDescription
 from shared.storage import Storage
-from shared.text import counted
+from shared.text import class_name, counted
 from trainer.data.examples import ShardPicture
 from trainer.data.shard_pictures import pictures_of, truth_of
 from trainer.evaluation.latency import latency_ms, timing
@@ -203,7 +203,8 @@ def _truth(
     Raises:
         ExportError: The model knows none of the folder's classes.
     """
-    ids = {name: at for at, name in enumerate(detector.labels, start=1)}
+    # A model of an older version may spell accents as they were written.
+    ids = {class_name(name): at for at, name in enumerate(detector.labels, start=1)}
     if not ids.keys() & set(manifest.labels):
         raise detector.refusal(f"its classes {', '.join(ids)}", f"some of the folder's, {', '.join(manifest.labels)}")
     parts, unknown = [truth_of(storage, manifest)(split) for split in splits], Counter[str]()

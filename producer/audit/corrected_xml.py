@@ -10,6 +10,7 @@ from shared.audit.findings import AuditFinding, PhotoBox, spelled
 from shared.jobs.specs import JobSpec
 from shared.picture.header import ImageHeader
 from shared.placement import clip_box
+from shared.text import class_name
 
 # A box of a finding is one of the file, but for clipping and the rounding of its way through the shards.
 _LEAST_IOU: Final = 0.8
@@ -95,7 +96,8 @@ def _apply(
 
 def _met(left: dict[int, VocObject], box: PhotoBox, name: str, size: tuple[int, int]) -> VocObject | None:
     """The object of the file that a finding is about."""
-    rated = [(_iou(clip_box(each.box, size)[0], box), -index) for index, each in left.items() if each.name == name]
+    known = class_name(name)  # of a job that an older version submitted
+    rated = [(_iou(clip_box(each.box, size)[0], box), -index) for index, each in left.items() if each.name == known]
     overlap, index = max(rated, default=(0.0, 0))
     return left[-index] if overlap >= _LEAST_IOU else None
 

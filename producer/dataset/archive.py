@@ -31,6 +31,8 @@ MOST_BYTES: Final = 256 * 2**30
 MOST_RATIO: Final = 100
 RATIO_FROM_BYTES: Final = 64 * 2**20
 
+_OF_WINDOWS: Final = ("Thumbs.db", "desktop.ini")
+
 # Of an entry of a zip: its name is UTF-8 (APPNOTE.TXT, 4.4.4, bit 11).
 _UTF8_MARK: Final = 0x800
 
@@ -109,7 +111,7 @@ def names_archive(name: str) -> bool:
 def _folder_in(place: Path, archive: Path) -> Path:
     """The folder that was unpacked in `place`, under whatever name the archive had then; otherwise where it will be."""
     target = place / bare_name(archive)
-    others = sorted(path for path in place.glob("*") if path.is_dir())
+    others = sorted(path for path in place.glob("[!.@]*") if path.is_dir())  # not @eaDir of a Synology
     return target if target.is_dir() or not others else others[0]
 
 
@@ -125,13 +127,18 @@ def _whole(archive: Path, place: Path) -> Path | None:
     except (OSError, ValueError, KeyError):
         return None
     found = _sizes_in(target)
-    if changed := sorted(name for name in noted.keys() & found.keys() if noted[name] != found[name]):
+    if changed := sorted(name for name in noted.keys() & found.keys() if noted[name] != found[name] and _is_read(name)):
         count = f"{len(changed)} unpacked file{'s' * (len(changed) > 1)}"
         raise LintError(
             f"{archive}: {count} changed since, such as {target / _shown(changed[0])}: give {target} instead of the "
             "archive to use what is there, or remove what changed to have it as it was"
         )
     return target if noted.keys() <= found.keys() else None
+
+
+def _is_read(name: str) -> bool:
+    """Whether a file is one of the set's: file managers write their own into what they show."""
+    return not any(part.startswith(".") for part in name.split("/")) and PurePosixPath(name).name not in _OF_WINDOWS
 
 
 def _sizes_in(folder: Path) -> dict[str, int]:
@@ -150,12 +157,12 @@ def _unpack(archive: Path, place: Path, progress: Progress) -> Path:
         with _members(archive) as members:
             _write_all(archive, members, inside, progress)
         (work / _NOTE).write_text(json.dumps({"sizes": _sizes_in(inside)}))
-        # Another command may have unpacked the same meanwhile, and its job may read there already.
-        if (whole := _whole(archive, place)) is not None:
-            return whole
         _keep_added(place, target, inside)
         for path in (work, inside, *inside.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)  # workers may be another user
+        # Another command may have unpacked the same meanwhile, and its job may read there already.
+        if (whole := _whole(archive, place)) is not None:
+            return whole
         shutil.rmtree(place, ignore_errors=True)  # what is not whole any more
         try:
             work.rename(place)

@@ -178,6 +178,23 @@ def zip_of(path: Path, *entries: tuple[zipfile.ZipInfo | str, bytes]) -> Path:
     return path
 
 
+def test_what_a_file_manager_writes_as_it_looks_is_nobodys_change(folder: Path) -> None:
+    (folder / "photos/.DS_Store").write_bytes(b"as it was packed")
+    (folder / "photos/Thumbs.db").write_bytes(b"as it was packed")
+    made, store = packed(folder, "cards.zip"), folder.parent / "out"
+    assert run("lint", made, store).returncode == 0
+    (unpacked,) = (store / "unpacked").glob("*/cards")
+    for name in (".DS_Store", "Thumbs.db"):
+        (unpacked / "cards/photos" / name).write_bytes(b"another view")
+    (unpacked.parent / "@eaDir").mkdir()
+    again = run("lint", made.rename(folder.parent / "a copy.zip"), store)
+    assert again.returncode == 0, again.stderr
+    assert [path.name for path in unpacked.parent.iterdir() if path.is_dir()] in (
+        ["cards", "@eaDir"],
+        ["@eaDir", "cards"],
+    )
+
+
 class Unmarked(zipfile.ZipInfo):
     """An entry as macOS writes it: its name is UTF-8, and nothing says so."""
 
