@@ -132,8 +132,8 @@ def decided(options: TrainingOptions, counts: Mapping[str, int], known: RunSpec 
     rules = [f"{option} {value:g}" for option, value in asked.items() if value is not None]
     if known is None and rules and counts.get("val") == 0:
         raise OptionError(
-            f"{', '.join(rules)}: expected photos in val to stop by, found none; leave it out, or have some there: "
-            "`--split 80/10/10`, or a list"
+            f"{', '.join(rules)}: expected photos in val to stop by, found none; leave it out, or put some there by "
+            "--split or a list"
         )
     return options.with_backbone(counts, known)
 

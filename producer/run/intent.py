@@ -69,7 +69,7 @@ def run_intent(run: str, job: Job, training: TrainingOptions, storage: Storage) 
 
 
 def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known: RunSpec | None) -> str:
-    """A further line on what `--backbone auto` chooses, or what a published one begins with; empty if all is as usual.
+    """What `--backbone auto` chooses, or what a published one begins with: a further line, or nothing.
 
     Args:
         typed: What a person asked for.

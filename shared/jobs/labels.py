@@ -24,7 +24,7 @@ class LabelMap:
     @cached_property
     def by_class_name(self) -> dict[str, int]:
         """`class_name` -> class id: what is read today finds the names of a job that an older version submitted."""
-        return {class_name(name): index for name, index in self.ids.items()}
+        return {class_name(name): index for name, index in self.ids.items()} | self.ids
 
     def to_pbtxt(self) -> str:
         """`label_map.pbtxt` as the TF Object Detection API reads it (StringIntLabelMap, text format)."""
@@ -62,7 +62,8 @@ class ClassChange:
 
     @classmethod
     def between(cls, before: Sequence[str], now: Sequence[str]) -> "ClassChange":
-        """From the classes `before` to those of `now`, each in its order there."""
+        """From the classes `before` to those of `now`, each in its order there; accents may be written either way."""
+        before, now = (tuple(map(class_name, names)) for names in (before, now))
         return cls(
             kept=[name for name in now if name in before],
             new=[name for name in now if name not in before],

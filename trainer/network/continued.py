@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from shared.errors import TrainingError
+from shared.text import class_name
 
 # Variables with a column for each class: kernels [1, 1, channels, classes] and biases [classes].
 _BY_CLASS: Final = re.compile(r"scores_\d+_out/")
@@ -49,7 +50,8 @@ def go_on(
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).partition("\n")[0]
         raise TrainingError(f"--from {file.name}: expected the weights of {trained.name}; {reason}") from error
-    rows = [(place, before.index(name)) for place, name in enumerate(now) if name in before]
+    known_names = [class_name(name) for name in before]  # an older version wrote accents as it found them
+    rows = [(place, known_names.index(name)) for place, name in enumerate(map(class_name, now)) if name in known_names]
     for ours, theirs in zip(fresh.variables, trained.variables, strict=True):
         values = theirs.numpy()
         if _BY_CLASS.match(ours.path):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.audit.seen import SeenSplit
+from shared.text import class_name
 from trainer.evaluation.bootstrap import Interval, interval, resampled
 from trainer.evaluation.coco_map import judge
 from trainer.evaluation.detections_file import Chosen, choose
@@ -87,6 +88,10 @@ def paired(first: SeenSplit, second: SeenSplit, names: tuple[str, str]) -> Paire
 
     Both are judged by the second one's annotations.
     """
+    # Versions up to 0.2.0 wrote accents as they found them.
+    first, second = (
+        each.model_copy(update={"labels": tuple(map(class_name, each.labels))}) for each in (first, second)
+    )
     theirs, ours = first.photos(), second.photos()
     photos = [name for name in theirs if name in ours]
     labels = [label for label in second.labels if label in first.labels]

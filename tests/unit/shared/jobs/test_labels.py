@@ -1,6 +1,6 @@
 """Class names and ids."""
 
-from shared.jobs.labels import LabelMap, label_map
+from shared.jobs.labels import ClassChange, LabelMap, label_map
 
 
 def test_ids_start_at_1_in_the_order_of_the_sorted_names() -> None:
@@ -15,3 +15,11 @@ def test_label_map_is_written_as_the_object_detection_api_reads_it() -> None:
 
 def test_labels_txt_has_one_name_a_line_and_no_background() -> None:
     assert LabelMap(("a", "b")).to_labels_txt() == "a\nb\n"
+
+
+def test_classes_of_an_older_version_are_found_however_their_accents_are_written() -> None:
+    decomposed, composed = "ve\u0301lo", "v\u00e9lo"
+    change = ClassChange.between([decomposed, "bus"], ["auto", composed])
+    assert (change.kept, change.new, change.gone) == ([composed], ["auto"], ["bus"])
+    assert LabelMap(("auto", decomposed)).by_class_name[composed] == 2
+    assert LabelMap((composed, decomposed)).by_class_name[composed] == 1, "of two, the one that is spelled so"

@@ -101,6 +101,11 @@ def test_photos_and_classes_of_one_run_alone_are_left_out_and_said() -> None:
     assert pair.remarks[-2:] == ["only before knows ten", "only now knows king"]
 
 
+def test_a_class_whose_accents_are_written_in_two_ways_is_one() -> None:
+    before, now = (seen_split(BEFORE, (name, "king")) for name in ("ne\u0301uf", "n\u00e9uf"))
+    assert [row.label for row in paired(before, now, ("before", "now")).rows] == ["mAP50", "mAP", "n\u00e9uf", "king"]
+
+
 @pytest.mark.parametrize(("split", "called"), [("val", "10 val photos"), ("test", "10 photos")])
 def test_photos_are_called_by_the_split_that_both_were_measured_on(split: str, called: str) -> None:
     before, now = seen_split(BEFORE).model_copy(update={"split": split}), seen_split(NOW)
