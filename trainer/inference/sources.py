@@ -150,7 +150,7 @@ def _decoded(content: bytes) -> NDArray[np.uint8] | None:
         # With alpha, where there is some; OpenCV turns nothing then.
         pixels = cv2.imdecode(buffer, cv2.IMREAD_UNCHANGED)
         return None if pixels is None else turn_pixels(to_bgr(content, header, pixels), header.orientation)
-    except cv2.error:  # more pixels than OpenCV takes
+    except (cv2.error, ImageError):  # more pixels than OpenCV takes, or samples that are not read
         return None
 
 
