@@ -9,7 +9,6 @@ import hmac
 import http.client
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Mapping
 from email.utils import formatdate
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.cluster import REPOSITORY, wait_until
+from tests.ports import claim_ports
 
 CONTAINER: Final = "voc-test"
 _ACCOUNT: Final = "tests"
@@ -38,8 +38,7 @@ class AzureServer:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
+        [self._port] = claim_ports(1)
         self.address = f"127.0.0.1:{self._port}"
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +22,7 @@ from obstore.store import S3Store
 
 from shared.storage import BucketFolder, Storage
 from tests.cluster import wait_until
+from tests.ports import claim_ports, is_free
 
 BUCKET = "voc-test"
 KEY, SECRET, TOKEN = "key-of-tests", "secret-of-tests", "token-of-tests"
@@ -53,7 +54,7 @@ class ObjectServer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.process: subprocess.Popen[bytes] | None = None
-        self._ports = dict(zip([*_PORTS, *(f"{port}.grpc" for port in _PORTS)], _free_ports(8), strict=True))
+        self._ports = dict(zip([*_PORTS, *(f"{port}.grpc" for port in _PORTS)], claim_ports(8), strict=True))
         actions = ["Admin", "Read", "Write", "List", "Tagging"]
         user = {"name": "tests", "credentials": [{"accessKey": KEY, "secretKey": SECRET}], "actions": actions}
         (folder / "data").mkdir(parents=True)
@@ -93,7 +94,7 @@ class ObjectServer:
         # Keys in its environment would be those of a further user.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         # One that starts again must have its ports, which another program's connection may hold for a while.
-        wait_until(lambda: all(_is_free(port) for port in self._ports.values()), 60, "the server's ports are free")
+        wait_until(lambda: all(is_free(port) for port in self._ports.values()), 60, "the server's ports are free")
         with open(self.folder / "server.log", "ab") as log:
             self.process = subprocess.Popen(
                 command, cwd=self.folder, env=environment, stdout=log, stderr=log, start_new_session=True
@@ -312,21 +313,3 @@ def gateway_before(server: Server, kind: type[Gateway], **facts: object) -> Iter
         gateway.shutdown()
         thread.join()
         gateway.server_close()
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: closed connections may linger
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        found = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in found:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in found]

@@ -2,7 +2,6 @@
 
 import json
 import re
-import socket
 from urllib.request import Request, urlopen
 
 import cv2
@@ -13,6 +12,7 @@ from shared.jobs.paths import RunPaths
 from shared.storage import Storage
 from tests.docker.stack import Stack, docker, wait_for
 from tests.page import ServedPage
+from tests.ports import claim_ports
 from tests.unit.trainer.exported import make_exported
 from trainer.inference.detector import Detector
 from trainer.inference.sources import decode_picture
@@ -33,8 +33,7 @@ def page_built(built: None, tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture
 def looking(stack: Stack, page_built: None) -> tuple[Stack, ServedPage]:
     """A stack whose page is up, on a port that was free."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    [port] = claim_ports(1)
     own = Stack(name=stack.name, folder=stack.folder, environment={**stack.environment, "VOC_PAGE_PORT": str(port)})
     own.up("page")
     return own, ServedPage(port)

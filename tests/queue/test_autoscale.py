@@ -3,7 +3,6 @@
 import json
 import math
 import signal
-import socket
 import subprocess
 import time
 from contextlib import suppress
@@ -19,6 +18,7 @@ import yaml
 
 from tests.chart import CHART
 from tests.cluster import Cluster, assert_common_outcome, children, wait_until
+from tests.ports import claim_ports
 
 KEDA = yaml.safe_load((CHART / "values.yaml").read_text())["keda"]
 WORKERS = 4
@@ -96,9 +96,7 @@ def _stop(pod: "subprocess.Popen[bytes]") -> None:
 @pytest.fixture
 def url(cluster: Cluster) -> str:
     """The endpoint of a service that has been started."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    [port] = claim_ports(1)
     cluster.serve(VOC_METRICS_PORT=str(port))
     return f"http://127.0.0.1:{port}/demand"
 
