@@ -207,6 +207,16 @@ def test_a_run_on_other_photos_is_named_as_such(page: ServedPage, folder: Path) 
     assert "told from the same photos" not in text
 
 
+def test_runs_that_were_measured_on_val_are_not_called_those_of_test_photos(page: ServedPage, folder: Path) -> None:
+    store = Storage(str(folder / "store"))
+    for run in ("first", "second"):
+        figures = {**json.loads(store.read(RunPaths(run).metrics))["int8"], "split": "val"}
+        store.write(RunPaths(run).metrics, json.dumps({"int8": figures}).encode())
+    text = page.ask("/compare?run=first&run=second").text
+    assert "because the photos that their figures are of are not all the same" in text
+    assert "test photos" not in text
+
+
 @pytest.mark.parametrize("query", ["", "run=first", "&".join(f"run=r{n}" for n in range(6)), "run=first&run=first"])
 def test_fewer_than_two_and_more_than_five_runs_are_refused(page: ServedPage, query: str) -> None:
     assert page.ask(f"/compare?{query}").status == 400
