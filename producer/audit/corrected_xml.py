@@ -1,7 +1,7 @@
 """The XML of a photo and accepted findings on it -> the XML corrected; what no finding is about stays as it was."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -47,7 +47,7 @@ def corrected(
     if not _is_upright(annotation, header):
         line = "not changed, its photo is turned by EXIF and its boxes are not: correct it by hand"
         return Corrections(xml=xml, outcomes=(line,) * len(findings), is_changed=False)
-    elements = root.findall("object")
+    elements = _elements(annotation, root.findall("object"))
     left = {each.index: each for each in annotation.objects}
     size = _upright(header)
     outcomes: list[str] = []
@@ -59,9 +59,19 @@ def corrected(
     return Corrections(xml=content.getvalue() + b"\n", outcomes=tuple(outcomes), is_changed=is_changed)
 
 
+def _elements(annotation: Annotation, objects: Sequence[Any]) -> dict[int, list[Any]]:
+    """The elements of each object that counts, by its index: its own, then its twins, which are read as one with it."""
+    found = {each.index: [objects[each.index - 1]] for each in annotation.objects}
+    for each in annotation.findings:
+        if each.kind == "object_duplicate" and each.object_index is not None:
+            first = int(each.found.rpartition(" ")[2])  # `same class and box as object 3`
+            found[first].append(objects[each.object_index - 1])
+    return found
+
+
 def _apply(
     root: Any,
-    elements: Sequence[Any],
+    elements: Mapping[int, Sequence[Any]],
     left: dict[int, VocObject],
     finding: AuditFinding,
     size: tuple[int, int],
@@ -80,9 +90,10 @@ def _apply(
     if met is None:
         return "not changed, the file has no such box any more"
     del left[met.index]
-    element = elements[met.index - 1]
+    element, *twins = elements[met.index]
     if finding.proposed_box is None:
-        root.remove(element)
+        for each in (element, *twins):
+            root.remove(each)
         return f"removed {spelled(finding.box)}"
     done = []
     if finding.proposed_class != finding.class_name:
@@ -91,6 +102,8 @@ def _apply(
     if spelled(finding.proposed_box) != spelled(finding.box):
         _set_box(element.find("bndbox"), finding.proposed_box, spec)
         done.append(f"moved from {spelled(finding.box)} to {spelled(finding.proposed_box)}")
+    for twin in twins if done else ():
+        root.remove(twin)
     return ", ".join(done) or "not changed, it is as proposed already"
 
 

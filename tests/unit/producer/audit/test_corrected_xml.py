@@ -75,6 +75,16 @@ def test_of_two_findings_on_one_object_the_first_counts() -> None:
     assert made.outcomes[1] == "not changed, the file has no such box any more"
 
 
+def test_an_object_that_the_file_has_twice_is_corrected_as_one() -> None:
+    xml = voc(("cat", CAT), ("dog", DOG), ("cat", CAT))
+    removed = corrected(xml, [finding(CAT, None)], HEADER, SPEC, file="a.xml")
+    assert objects(removed.xml) == [("dog", DOG)]
+    called = corrected(xml, [finding(CAT, CAT, proposed="dog")], HEADER, SPEC, file="a.xml")
+    assert objects(called.xml) == [("dog", CAT), ("dog", DOG)]
+    same = corrected(xml, [finding(CAT, CAT)], HEADER, SPEC, file="a.xml")
+    assert not same.is_changed
+
+
 def test_corners_are_written_as_the_files_others_are_counted() -> None:
     spec = SPEC.model_copy(update={"voc_coords": "voc1"})
     made = corrected(voc(("cat", (11, 21, 50, 60))), [finding(CAT, (12, 22, 50, 60))], HEADER, spec, file="a.xml")
