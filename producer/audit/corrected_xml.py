@@ -14,6 +14,8 @@ from shared.text import class_name
 
 # A box of a finding is one of the file, but for clipping and the rounding of its way through the shards.
 _LEAST_IOU: Final = 0.8
+# No label that an audit saw overlaps so far with one that it calls missing (`HIT_IOU` of the trainer).
+_TAKEN_IOU: Final = 0.5
 # Orientations from which a picture is turned by 90 degrees, so that its `<size>` tells how its boxes are meant.
 _TURNED: Final = 5
 _CORNERS: Final = ("xmin", "ymin", "xmax", "ymax")
@@ -84,6 +86,8 @@ def _apply(
     if finding.box is None:
         if finding.proposed_box is None:
             return "not changed, nothing is proposed"
+        if (taken := _taken(left, finding.proposed_box, size)) is not None:
+            return f"not changed, the file has {taken.name} {spelled(taken.box)} there by now"
         _add_object(root, finding.proposed_class, finding.proposed_box, spec)
         return f"added {finding.proposed_class} {spelled(finding.proposed_box)}"
     met = _met(left, finding.box, finding.class_name, size)
@@ -113,6 +117,11 @@ def _met(left: dict[int, VocObject], box: PhotoBox, name: str, size: tuple[int, 
     rated = [(_iou(clip_box(each.box, size)[0], box), -index) for index, each in left.items() if each.name == known]
     overlap, index = max(rated, default=(0.0, 0))
     return left[-index] if overlap >= _LEAST_IOU else None
+
+
+def _taken(left: Mapping[int, VocObject], box: PhotoBox, size: tuple[int, int]) -> VocObject | None:
+    """The object that somebody marked since the audit where a finding misses one."""
+    return next((each for each in left.values() if _iou(clip_box(each.box, size)[0], box) >= _TAKEN_IOU), None)
 
 
 def _iou(one: PhotoBox, other: PhotoBox) -> float:

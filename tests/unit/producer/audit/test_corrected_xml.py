@@ -85,6 +85,14 @@ def test_an_object_that_the_file_has_twice_is_corrected_as_one() -> None:
     assert not same.is_changed
 
 
+def test_a_missing_box_that_somebody_marked_meanwhile_is_not_added_again() -> None:
+    made = corrected(voc(("cat", CAT)), [finding(None, (12, 20, 55, 60))], HEADER, SPEC, file="a.xml")
+    assert made.outcomes == ("not changed, the file has cat 10 20 50 60 there by now",)
+    assert not made.is_changed
+    beside = corrected(voc(("cat", CAT)), [finding(None, (40, 20, 80, 60))], HEADER, SPEC, file="a.xml")
+    assert objects(beside.xml) == [("cat", CAT), ("cat", (40, 20, 80, 60))]
+
+
 def test_corners_are_written_as_the_files_others_are_counted() -> None:
     spec = SPEC.model_copy(update={"voc_coords": "voc1"})
     made = corrected(voc(("cat", (11, 21, 50, 60))), [finding(CAT, (12, 22, 50, 60))], HEADER, spec, file="a.xml")
