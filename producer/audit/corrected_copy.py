@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Final
 
 from producer.audit.copied_tree import copy_tree
-from producer.audit.corrected_xml import Corrections, corrected
+from producer.audit.corrected_xml import Corrections, corrected, upright_size
 from producer.photos.copied import write_note
 from producer.progress import Progress, no_progress
 from shared.audit.findings import AuditFinding
@@ -22,7 +22,11 @@ from shared.jobs.job import Job
 from shared.picture.header import ImageHeader, read_header
 from shared.storage import DataFolder, Storage
 
-_NEW_XML: Final = "<annotation><folder/><filename/></annotation>"
+# With the size of the upright photo: by it boxes of a photo that EXIF turns are read as upright.
+_NEW_XML: Final = (
+    "<annotation><folder/><filename/>"
+    "<size><width>{width}</width><height>{height}</height><depth>3</depth></size></annotation>"
+)
 
 
 def check_free(folder: Path, option: str) -> None:
@@ -100,7 +104,8 @@ def _correct(
     if annotation is not None and not path.is_file():
         yield from (f"{_about(finding)}: not changed, {annotation} is gone" for finding in findings)
         return
-    xml = path.read_bytes() if annotation is not None else _NEW_XML.encode()
+    width, height = upright_size(header)
+    xml = path.read_bytes() if annotation is not None else _NEW_XML.format(width=width, height=height).encode()
     try:
         made: Corrections = corrected(xml, findings, header, job.spec, file=annotation or path.name)
     except AnnotationError as error:

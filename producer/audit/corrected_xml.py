@@ -46,12 +46,12 @@ def corrected(
         AnnotationError: It cannot be read.
     """
     annotation, root = read_annotation(xml, file=file, spec=spec), parse_xml(xml, file=file)
-    if not _is_upright(annotation, header):
+    if not _is_upright(annotation, header, spec):
         line = "not changed, its photo is turned by EXIF and its boxes are not: correct it by hand"
         return Corrections(xml=xml, outcomes=(line,) * len(findings), is_changed=False)
     elements = _elements(annotation, root.findall("object"))
     left = {each.index: each for each in annotation.objects}
-    size = _upright(header)
+    size = upright_size(header)
     outcomes: list[str] = []
     for finding in findings:
         outcomes.append(_apply(root, elements, left, finding, size, spec))
@@ -133,14 +133,17 @@ def _iou(one: PhotoBox, other: PhotoBox) -> float:
     return width * height / (sum(areas) - width * height)
 
 
-def _is_upright(annotation: Annotation, header: ImageHeader) -> bool:
-    """Whether the boxes are meant in the upright photo, as those of findings are."""
+def _is_upright(annotation: Annotation, header: ImageHeader, spec: JobSpec) -> bool:
+    """Whether the boxes are meant in the upright photo, as those of findings are, and will be read so again."""
     if header.orientation == 1:
         return True
-    return header.orientation >= _TURNED and annotation.size == _upright(header)
+    if upright_size(header) == (header.width, header.height):  # no size tells: workers do as `--exif` says
+        return spec.exif == "upright"
+    return annotation.size == upright_size(header)
 
 
-def _upright(header: ImageHeader) -> tuple[int, int]:
+def upright_size(header: ImageHeader) -> tuple[int, int]:
+    """Width and height of a photo as it stands upright."""
     size = header.width, header.height
     return size[::-1] if header.orientation >= _TURNED else size
 

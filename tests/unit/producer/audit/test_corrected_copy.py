@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from producer.audit.corrected_copy import check_free, write_corrected
 from producer.jobs.submit import Admission, Request
 from producer.photos import photos_in
 from shared.annotation import read_annotation
-from shared.audit.findings import AuditFinding
+from shared.audit.findings import AuditFinding, PhotoBox
 from shared.errors import OptionError, StorageError
 from shared.jobs.identity import read_receipt
 from shared.jobs.job import Job, ShardTask
@@ -66,6 +67,21 @@ def removal(folder: Path, xml: Path, *, file: str | None = None) -> AuditFinding
         proposed_class="",
         proposed_box=None,
         reason="nothing is seen there",
+    )
+
+
+def addition(file: str, box: PhotoBox) -> AuditFinding:
+    return AuditFinding(
+        id="0123456789",
+        kind="missing",
+        file=file,
+        object=None,
+        score=0.7,
+        class_name="",
+        box=None,
+        proposed_class="x",
+        proposed_box=box,
+        reason="nothing is marked here",
     )
 
 
@@ -126,6 +142,22 @@ def test_photos_and_xml_that_are_gone_are_said_and_the_rest_is_done(
     assert "not changed, the photo is gone" in lines[0]
     assert "is gone" in lines[1]
     assert ": removed " in lines[2]
+
+
+def test_a_background_photo_that_exif_turns_gets_an_xml_whose_boxes_are_read_as_upright(
+    storage: Storage, tmp_path: Path
+) -> None:
+    folder, exif = make_tiny_voc(tmp_path / "voc", 12), Image.Exif()
+    exif[0x112] = 6
+    Image.new("RGB", (40, 20)).save(folder / "JPEGImages/turned.jpg", exif=exif)
+    spec = SPEC.model_copy(update={"background": "orphans"})
+    request = Request(dataset=folder, name="job", spec=spec, run=None)
+    job = lint_and_submit(request, storage=storage, data_root=folder).job
+    missed = addition("JPEGImages/turned.jpg", (2, 22, 18, 38))
+    (line,) = write_corrected(job, storage, folder, [missed], tmp_path / "copy")
+    assert ": added x 2 22 18 38;" in line
+    xml = (tmp_path / "copy/JPEGImages/turned.xml").read_bytes()
+    assert read_annotation(xml, file="turned.xml", spec=spec).size == (20, 40)
 
 
 def test_a_file_that_cannot_be_copied_is_named_and_nothing_is_left(

@@ -110,6 +110,17 @@ def test_a_turned_photo_is_corrected_where_its_size_says_that_boxes_are_upright(
     assert ("turned by EXIF" in made.outcomes[0]) != is_done
 
 
+@pytest.mark.parametrize(("width", "orientation"), [(200, 3), (100, 6)])
+@pytest.mark.parametrize("exif", ["upright", "raw"])
+def test_where_no_size_tells_how_boxes_are_meant_the_option_exif_does(width: int, orientation: int, exif: str) -> None:
+    spec = SPEC.model_copy(update={"exif": exif})
+    turned = ImageHeader(format="jpeg", width=width, height=100, orientation=orientation, can_pass=False)
+    xml = voc(("cat", CAT), size=f"<size><width>{width}</width><height>100</height></size>")
+    made = corrected(xml, [finding(None, (60, 60, 90, 90))], turned, spec, file="a.xml")
+    assert made.is_changed == (exif == "upright")
+    assert ("turned by EXIF" in made.outcomes[0]) == (exif == "raw")
+
+
 def test_comments_stay_but_for_those_inside_of_a_value_that_is_changed() -> None:
     plain = voc(("cat", CAT), ("dog", DOG)).decode()
     text = plain.replace("<size>", "<!-- by Ann --><?tool 3?><size>").replace("<name>dog", "<name><!-- sure -->dog")
