@@ -4,6 +4,8 @@ The copy has the folders and names of the original, so that a submit of it makes
 Nothing of the original is changed, not even by a hard link, which would count as a change of the photo.
 """
 
+import os
+import stat
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -76,12 +78,20 @@ def write_corrected(
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".corrected-") as name:
         folder = Path(name, "copy")
-        write_note(folder, copy_tree(dataset, _data_root(job, dataset), folder, progress))
+        changed = copy_tree(dataset, _data_root(job, dataset), folder, progress)
+        _make_writable(folder)
+        write_note(folder, changed)
         for file, about in sorted(by_file.items()):
             yield from _correct(job, folder, file, annotations, about)
         with suppress(FileNotFoundError):
             target.rmdir()
         folder.rename(target)
+
+
+def _make_writable(folder: Path) -> None:
+    """Let the owner write into folders of the copy where the original lets nobody."""
+    for place, _, _ in os.walk(folder):
+        Path(place).chmod(Path(place).stat().st_mode | stat.S_IRWXU)
 
 
 def _data_root(job: Job, dataset: DataFolder) -> DataFolder:
@@ -112,6 +122,7 @@ def _correct(
         yield from (f"{_about(finding)}: not changed, {error}" for finding in findings)
         return
     if made.is_changed:
+        path.unlink(missing_ok=True)  # one that nobody may write is not written over
         path.write_bytes(made.xml)
     for finding, outcome in zip(findings, made.outcomes, strict=True):
         yield f"{_about(finding)}: {outcome}; {finding.reason}"

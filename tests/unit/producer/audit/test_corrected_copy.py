@@ -194,6 +194,19 @@ def test_links_are_followed_where_lint_follows_them_and_left_out_elsewhere(stora
     assert not (again / "lent").exists(), "it is not in the data root"
 
 
+def test_a_copy_of_what_nobody_may_write_can_be_written(folder: Path, storage: Storage, tmp_path: Path) -> None:
+    job, copy, xml = submitted(folder, "job", storage).job, tmp_path / "copy", sorted(folder.rglob("*.xml"))[7]
+    finding, places = removal(folder, xml), [folder, *folder.rglob("*")]
+    for path in places:
+        path.chmod(path.stat().st_mode & ~0o222)
+    (line,) = write_corrected(job, storage, folder, [finding], copy)
+    assert ": removed " in line
+    # Root, as whom containers run tests, may write whatever the mode says.
+    assert all(path.stat().st_mode & 0o200 for path in [copy, *copy.iterdir()])
+    assert (copy / xml.relative_to(folder)).stat().st_mode & 0o200
+    assert not any(path.stat().st_mode & 0o222 for path in places)
+
+
 def test_a_folder_with_something_in_it_or_inside_the_photos_is_refused(
     folder: Path, storage: Storage, tmp_path: Path
 ) -> None:
