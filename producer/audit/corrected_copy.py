@@ -4,6 +4,7 @@ The copy has the folders and names of the original, so that a submit of it makes
 Nothing of the original is changed, not even by a hard link, which would count as a change of the photo.
 """
 
+import glob
 import os
 import stat
 import tempfile
@@ -114,6 +115,11 @@ def _correct(
     if annotation is not None and not path.is_file():
         yield from (f"{_about(finding)}: not changed, {annotation} is gone" for finding in findings)
         return
+    if annotation is None and (unread := _unread(folder, file, annotations)) is not None:
+        yield from (
+            f"{_about(finding)}: not changed, {unread} is there, which the job never read" for finding in findings
+        )
+        return
     width, height = upright_size(header)
     xml = path.read_bytes() if annotation is not None else _NEW_XML.format(width=width, height=height).encode()
     try:
@@ -126,6 +132,13 @@ def _correct(
         path.write_bytes(made.xml)
     for finding, outcome in zip(findings, made.outcomes, strict=True):
         yield f"{_about(finding)}: {outcome}; {finding.reason}"
+
+
+def _unread(folder: Path, file: str, annotations: Mapping[str, str | None]) -> str | None:
+    """An XML that may be of a photo which had none when the job was submitted: somebody's work since."""
+    stem = glob.escape(PurePosixPath(file).stem)
+    found = sorted(path.relative_to(folder).as_posix() for path in folder.rglob(f"{stem}.xml"))
+    return next((path for path in found if path not in annotations.values()), None)
 
 
 def _header(photo: Path, max_pixels: int) -> ImageHeader | None:

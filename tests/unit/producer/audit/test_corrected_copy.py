@@ -21,7 +21,7 @@ from shared.jobs.paths import JobPaths
 from shared.jobs.specs import JobSpec
 from shared.leasing.guard import Unguarded
 from shared.storage import Storage
-from tests.tiny import make_tiny_voc
+from tests.tiny import XML, make_tiny_voc
 from tests.unit.producer.folders import lint_and_submit
 from worker.shard import write_shard
 
@@ -158,6 +158,37 @@ def test_a_background_photo_that_exif_turns_gets_an_xml_whose_boxes_are_read_as_
     assert ": added x 2 22 18 38;" in line
     xml = (tmp_path / "copy/JPEGImages/turned.xml").read_bytes()
     assert read_annotation(xml, file="turned.xml", spec=spec).size == (20, 40)
+
+
+@pytest.mark.parametrize("place", ["JPEGImages", "Annotations"])
+def test_an_xml_that_a_background_photo_has_got_since_the_submit_is_left_alone(
+    place: str, storage: Storage, tmp_path: Path
+) -> None:
+    folder = make_tiny_voc(tmp_path / "voc", 12, annotated=10)
+    spec = SPEC.model_copy(update={"background": "orphans"})
+    request = Request(dataset=folder, name="job", spec=spec, run=None)
+    job = lint_and_submit(request, storage=storage, data_root=folder).job
+    (folder / place / "000011.xml").write_text(XML)
+    findings = [addition(f"JPEGImages/{stem}.jpg", (10, 10, 15, 15)) for stem in ("000010", "000011")]
+    lines = list(write_corrected(job, storage, folder, findings, tmp_path / "copy"))
+    assert ": added x 10 10 15 15;" in lines[0]
+    assert lines[1].endswith(f": not changed, {place}/000011.xml is there, which the job never read")
+    (there,) = (tmp_path / "copy").rglob("000011.xml")
+    assert there.read_text() == XML
+
+
+def test_of_two_background_photos_of_one_stem_the_second_takes_no_xml_from_the_first(
+    storage: Storage, tmp_path: Path
+) -> None:
+    folder = make_tiny_voc(tmp_path / "voc", 12)
+    for ending, colour in (("jpg", "red"), ("png", "blue")):
+        Image.new("RGB", (40, 20), colour).save(folder / f"JPEGImages/twin.{ending}")
+    spec = SPEC.model_copy(update={"background": "orphans"})
+    request = Request(dataset=folder, name="job", spec=spec, run=None)
+    job = lint_and_submit(request, storage=storage, data_root=folder).job
+    findings = [addition(f"JPEGImages/twin.{ending}", (2, 2, 9, 9)) for ending in ("jpg", "png")]
+    lines = list(write_corrected(job, storage, folder, findings, tmp_path / "copy"))
+    assert [": not changed, JPEGImages/twin.xml is there" in line for line in lines] == [False, True]
 
 
 def test_a_file_that_cannot_be_copied_is_named_and_nothing_is_left(
