@@ -53,10 +53,10 @@ def test_stray_files_stop_no_job_and_no_service(cluster: Cluster, small_voc: Pat
     if when == "before":
         litter(cluster.store, "job")
     service = cluster.serve(VOC_LISTING_S="1", VOC_LEASE_S="1")
-    worker = cluster.worker()
     cluster.producer("submit", str(small_voc), "--job", "job", *SMALL)
     if when == "during":
         litter(cluster.store, "job")
+    worker = cluster.worker()  # only now: what it has written is never littered over
     status = cluster.wait_for("job")
     assert assert_common_outcome(cluster, "job").failed == ()
     assert_chain(cluster, "job")
