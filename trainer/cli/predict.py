@@ -81,8 +81,10 @@ def _require_own_folder(out: Path | None, sources: "Iterable[str]") -> None:
     """Check that nothing drawn can take the place of a picture.
 
     Raises:
-        OptionError: `--out` is a file, or the folder of a source.
+        OptionError: `--out` is a file, the folder of a source, or has pictures or videos of somebody else.
     """
+    from trainer.inference.outputs import DETECTIONS, DRAWN
+
     if out is None:
         return
     if out.exists() and not out.is_dir():
@@ -90,6 +92,10 @@ def _require_own_folder(out: Path | None, sources: "Iterable[str]") -> None:
     for place in map(Path, sources):
         if out.resolve() == (place if place.is_dir() else place.parent).resolve() and place.exists():
             raise OptionError(f"--out {out}: {place} lies there, and what is drawn could replace it: name a new folder")
+    if out.is_dir() and not (out / DETECTIONS).exists():  # it is none that an earlier `predict` drew into
+        known = next((path for path in sorted(out.iterdir()) if path.suffix in DRAWN), None)
+        if known is not None:
+            raise OptionError(f"--out {out}: {known} lies there, and what is drawn could replace it: name a new folder")
 
 
 def model_at(place: str) -> "Path | bytes":

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import cv2
 
@@ -12,6 +12,10 @@ from shared.errors import ImageError
 from trainer.detections import Detections, to_coco
 from trainer.inference.sources import Frame
 from trainer.pixels import Picture
+
+# The file that stands beside what was drawn, and how the names of that end.
+DETECTIONS: Final = "detections.json"
+DRAWN: Final = (".jpg", ".mp4")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,4 +81,4 @@ class DetectionWriter:
         self._end_video()
         if self.folder is not None and self.images:
             # As ASCII: a picture's name need not be UTF-8, and JSON can say so.
-            (self.folder / "detections.json").write_text(json.dumps(self.coco(), indent=1), encoding="ascii")
+            (self.folder / DETECTIONS).write_text(json.dumps(self.coco(), indent=1), encoding="ascii")

@@ -234,6 +234,19 @@ def test_each_picture_of_a_folder_is_looked_at_or_told(model_path: Path, tmp_pat
     ]
 
 
+def test_predict_draws_over_its_own_pictures_only(model_path: Path, tmp_path: Path) -> None:
+    photo, others, seen = tmp_path / "a.jpg", tmp_path / "others", tmp_path / "seen"
+    photo.write_bytes(cv2.imencode(".jpg", picture(120, 200))[1].tobytes())
+    others.mkdir()
+    (others / "a.jpg").write_bytes(b"somebody's")
+    refused = predicted(model_path, photo, "--out", others, code=2)
+    assert f"{others}/a.jpg lies there, and what is drawn could replace it" in refused.stderr
+    assert [(path.name, path.read_bytes()) for path in others.iterdir()] == [("a.jpg", b"somebody's")]
+    for _ in range(2):
+        predicted(model_path, photo, "--out", seen)
+    assert sorted(path.name for path in seen.iterdir()) == ["a.jpg", "detections.json"]
+
+
 @pytest.mark.parametrize("extension", [".jpg", ".png"])
 def test_a_picture_cut_short_is_looked_at_where_training_keeps_it(
     model_path: Path, tmp_path: Path, extension: str
