@@ -85,10 +85,18 @@ def _ids(file: Path) -> list[str]:
     except UnicodeDecodeError as error:
         raise OptionError(f"--accept {file}: expected a CSV in UTF-8") from error
     head = text.partition("\n")[0]
-    rows = csv.DictReader(io.StringIO(text), delimiter=";" if ";" in head and "," not in head else ",")
-    if "id" not in (rows.fieldnames or ()):
-        raise OptionError(f"--accept {file}: no column id in its first line ({head[:80]!r})")
-    chosen = (row["id"].strip() for row in rows if row["id"] and _is_accepted(row))
+    delimiter = ";" if ";" in head and "," not in head else ","
+    rows = csv.DictReader(io.StringIO(text), delimiter=delimiter, strict=True)
+    chosen, read = [], 0
+    try:
+        if "id" not in (rows.fieldnames or ()):
+            raise OptionError(f"--accept {file}: no column id in its first line ({head[:80]!r})")
+        for row in rows:
+            if row["id"] and _is_accepted(row):
+                chosen.append(row["id"].strip())
+            read = rows.line_num
+    except csv.Error as error:  # a quotation mark without a partner takes all that follows for one field
+        raise OptionError(f"--accept {file}: no CSV from line {read + 1} on: {error}") from error
     return list(dict.fromkeys(chosen))
 
 

@@ -36,7 +36,7 @@ def is_copy(folder: Path, found: AuditFindings) -> bool:
     """Whether a folder has a table of these very findings, which somebody may have written into."""
     try:
         rows = list(csv.DictReader(io.StringIO((folder / "audit.csv").read_text(encoding="utf-8-sig"))))
-    except (OSError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError, csv.Error):
         return False
     return [row.get("id") for row in rows] == [finding.id for finding in found.findings]
 

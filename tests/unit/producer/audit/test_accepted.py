@@ -82,3 +82,13 @@ def test_many_unknown_ids_are_counted_and_bytes_that_are_no_text_are_refused(tmp
     listed.write_bytes(b"id\n\xff\xfe")
     with pytest.raises(OptionError, match="expected a CSV in UTF-8"):
         accepted(str(listed), FOUND)
+
+
+@pytest.mark.parametrize("tail", ["", "x" * 200_000], ids=["short", "long"])
+def test_a_quotation_mark_without_a_partner_is_refused_instead_of_losing_what_follows(
+    tmp_path: Path, tail: str
+) -> None:
+    listed = tmp_path / "list.csv"
+    listed.write_text(f'id,accept\n0000000000,yes\n"0000000001,yes\n0000000002,yes\n{tail}')
+    with pytest.raises(OptionError, match=r"list\.csv: no CSV from line 3 on: "):
+        accepted(str(listed), FOUND)
