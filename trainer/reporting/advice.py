@@ -154,7 +154,7 @@ def _confused(facts: AdviceFacts) -> Iterator[str]:
         if count >= 2 and count >= _CONFUSED_SHARE * of:
             yield (
                 f"{true} is taken for {seen} in {count} of {of}: look whether they are labelled alike, add photos of "
-                f"both, or make them one class (submit again with --rename '{true}={seen}')"
+                f"both, or make them one class (submit again with --rename {_quoted(f'{true}={seen}')})"
             )
 
 
@@ -165,11 +165,10 @@ def _few_objects(facts: AdviceFacts) -> Iterator[str]:
         others = [name for name in counts if counts[name] > counts[label]]
         like = difflib.get_close_matches(label, others, n=1, cutoff=_ALIKE)
         if like:
-            renamed = f"submit again with --rename '{label}={like[0]}'"
+            renamed = f"submit again with --rename {_quoted(f'{label}={like[0]}')}"
             remedy = f"if {like[0]} is meant, {renamed}; if not, annotate more of it"
         else:
-            ignored = f"submit again with --ignore-classes '{label}'"
-            remedy = f"annotate some {2 * _FEW_OBJECTS} more, or leave it out ({ignored})"
+            remedy = f"annotate some {2 * _FEW_OBJECTS} more, or leave it out (submit again with {_ignoring(label)})"
         left_out = len(few) - 2 if label in few[1:2] else 0
         more = (
             f" (and {counted(left_out, 'more class', 'more classes')} fewer than {_FEW_OBJECTS})"
@@ -177,6 +176,17 @@ def _few_objects(facts: AdviceFacts) -> Iterator[str]:
             else ""
         )
         yield f"{label} has {counted(counts[label], 'object')} to learn from{more}: {remedy}"
+
+
+def _ignoring(label: str) -> str:
+    """The options that leave a class out: a name with a comma, at which the option parts names, by a new one."""
+    if "," not in label:
+        return f"--ignore-classes {_quoted(label)}"
+    return f"--rename {_quoted(f'{label}=left out')} --ignore-classes 'left out'"
+
+
+def _quoted(text: str) -> str:
+    return shlex.quote(text) if "'" in text else f"'{text}'"
 
 
 def _small_objects(facts: AdviceFacts) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Each rule of the advice: the fact that makes it speak, what it says to do, and that it is silent otherwise."""
 
 import re
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -141,6 +142,17 @@ def test_a_class_of_one_object_names_the_class_that_may_be_meant() -> None:
         "quen has 1 object to learn from: if queen is meant, submit again with --rename 'quen=queen'; "
         "if not, annotate more of it"
     )
+
+
+def test_what_is_proposed_of_a_class_works_as_it_is_typed() -> None:
+    """By a shell, and by the options: `--ignore-classes` parts its names at commas."""
+    labels = ("cup, small", "it's")
+    manifest = manifest_of(labels, learnt={"cup, small": 1, "it's": 1})
+    advice = advise(facts_of(look(CLEAN, labels), manifest=manifest))
+    options = {label: said(f"{label} has", advice).partition("submit again with ")[2].rstrip(")") for label in labels}
+    comma = shlex.split(options["cup, small"])
+    assert comma == ["--rename", "cup, small=left out", "--ignore-classes", "left out"]
+    assert shlex.split(options["it's"]) == ["--ignore-classes", "it's"]
 
 
 def test_classes_of_few_objects_are_at_most_two_lines() -> None:
