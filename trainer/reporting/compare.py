@@ -79,7 +79,15 @@ def _compared(run: str, storage: Storage) -> Compared:
             names = ", ".join(storage.list_names("runs")) or "none"
             raise ExportError(f"{storage.root} holds no run {run!r} (there are: {names})")
         raise _not_finished(run, storage)
-    metrics = json.loads(content)
+    facts = _facts_of(run, storage)
+    try:
+        return _figures(run, json.loads(content), facts)
+    except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
+        found, again = f"{type(error).__name__}: {error}", hint("export", run, store=storage)
+        raise ExportError(f"{storage.url(key)}: damaged ({found}): `{again}` measures the run again") from error
+
+
+def _figures(run: str, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -> Compared:
     exact, rounded = metrics["float32"], metrics["int8"]
     return Compared(
         run=run,
@@ -96,7 +104,7 @@ def _compared(run: str, storage: Storage) -> Compared:
         map_interval=_points(rounded.get("map_interval")),
         size_bytes=rounded["bytes"],
         median_ms=rounded["median_ms"],
-        **_facts_of(run, storage),
+        **facts,
     )
 
 

@@ -84,6 +84,17 @@ def test_a_run_without_figures_says_why_and_what_to_type(tmp_path: Path, note: s
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("content", ["", "[]", "null", '{"int8": {}}'])
+def test_damaged_figures_are_named_in_one_line(tmp_path: Path, content: str) -> None:
+    finished(tmp_path, "r", 0.90, 0.89)
+    (tmp_path / "runs/r/metrics.json").write_text(content)
+    with pytest.raises(
+        ExportError, match=r"runs/r/metrics\.json: damaged .*export r .*measures the run again"
+    ) as raised:
+        compare_runs(["r"], Storage(str(tmp_path)))
+    assert "\n" not in str(raised.value)
+
+
 @pytest.mark.parametrize("asked", [{"audits": ("bc",)}, {"fold": 1, "folds": 2}])
 def test_a_part_of_an_audit_is_said_to_have_no_model(tmp_path: Path, asked: dict[str, Any]) -> None:
     storage = Storage(str(tmp_path))
