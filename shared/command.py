@@ -13,6 +13,7 @@ import sys
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import find_spec
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -150,6 +151,8 @@ def run(app: typer.Typer, prog_name: str | None = None) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     logs.set_up("text", "ERROR")
+    if isinstance(sys.stdout, TextIOWrapper):  # cp1252 of a pipe on Windows has no letter for many a photo's name
+        sys.stdout.reconfigure(errors="backslashreplace")
     app.pretty_exceptions_enable = False
     try:
         code = app(prog_name=prog_name, standalone_mode=False)

@@ -107,7 +107,7 @@ def audit_command(  # long: an option each
         check_free(folder, "--out")
         copy_results(storage, name, folder)
     if as_json:
-        typer.echo(json.dumps(found.model_dump(mode="json"), ensure_ascii=False))
+        typer.echo(json.dumps(found.model_dump(mode="json")))
         return
     for line in results_text(storage, found, folder):
         out.print(line, soft_wrap=True, highlight=False, markup=False)

@@ -11,6 +11,7 @@ import pytest
 
 from shared.command import CALLED_AS, PROGRAM, hint, program, start_hint
 from shared.storage import Storage
+from tests.tiny import make_tiny_voc
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 ENTRY_POINTS = """[voc2tflite.commands]
@@ -211,3 +212,12 @@ def test_a_setting_that_is_none_is_one_line_and_exit_code_2(tmp_path: Path, ther
     assert ended.stderr.splitlines() == [
         "error: VOC_LEASE_S: should be a valid number, unable to parse string as a number (found 'soon')"
     ]
+
+
+def test_an_output_that_has_no_letter_for_a_name_gets_its_escape(tmp_path: Path, there: dict[str, str]) -> None:
+    """As a pipe on Windows has none for most of the world's."""
+    for path in (make_tiny_voc(tmp_path / "photos", 3) / "Annotations").iterdir():
+        path.write_text(path.read_text().replace("<name>x", "<name>猫"), encoding="utf-8")
+    ended = run(whole("lint", "photos"), tmp_path, there | {"PYTHONIOENCODING": "cp1252"})
+    assert ended.returncode == 0, ended.stderr
+    assert "\\u732b" in ended.stdout
