@@ -13,6 +13,7 @@ from producer.page.facts import seen as facts
 from producer.page.facts.run_files import RunFiles, charts_of
 from producer.settings import ProducerSettings
 from shared.jobs.identity import make_note
+from shared.jobs.job import SplitPlan
 from shared.jobs.paths import RunPaths
 from shared.storage import Storage
 from tests.page import ServedPage, served
@@ -23,6 +24,7 @@ from tests.unit.producer.page.measured import (
     LABELS,
     OBJECTS,
     add_run,
+    finish_job,
     form_figures,
     make_measured,
     seen,
@@ -131,7 +133,7 @@ def test_the_best_threshold_is_named_explained_and_a_link_to_it(page: ServedPage
     assert '<a href="?least=0.44&there=1&seen=0">0.44: highest F1</a>' in unescape(text).replace(
         ' data-least="0.44"', ""
     )
-    assert "Highest F1: of val" in text
+    assert "Highest F1: of train" in text, "the job has no photos of val"
     assert re.search(r"highest F1</a> <span class=.quiet.>precision [0-9.]+ %, recall [0-9.]+ %<", text)
     assert "Dots are scores: 0.44 is this page's" in page.ask("/runs/first").text
     assert "<title>score 0.44</title>" in page.ask("/runs/first").text
@@ -215,6 +217,12 @@ def test_runs_that_were_measured_on_val_are_not_called_those_of_test_photos(page
     text = page.ask("/compare?run=first&run=second").text
     assert "because the photos that their figures are of are not all the same" in text
     assert "test photos" not in text
+
+
+def test_where_there_is_val_the_models_own_threshold_is_said_to_be_of_it(page: ServedPage, folder: Path) -> None:
+    splits = {split: SplitPlan(pairs=3, digests=("0" * 64,)) for split in ("val", "test")}
+    finish_job(Storage(str(folder / "store")), splits)
+    assert "Highest F1: of val," in page.ask("/runs/first/photos").text
 
 
 @pytest.mark.parametrize("query", ["", "run=first", "&".join(f"run=r{n}" for n in range(6)), "run=first&run=first"])
