@@ -220,8 +220,8 @@ def test_runs_that_were_measured_on_val_are_not_called_those_of_test_photos(page
 
 
 def test_where_there_is_val_the_models_own_threshold_is_said_to_be_of_it(page: ServedPage, folder: Path) -> None:
-    splits = {split: SplitPlan(pairs=3, digests=("0" * 64,)) for split in ("val", "test")}
-    finish_job(Storage(str(folder / "store")), splits)
+    plan = SplitPlan(pairs=3, digests=("0" * 64,))
+    finish_job(Storage(str(folder / "store")), {"val": plan, "test": plan})
     assert "Highest F1: of val," in page.ask("/runs/first/photos").text
 
 
