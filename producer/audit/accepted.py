@@ -25,12 +25,14 @@ def read_findings(storage: Storage, job: Job, run: str) -> AuditFindings:
     """What the audit `run` of a job has found.
 
     Raises:
-        PlanError: It is not done, or there is none.
+        PlanError: It is not done, there is none, or the run is none.
         FormatError: Its file is damaged, or of another version.
     """
     asked = read_request(storage, run)
     if asked is None or asked.incarnation != job.incarnation:
         raise PlanError(f"job {job.job!r} has no audit {run}: `audit {job.job}` makes one")
+    if not asked.audits:
+        raise PlanError(f"run {run} of job {job.job!r} is no audit, and has no findings of one")
     key = RunPaths(run).findings
     text = storage.read_or_none(key) if read_note(storage, RunPaths(run).run, job.incarnation) is not None else None
     if text is None:

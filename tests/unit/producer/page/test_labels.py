@@ -19,11 +19,12 @@ from producer.audit.decisions import Decisions, decided
 from producer.page.label_pages import BUTTONS, QUESTIONS
 from producer.page.labels import Trail, crop_of
 from shared.audit.findings import FindingKind
+from shared.jobs.identity import make_note
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import JobSpec
+from shared.jobs.specs import JobSpec, RunSpec
 from shared.storage import Storage
 from tests.browser.served import TOKEN, served
-from tests.unit.producer.page.audited import COUNT, GONE, IDS, JOB, RUN, SCRIPT, finding, make_audited
+from tests.unit.producer.page.audited import COUNT, GONE, IDENTITY, IDS, JOB, RUN, SCRIPT, finding, make_audited
 
 LABELS = f"/runs/{RUN}/labels"
 
@@ -95,6 +96,16 @@ def test_findings_are_asked_one_after_another_and_the_answers_are_in_the_store(s
     assert "3 of 12 decided: 1 to be corrected, 1 left as they are, 1 skipped" in page
     assert answers(store) == {IDS[0]: "right", IDS[1]: "wrong", IDS[2]: "skip"}
     assert [each.id for each in decided(Storage(str(store)), RUN, map(finding, range(COUNT)))] == [IDS[0]]
+
+
+def test_a_training_is_said_to_be_no_audit_instead_of_one_that_is_not_done(site: str, store: Path) -> None:
+    storage, paths = Storage(str(store)), RunPaths("trained")
+    storage.write(paths.request, RunSpec(job=JOB, incarnation=IDENTITY, run="trained").to_json().encode())
+    storage.write(paths.run, make_note(IDENTITY))
+    status, page = Person(site).ask("/runs/trained/labels")
+    assert status == 404
+    assert "is no audit" in page
+    assert "is not done" not in page
 
 
 def test_the_last_answers_are_taken_back_one_by_one(site: str, store: Path) -> None:
