@@ -46,7 +46,7 @@ class Paired:
     `split` is the one that they are of, empty where it is not the same. `photos` are in common, `only` those of one run
     alone, by run; `relabelled` how many of those in common have other annotations now (None: not comparable, as
     pictures are fitted otherwise); `missing_classes` those that only one run has. `rows` are mAP50, mAP and the classes
-    that both have.
+    that both have. `learnt` are the runs that were measured on what they learnt from, where the other was not.
     """
 
     first: str
@@ -57,6 +57,7 @@ class Paired:
     relabelled: int | None
     missing_classes: Mapping[str, Sequence[str]]
     rows: Sequence[Difference]
+    learnt: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The same as values of JSON."""
@@ -75,6 +76,7 @@ class Paired:
             for run, count in self.only.items()
             if count
         ]
+        said += [f"{run} has learnt from these very photos: it looks better than it is" for run in self.learnt]
         if self.relabelled is None:
             said.append("pictures are fitted otherwise (--resize): each run is judged by its own annotations")
         elif self.relabelled:
@@ -92,7 +94,7 @@ def paired(first: SeenSplit, second: SeenSplit, names: tuple[str, str]) -> Paire
     first, second = (
         each.model_copy(update={"labels": tuple(map(class_name, each.labels))}) for each in (first, second)
     )
-    theirs, ours = first.photos(), second.photos()
+    theirs, ours, splits = first.photos(), second.photos(), (first.split, second.split)
     photos = [name for name in theirs if name in ours]
     labels = [label for label in second.labels if label in first.labels]
     now, relabelled, before = choose(second, photos, labels), None, choose(first, photos, labels)
@@ -112,6 +114,7 @@ def paired(first: SeenSplit, second: SeenSplit, names: tuple[str, str]) -> Paire
             names[1]: [label for label in second.labels if label not in first.labels],
         },
         rows=_differences(before, now, labels) if photos and labels else (),
+        learnt=[name for name, each in zip(names, splits, strict=True) if each == "train" and len({*splits}) > 1],
     )
 
 

@@ -51,6 +51,16 @@ def kept(
     return detections_file(truth, seen, labels=tuple(labels), **facts)
 
 
+def test_a_run_that_learnt_from_the_photos_of_the_other_is_named() -> None:
+    """Where a job has neither test nor val, its run is measured on train."""
+    judged, train = seen_split(BEFORE), seen_split(NOW).model_copy(update={"split": "train"})
+    told = "now has learnt from these very photos: it looks better than it is"
+    pair = paired(judged, train, ("before", "now"))
+    assert pair.remarks == [told]
+    assert told in paired_tables([pair])
+    assert paired(train, train, ("before", "now")).remarks == [], "both have, and the photos are called train photos"
+
+
 def test_the_class_that_got_better_is_the_one_that_is_sure() -> None:
     pair = paired(seen_split(BEFORE), seen_split(NOW), ("before", "now"))
     rows = {row.label: row for row in pair.rows}
