@@ -219,6 +219,14 @@ def test_runs_that_were_measured_on_val_are_not_called_those_of_test_photos(page
     assert "test photos" not in text
 
 
+def test_runs_that_were_measured_on_two_splits_are_told_apart(page: ServedPage, folder: Path) -> None:
+    store = Storage(str(folder / "store"))
+    figures = {**json.loads(store.read(RunPaths("second").metrics))["int8"], "split": "train"}
+    store.write(RunPaths("second").metrics, json.dumps({"int8": figures}).encode())
+    text = page.ask("/compare?run=first&run=second").text
+    assert re.findall(r">50 \((\w+)\)</td>", text) == ["test", "train"]
+
+
 def test_where_there_is_val_the_models_own_threshold_is_said_to_be_of_it(page: ServedPage, folder: Path) -> None:
     plan = SplitPlan(pairs=3, digests=("0" * 64,))
     finish_job(Storage(str(folder / "store")), {"val": plan, "test": plan})
