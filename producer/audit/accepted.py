@@ -17,6 +17,8 @@ from shared.storage import Storage
 # What a person writes into a row to accept it, or not to.
 _YES: Final = frozenset({"yes", "y", "true", "x", "1"})
 _NO: Final = frozenset({"", "no", "n", "false", "0", "-"})
+# Of an id (`finding_id`).
+_ID_DIGITS: Final = 10
 # Unknown ids that are named; the others are counted.
 _NAMED = 10
 
@@ -95,11 +97,16 @@ def _ids(file: Path) -> list[str]:
             raise OptionError(f"--accept {file}: no column id in its first line ({head[:80]!r})")
         for row in rows:
             if row["id"] and _is_accepted(row):
-                chosen.append(row["id"].strip())
+                chosen.append(_whole_id(row["id"].strip()))
             read = rows.line_num
     except csv.Error as error:  # a quotation mark without a partner takes all that follows for one field
         raise OptionError(f"--accept {file}: no CSV from line {read + 1} on: {error}") from error
     return list(dict.fromkeys(chosen))
+
+
+def _whole_id(text: str) -> str:
+    """An id with the zeros in front that a spreadsheet takes away from one that is all digits."""
+    return text.zfill(_ID_DIGITS) if text.isascii() and text.isdecimal() else text
 
 
 def _is_accepted(row: Mapping[str, str | None]) -> bool:

@@ -54,6 +54,14 @@ def test_a_list_from_a_spreadsheet_and_unknown_ids(tmp_path: Path) -> None:
     assert unknown == [rf"{listed}: 'nope\x1b[31m' is no finding of job.audit-3: left out"]
 
 
+def test_an_id_that_a_spreadsheet_took_for_a_number_is_found(tmp_path: Path) -> None:
+    listed = tmp_path / "list.csv"
+    listed.write_text("id,accept\n1,yes\n2,yes\n")  # of 0000000001 and 0000000002
+    chosen, unknown = accepted(str(listed), FOUND)
+    assert [finding.score for finding in chosen] == [0.8, 0.3]
+    assert unknown == []
+
+
 def test_a_score_accepts_all_from_there_on() -> None:
     assert len(accepted("0.8", FOUND)[0]) == 2
     with pytest.raises(OptionError, match=r"no finding has such a score; the surest has 0\.90"):
