@@ -41,10 +41,11 @@ def require_known_names(spec: JobSpec, written: Mapping[str, int]) -> None:
     asked = [(f"--rename {old}={new}", old, written) for old, new in spec.rename.items()]
     asked += [(f"--classes {name}", name, renamed) for name in spec.classes or ()]
     asked += [(f"--ignore-classes {name}", name, {**renamed, **written}) for name in spec.ignore_classes]
-    # A name that something else is renamed to is nothing to rename.
+    missing = [(option, name, counts) for option, name, counts in asked if not counts.get(name)]
+    # A name that something else is renamed to is not what a missing one was meant to be.
     taken = {new for old, new in spec.rename.items() if old != new}
-    asked = [(option, name, _without(counts, taken) if "=" in option else counts) for option, name, counts in asked]
-    unknown = [f"{option}: {_no_such_class(name, counts)}" for option, name, counts in asked if not counts.get(name)]
+    meant = [(option, name, _without(counts, taken) if "=" in option else counts) for option, name, counts in missing]
+    unknown = [f"{option}: {_no_such_class(name, counts)}" for option, name, counts in meant]
     if unknown:
         raise OptionError("\n".join(unknown))
 

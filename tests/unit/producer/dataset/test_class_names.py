@@ -97,6 +97,12 @@ def test_many_classes_are_not_all_listed() -> None:
     assert line.endswith("'thing 9' (41) and 20 more")
 
 
+def test_two_classes_may_change_names_and_a_name_may_be_given_on() -> None:
+    for new in ("king", "jack"):
+        spec = JobSpec.model_validate({"rename": {"king": "queen", "queen": new}})
+        require_known_names(spec, {"queen": 3, "king": 2})
+
+
 def test_names_after_a_rename_may_be_asked_for_and_both_may_be_ignored() -> None:
     spec: dict[str, Any] = {"rename": {"quen": "queen"}, "classes": ("queen",), "ignore_classes": ("quen", "queen")}
     require_known_names(JobSpec.model_validate(spec), {"quen": 1})
