@@ -10,6 +10,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from producer.jobs.local_lock import has_local_run
 from shared.jobs.identity import read_note
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
@@ -50,7 +51,8 @@ def run_holder(ledger: Ledger | None, asked: RunSpec, progress: Mapping[str, Any
 
 def shards_under_way(storage: Storage, ledger: Ledger | None, job: Job, settled: Set[str] | None) -> ShardsUnderWay:
     """Who works on the shards that are not in `settled`; None: the job's shards are finished, and nobody does."""
-    if ledger is None:
+    # A local run has a Redis of its own, also where another one is set.
+    if ledger is None or (settled is not None and has_local_run(storage, job.job)):
         noted = _noted_shards(storage, job)
         return noted if settled is not None else ShardsUnderWay(view=noted.view)
     view = ledger.read_state(job_scope(job))

@@ -26,13 +26,15 @@ BROKER_OPTIONS: Final = (
     *("--maxmemory-policy", "noeviction"),
     *("--daemonize", "no"),
 )
+# This process announces; the password is another broker's.
+_NOT_FOR_THEM: Final = ("VOC_NOTIFY_URL", "VOC_BROKER_PASSWORD_FILE")
 # Of a unix socket's path: `sun_path` less the NUL at its end, in Linux's unix(7) and macOS's unix(4).
 _SOCKET_BYTES: Final = 107 if sys.platform == "linux" else 103
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPipeline:
-    """What is to be started here; `workers` is the number of worker processes, no `broker_url` asks for a broker.
+    """What is to be started here beside a broker; `workers` is the number of worker processes.
 
     Without `logs`, a folder, the logs are gone with the processes.
     """
@@ -42,7 +44,6 @@ class LocalPipeline:
     data_root: str
     workers: int
     with_trainer: bool
-    broker_url: str | None
 
 
 @contextmanager
@@ -60,7 +61,7 @@ def run_pipeline(local: LocalPipeline) -> Iterator[tuple[str, Processes]]:
     with tempfile.TemporaryDirectory(prefix="voc-") as name:
         folder, processes = Path(name), Processes()
         try:
-            url = local.broker_url or start_broker(processes, folder)
+            url = start_broker(processes, folder)
             environment = _environment(local, url, folder)
             processes.start(_celery(local, environment, "worker", "shards", local.workers, stop_s=8))
             if local.with_trainer:
@@ -110,7 +111,7 @@ def _environment(local: LocalPipeline, broker_url: str, temporary: Path) -> dict
     """This process's environment and the settings of the services."""
     paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")]
     return {
-        **{name: value for name, value in os.environ.items() if name != "VOC_NOTIFY_URL"},  # this process announces
+        **{name: value for name, value in os.environ.items() if name not in _NOT_FOR_THEM},
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "TMPDIR": str(temporary),
         "VOC_BROKER_URL": broker_url,

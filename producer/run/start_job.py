@@ -4,7 +4,6 @@ import tempfile
 import uuid
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import reduce
 
@@ -234,6 +233,8 @@ def run_or_hand_over(jobs: Sequence[Job], data_root: DataFolder, options: StartO
 
 
 def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions, storage: Storage) -> JobStatus:
+    # The broker is its own even where one is set: workers on another one read below another data root, and what is no
+    # file there would count as a photo that has gone; workers of ours would do so to other jobs.
     settings, job = options.settings, jobs[0]
     local = LocalPipeline(
         store=storage.root,
@@ -241,12 +242,10 @@ def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions,
         data_root=str(data_root.resolve()),
         workers=options.workers,
         with_trainer=job.run is not None,
-        broker_url=settings.broker() if settings.broker_url is not None else None,
     )
     quick = settings.model_copy(update={"tick_s": min(settings.tick_s, 0.5)})
-    only = job.job if local.broker_url is None else None
-    lock = lock_for_local_run(storage, only) if only else nullcontext(lambda: None)
     pipeline, screen = run_pipeline(local), Screen(options.console)
+    lock = lock_for_local_run(storage, job.job)
     try:
         with lock as require_lock, interrupts.deferred() as pause, pipeline as (url, processes), screen:
 
@@ -257,12 +256,11 @@ def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions,
             context = Context(storage=storage, ledger=Ledger(connect(url)), broker=Broker(url), settings=quick)
             for job in jobs:
                 _say_run(job, jobs, options)
-                reconciler = Reconciler(context, only=only, only_run=job.run.run if only and job.run else None)
+                reconciler = Reconciler(context, only=job.job, only_run=job.run.run if job.run else None)
                 status = wait_for_job(job, reconciler, screen, each_round=each_round, pause=pause)
                 if status.state != "DONE":
                     return status
-            if only:
-                processes.kill()  # nobody is at work, and the broker is ours and ends too
+            processes.kill()  # nobody is at work, and the broker is ours and ends too
             return status
     except KeyboardInterrupt:
         raise Interrupted(f"{_place_text(job, settings, storage)}; the same command goes on") from None

@@ -6,17 +6,19 @@ from pathlib import Path
 import pytest
 
 from producer.jobs.local_lock import has_local_run, lock_for_local_run
+from producer.jobs.status import load_job
 from producer.jobs.submit import Request
 from producer.reconcile.context import Context
 from producer.reconcile.reconciler import Reconciler
 from producer.settings import ProducerSettings
 from shared.broker import Broker as Hints
 from shared.errors import PlanError, StorageError
+from shared.jobs.identity import make_note
 from shared.jobs.paths import JobPaths
 from shared.jobs.specs import JobSpec
 from shared.leasing.scopes import SHARD_QUEUE
 from shared.storage import Storage
-from tests.cluster import Cluster
+from tests.cluster import Cluster, wait_until
 from tests.unit.producer.folders import lint_and_submit
 
 LISTING_S = 0.02
@@ -40,6 +42,33 @@ def test_a_service_leaves_a_job_to_its_embedded_run_and_takes_it_when_that_has_e
     time.sleep(2 * LISTING_S)
     assert service.tick()
     assert ledger.queue_length(SHARD_QUEUE) > 0
+
+
+def test_a_local_run_beside_a_broker_that_is_set_loses_no_pair_of_its_own_or_another_job(
+    cluster: Cluster, small_voc: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    cluster.worker(VOC_DATA_ROOT=str(elsewhere))
+    wait_until(lambda: cluster.broker.ledger().slots("worker") > 0, 30, "a worker that finds none of the photos")
+    options = ("--no-train", "--shard-images", "4")
+    cluster.producer("submit", str(small_voc.parent), "--job", "other", *options)
+    cluster.producer("submit", str(small_voc), "--job", "mine", *options, "--local")
+    mine, other = cluster.status("mine"), cluster.status("other")
+    assert (mine.state, mine.images_done, mine.quarantined) == ("DONE", 40, 0)
+    assert (other.state, other.done) == ("SUBMITTED", 0)
+
+
+def test_status_tells_of_a_local_run_where_another_broker_is_set(cluster: Cluster, small_voc: Path) -> None:
+    cluster.producer("submit", str(small_voc), "--job", "job", "--no-train")
+    job, storage = load_job(cluster.storage(), "job"), cluster.storage()
+    holder = {"shard": job.shards[0], "worker": "here", "pid": 1}
+    note = make_note(job.incarnation, at=time.time(), held=True, attempts=1, holders=[holder], queued=2)
+    storage.write(JobPaths("job").progress, note)
+    with lock_for_local_run(storage, "job"):
+        seen = cluster.status("job")
+    assert (seen.leased, seen.queued, seen.attempts) == (1, 2, 1)
+    assert cluster.status("job").leased == 0
 
 
 def test_the_lock_is_seen_while_it_is_held_and_a_look_takes_it_from_nobody(tmp_path: Path) -> None:

