@@ -14,7 +14,7 @@ from shared.command import hint
 from shared.jobs.job import Job
 from shared.jobs.labels import ClassChange, read_labels_txt
 from shared.jobs.paths import labels_of, name_of_weights
-from shared.jobs.specs import CONTINUED_RATE, CONTINUED_STEPS, RunSpec, TrainingOptions
+from shared.jobs.specs import CONTINUED_RATE, CONTINUED_STEPS, FEWEST_STEPS, RunSpec, TrainingOptions
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
 from shared.storage import DataFolder, Storage, data_folder
@@ -114,7 +114,7 @@ def start_text(typed: TrainingOptions | None, labels: Sequence[str], storage: St
     change = ClassChange.between(read_labels_txt(storage.read(labels_of(typed.start))), labels)
     classes = [f"{what} {', '.join(names)}" for what, names in (("keeps", change.kept), ("new:", change.new)) if names]
     classes += [f"left out: {', '.join(change.gone)}"] if change.gone else []
-    steps = "" if typed.epochs else f", {CONTINUED_STEPS:.0%} of the steps"
+    steps = "" if typed.epochs else f", {CONTINUED_STEPS:.0%} of the steps (at least {FEWEST_STEPS})"
     rate = "" if typed.learning_rate else f", {CONTINUED_RATE:.0%} of the learning rate"
     usual = f"{steps}{rate} of a training from nothing" if steps or rate else ""
     network = f"{typed.model}, {typed.backbone}"

@@ -161,6 +161,8 @@ FEW_OBJECTS: Final = 2_000
 # that network takes (docs/decisions/0089).
 CONTINUED_STEPS: Final = 1 / 3
 CONTINUED_RATE: Final = 3 / 4
+# However few the photos are: no training is shorter by default.
+FEWEST_STEPS: Final = 400
 
 
 # Share of pictures with pasted objects where a taught backbone learns from fewer photos than these, by heart (decision

@@ -6,7 +6,7 @@ from typing import Final
 from pydantic import Field
 
 from shared.jobs.frozen import Frozen
-from shared.jobs.specs import CONTINUED_RATE, CONTINUED_STEPS
+from shared.jobs.specs import CONTINUED_RATE, CONTINUED_STEPS, FEWEST_STEPS
 
 # AdamW's rate at a global batch of 8; with a larger batch it grows by the square root, as Adam's noise does
 # (Malladi et al., On the SDEs and Scaling Rules for Adaptive Gradient Algorithms, NeurIPS 2022).
@@ -35,6 +35,8 @@ LEAST_STEPS: Final = 3_000
 MOST_STEPS: Final = 12_000
 # A published backbone has learned most of it already, and its steps take three times as long.
 LEAST_PUBLISHED_STEPS: Final = 1_500
+# It soon knows a few photos by heart: so many epochs of them are enough (docs/decisions/0105).
+ENOUGH_EPOCHS: Final = 100
 
 
 class Schedule(Frozen):
@@ -94,10 +96,12 @@ def plan_schedule(
         is_continued: Whether the whole network has been trained before.
     """
     steps_per_epoch = max(1, round(pictures / global_batch))
-    steps = (epochs or (PUBLISHED_EPOCHS if is_published else DEFAULT_EPOCHS)) * steps_per_epoch
-    if epochs is None:
-        steps = min(max(steps, LEAST_PUBLISHED_STEPS if is_published else LEAST_STEPS), MOST_STEPS)
-        steps = math.ceil(CONTINUED_STEPS * steps) if is_continued else steps
+    if epochs is not None:
+        steps = epochs * steps_per_epoch
+    else:
+        steps = _published_steps(steps_per_epoch) if is_published else max(DEFAULT_EPOCHS * steps_per_epoch, LEAST_STEPS)
+        steps = min(steps, MOST_STEPS)
+        steps = max(math.ceil(CONTINUED_STEPS * steps), FEWEST_STEPS) if is_continued else steps
     usual = BASE_RATE * (CONTINUED_RATE if is_continued else 1.0)
     peak = usual * math.sqrt(global_batch / BASE_BATCH) if rate is None else rate
     return Schedule(
@@ -107,3 +111,9 @@ def plan_schedule(
         plateau=PLATEAU,
         frozen=FROZEN_SHARE if frozen is None else frozen,
     )
+
+
+def _published_steps(steps_per_epoch: int) -> int:
+    """How many steps a published backbone takes by default, without an upper bound."""
+    enough = max(ENOUGH_EPOCHS * steps_per_epoch, FEWEST_STEPS)
+    return max(PUBLISHED_EPOCHS * steps_per_epoch, min(LEAST_PUBLISHED_STEPS, enough))

@@ -12,7 +12,7 @@ import pytest
 from shared.errors import StopRequested, TrainingError
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import labels_of
-from shared.jobs.specs import CONTINUED_RATE, CONTINUED_STEPS, RunSpec
+from shared.jobs.specs import CONTINUED_RATE, CONTINUED_STEPS, FEWEST_STEPS, RunSpec
 from shared.storage import Storage
 from tests.unit.trainer.data.test_examples import write_job
 from tests.unit.trainer.pictures import drawn_examples
@@ -116,5 +116,7 @@ def test_the_way_is_shorter_and_slower_unless_a_person_says_otherwise() -> None:
         )
         assert further.steps == pytest.approx(CONTINUED_STEPS * new.steps, abs=1)
         assert further.peak_rate == CONTINUED_RATE * new.peak_rate
+    few = plan_schedule(pictures=30, global_batch=8, epochs=None, rate=None, is_published=True, is_continued=True)
+    assert few.steps == FEWEST_STEPS
     asked = plan_schedule(**size, epochs=7, rate=0.003, is_continued=True)
     assert asked == plan_schedule(**size, epochs=7, rate=0.003)

@@ -38,7 +38,7 @@ def test_epochs_as_asked_are_kept_and_the_default_is_bounded() -> None:
     assert plan_schedule(pictures=3, global_batch=8, epochs=2, rate=None).steps == 2
 
 
-@pytest.mark.parametrize(("pictures", "steps"), [(30, 1_500), (138, 1_500), (640, 40 * 80), (100_000, MOST_STEPS)])
+@pytest.mark.parametrize(("pictures", "steps"), [(8, 400), (30, 400), (60, 800), (138, 1_500), (640, 40 * 80), (100_000, MOST_STEPS)])
 def test_published_weights_want_fewer_steps(pictures: int, steps: int) -> None:
     found = plan_schedule(pictures=pictures, global_batch=8, epochs=None, rate=None, is_published=True)
     assert found.steps == steps
@@ -59,7 +59,7 @@ def test_published_weights_are_frozen_first_and_learn_slowly_later() -> None:
 
 @pytest.mark.parametrize(("asked", "frozen_steps"), [(None, 225), (0.0, 0), (0.5, 750), (1.0, 1_500)])
 def test_published_weights_are_frozen_for_as_long_as_asked(asked: float | None, frozen_steps: int) -> None:
-    found = plan_schedule(pictures=30, global_batch=8, epochs=None, rate=None, frozen=asked, is_published=True)
+    found = plan_schedule(pictures=138, global_batch=8, epochs=None, rate=None, frozen=asked, is_published=True)
     shares = [found.published_share(step) for step in range(found.steps)]
     assert shares == [0.0] * frozen_steps + [PUBLISHED_RATE] * (1_500 - frozen_steps)
 
