@@ -72,7 +72,7 @@ def read_file(inputs: Inputs, path: str, error_class: type[AnnotationError | Ima
         PairChanged: There is no such file any more.
         AnnotationError, ImageError: Outside the data root, not a regular file, or too large; in a repeated attempt also
             refused, where that is this file's own fault.
-        StorageError: The folder of the data set is absent, or the system refused the read.
+        StorageError: The folder of the data set or of the file is absent, or the system refused the read.
     """
     absolute = os.path.join(inputs.folder, path)  # noqa: PTH118  # a Path costs 8 µs a file
     try:
@@ -86,11 +86,31 @@ def read_file(inputs: Inputs, path: str, error_class: type[AnnotationError | Ima
         if error.errno not in (*_IS_ABSENT, *_NO_SUCH_FILE):
             reader = f" (as user {os.geteuid()}, group {os.getegid()})" if isinstance(error, PermissionError) else ""
             raise StorageError(f"cannot read {absolute}{reader}: {error.strerror or error}") from error
-        if not inputs.folder.is_dir():
-            raise StorageError(f"{inputs.folder}: the folder of the data set is absent") from error
         if error.errno in _IS_ABSENT:
+            _check_folders(inputs.folder, Path(absolute).parent)
             raise PairChanged(f"{path}: {ABSENT}") from error
         raise error_class(f"{path}: {_NO_SUCH_FILE[error.errno]}") from error
+
+
+def _check_folders(folder: Path, of_file: Path) -> None:
+    """Blame the mount, not the pairs, where the data set's folder or the one that a file was in is not there.
+
+    Raises:
+        StorageError: One is absent, or the data set's is empty, as the place of a mount is without it.
+    """
+    if not folder.is_dir() or _is_empty(folder):
+        raise StorageError(f"{folder}: the folder of the data set is absent or empty; mount it, or set VOC_DATA_ROOT")
+    if not of_file.is_dir():
+        raise StorageError(f"{of_file}: this folder of the data set is absent; mount it, or submit the set again")
+
+
+def _is_empty(folder: Path) -> bool:
+    """Whether nothing is in a folder; not where it may be entered only."""
+    try:
+        with os.scandir(folder) as entries:
+            return next(entries, None) is None
+    except OSError:
+        return False
 
 
 def _read_inside(absolute: str, path: str, inputs: Inputs, error_class: type[AnnotationError | ImageError]) -> bytes:

@@ -265,14 +265,21 @@ def test_bomb_is_quarantined_under_the_cap_of_the_job(tmp_path: Path) -> None:
     assert "200x100 pixels, at most 19999" in outcome.finding.found
 
 
-def test_missing_file_is_quarantined_and_a_missing_folder_is_the_stores_error(tmp_path: Path) -> None:
-    (tmp_path / "set").mkdir()
-    pair = PathPair(image="a.jpg", annotation=None, source_id=1, fingerprint="0" * 16)
+def test_missing_file_is_quarantined_and_a_missing_or_empty_folder_is_the_stores_error(tmp_path: Path) -> None:
+    photos = tmp_path / "set/photos"
+    photos.mkdir(parents=True)
+    pair = PathPair(image="photos/a.jpg", annotation=None, source_id=1, fingerprint="0" * 16)
     outcome = prepare_example(pair, recipe=make_recipe(tmp_path))
     assert isinstance(outcome, Quarantine)
     assert (outcome.finding.kind, outcome.finding.found) == ("pair_changed", "no such file any more")
+    photos.rename(tmp_path / "set/others")
+    with pytest.raises(StorageError, match="photos: this folder of the data set is absent; mount it"):
+        prepare_example(pair, recipe=make_recipe(tmp_path))
+    (tmp_path / "set/others").rmdir()
+    with pytest.raises(StorageError, match="set: the folder of the data set is absent or empty; mount it"):
+        prepare_example(pair, recipe=make_recipe(tmp_path))
     (tmp_path / "set").rmdir()
-    with pytest.raises(StorageError, match="the folder of the data set is absent"):
+    with pytest.raises(StorageError, match="set: the folder of the data set is absent or empty; mount it"):
         prepare_example(pair, recipe=make_recipe(tmp_path))
 
 
