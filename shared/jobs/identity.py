@@ -30,6 +30,7 @@ from shared.storage import TEMPORARY_MARK, Stamp, Storage
 _FILES_REMEMBERED: Final = 256
 _RECEIPTS_REMEMBERED: Final = 2**17
 
+_DAMAGED: Final = "use that version, restore the file from a backup, or remove its folder by hand and submit again"
 _COPY: Final = "give the folder its old name back, or delete it by hand"
 
 M = TypeVar("M", bound=BaseModel)
@@ -84,7 +85,12 @@ def read_job_file(storage: Storage, name: str) -> Job | None:
         StorageError: Also where the bucket is gone, which a question for one object does not tell.
     """
     key = JobPaths(name).job
-    job = _remembered(Job, storage, key) if is_name(name) else None
+    try:
+        job = _remembered(Job, storage, key) if is_name(name) else None
+    except VersionError:
+        raise
+    except FormatError as error:
+        raise FormatError(f"{error}; {_DAMAGED}") from error
     if job is None and not storage.is_local:
         storage.has_files("jobs")  # names the bucket that is gone
     if job is not None and job.job != name:

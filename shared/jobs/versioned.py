@@ -49,7 +49,9 @@ def read_message(model: type[M], message: Any) -> M:
 def _first_fault(error: ValidationError) -> str:
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"])) or "the text"
-    return f"{place}: {first['msg']} (found {str(first['input'])[:80]!r})"
+    found = first["input"]
+    shown = found.decode(errors="backslashreplace") if isinstance(found, bytes) else str(found)
+    return f"{place}: {first['msg']} (found {shown[:80]!r})"
 
 
 def _content(text: str | bytes) -> Any:

@@ -7,6 +7,7 @@ import pytest
 from producer.jobs.submit import Request
 from shared.errors import FormatError
 from shared.jobs.contents import SAMPLED, contents_of, planned_shards, rules_digest
+from shared.jobs.identity import find_job
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths
 from shared.jobs.schema import SHARD_FORMAT
@@ -59,3 +60,11 @@ def test_no_job_has_no_contents_and_a_copied_folder_is_refused(storage: Storage,
     storage.write(JobPaths("copy").job, storage.read(JobPaths(job.job).job))
     with pytest.raises(FormatError, match="a copied folder"):
         contents_of(storage, "copy")
+
+
+def test_a_job_whose_file_is_damaged_is_refused_with_what_to_do(storage: Storage, job: Job) -> None:
+    storage.write(JobPaths(job.job).job, b"{")
+    with pytest.raises(
+        FormatError, match=r"job\.json: .*damaged.* restore the file from a backup, or remove its folder"
+    ):
+        find_job(storage, job.job)

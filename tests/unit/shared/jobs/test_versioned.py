@@ -49,11 +49,12 @@ def test_field_that_this_version_does_not_know_is_named() -> None:
         read_stored(ShardTask, json.dumps({**TASK, "colour": "red"}), "plan.jsonl")
 
 
-@pytest.mark.parametrize("text", ["", "{", "null", "[]", b"\xff\xfe", '{"schema_version": 1}'])
+@pytest.mark.parametrize("text", ["", "{", b"{", "null", "[]", b"\xff\xfe", '{"schema_version": 1}'])
 def test_damaged_text_is_told_from_another_version(text: str | bytes) -> None:
     with pytest.raises(FormatError, match=r"^job\.json: .*damaged") as caught:
         read_stored(Job, text, "job.json")
     assert not isinstance(caught.value, VersionError)
+    assert "found \"b'" not in str(caught.value)
 
 
 def test_hint_of_the_first_version_without_a_number_is_still_taken() -> None:
