@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import quote
 
 from producer.local.processes import Child, Processes
-from producer.local.redis_server import embedded_server
+from producer.local.redis_server import embedded_server, server_or_url, servers_here
 from shared.errors import BrokerError
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
@@ -36,7 +36,8 @@ _SOCKET_BYTES: Final = 107 if sys.platform == "linux" else 103
 class LocalPipeline:
     """What is to be started here beside a broker; `workers` is the number of worker processes.
 
-    Without `logs`, a folder, the logs are gone with the processes.
+    Without `logs`, a folder, the logs are gone with the processes. The broker at `broker_url` is taken where none can
+    be started here: workers on it may read below another data root, where the photos of this job are not.
     """
 
     store: str
@@ -44,6 +45,7 @@ class LocalPipeline:
     data_root: str
     workers: int
     with_trainer: bool
+    broker_url: str | None
 
 
 @contextmanager
@@ -61,7 +63,8 @@ def run_pipeline(local: LocalPipeline) -> Iterator[tuple[str, Processes]]:
     with tempfile.TemporaryDirectory(prefix="voc-") as name:
         folder, processes = Path(name), Processes()
         try:
-            url = start_broker(processes, folder)
+            found = server_or_url(local.broker_url, servers_here())
+            url = found if isinstance(found, str) else start_broker(processes, folder)
             environment = _environment(local, url, folder)
             processes.start(_celery(local, environment, "worker", "shards", local.workers, stop_s=8))
             if local.with_trainer:

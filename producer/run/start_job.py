@@ -233,8 +233,8 @@ def run_or_hand_over(jobs: Sequence[Job], data_root: DataFolder, options: StartO
 
 
 def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions, storage: Storage) -> JobStatus:
-    # The broker is its own even where one is set: workers on another one read below another data root, and what is no
-    # file there would count as a photo that has gone; workers of ours would do so to other jobs.
+    # A broker of its own, even where one is set: workers on that one may read below another data root, where our photos
+    # are not, and ours below one where the photos of its other jobs are not.
     settings, job = options.settings, jobs[0]
     local = LocalPipeline(
         store=storage.root,
@@ -242,6 +242,7 @@ def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions,
         data_root=str(data_root.resolve()),
         workers=options.workers,
         with_trainer=job.run is not None,
+        broker_url=settings.broker() if settings.broker_url is not None else None,
     )
     quick = settings.model_copy(update={"tick_s": min(settings.tick_s, 0.5)})
     pipeline, screen = run_pipeline(local), Screen(options.console)
@@ -260,7 +261,8 @@ def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions,
                 status = wait_for_job(job, reconciler, screen, each_round=each_round, pause=pause)
                 if status.state != "DONE":
                     return status
-            processes.kill()  # nobody is at work, and the broker is ours and ends too
+            if url != local.broker_url:
+                processes.kill()  # nobody is at work, and the broker is ours and ends too
             return status
     except KeyboardInterrupt:
         raise Interrupted(f"{_place_text(job, settings, storage)}; the same command goes on") from None

