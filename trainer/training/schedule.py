@@ -99,8 +99,7 @@ def plan_schedule(
     if epochs is not None:
         steps = epochs * steps_per_epoch
     else:
-        steps = _published_steps(steps_per_epoch) if is_published else max(DEFAULT_EPOCHS * steps_per_epoch, LEAST_STEPS)
-        steps = min(steps, MOST_STEPS)
+        steps = min(_wanted_steps(steps_per_epoch, is_published=is_published), MOST_STEPS)
         steps = max(math.ceil(CONTINUED_STEPS * steps), FEWEST_STEPS) if is_continued else steps
     usual = BASE_RATE * (CONTINUED_RATE if is_continued else 1.0)
     peak = usual * math.sqrt(global_batch / BASE_BATCH) if rate is None else rate
@@ -113,7 +112,9 @@ def plan_schedule(
     )
 
 
-def _published_steps(steps_per_epoch: int) -> int:
-    """How many steps a published backbone takes by default, without an upper bound."""
+def _wanted_steps(steps_per_epoch: int, *, is_published: bool) -> int:
+    """How many steps a training of a new network takes by default, without an upper bound."""
+    if not is_published:
+        return max(DEFAULT_EPOCHS * steps_per_epoch, LEAST_STEPS)
     enough = max(ENOUGH_EPOCHS * steps_per_epoch, FEWEST_STEPS)
     return max(PUBLISHED_EPOCHS * steps_per_epoch, min(LEAST_PUBLISHED_STEPS, enough))

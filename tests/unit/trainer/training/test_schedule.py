@@ -38,7 +38,9 @@ def test_epochs_as_asked_are_kept_and_the_default_is_bounded() -> None:
     assert plan_schedule(pictures=3, global_batch=8, epochs=2, rate=None).steps == 2
 
 
-@pytest.mark.parametrize(("pictures", "steps"), [(8, 400), (30, 400), (60, 800), (138, 1_500), (640, 40 * 80), (100_000, MOST_STEPS)])
+@pytest.mark.parametrize(
+    ("pictures", "steps"), [(8, 400), (30, 400), (60, 800), (138, 1_500), (640, 40 * 80), (100_000, MOST_STEPS)]
+)
 def test_published_weights_want_fewer_steps(pictures: int, steps: int) -> None:
     found = plan_schedule(pictures=pictures, global_batch=8, epochs=None, rate=None, is_published=True)
     assert found.steps == steps
