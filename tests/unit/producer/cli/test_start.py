@@ -112,8 +112,8 @@ def test_what_a_run_went_on_from_outlives_it_and_is_no_litter(tmp_path: Path, sm
     done = submit(small_voc, store, "--from", "old")
     assert done.returncode == 0, done.stderr
     line = (
-        "goes on from old (nano, conv), 33% of the steps (at least 400), 75% of the learning rate of a training from nothing; "
-        "keeps circle; new: cross, triangle; left out: square\n"
+        "goes on from old (nano, conv), 33% of the steps (at least 400), 75% of the learning rate of a training from "
+        "nothing; keeps circle; new: cross, triangle; left out: square\n"
     )
     assert done.stderr.index(line) < done.stderr.index("objects read")
     storage = Storage(str(store))
