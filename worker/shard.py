@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
+from shared.errors import StorageError
 from shared.faults import reached
 from shared.jobs.frozen import canonical_json
 from shared.jobs.job import Job, PathPair, ShardTask
@@ -20,7 +21,7 @@ from shared.leasing.guard import Guard
 from shared.storage import DataFolder, Storage
 from worker.record.example import StoredObject
 from worker.record.fetched_files import files_of
-from worker.record.prepare import Outcome, PreparedExample, prepare_example, recipe_by
+from worker.record.prepare import Outcome, PreparedExample, Quarantine, prepare_example, recipe_by
 from worker.record.tfrecord import tfrecord
 
 Prepare = Callable[[PathPair], Outcome]
@@ -59,7 +60,7 @@ def write_shard(
         prepare: Makes the outcome of a pair, in another process if it likes; by default it is made in this one.
 
     Raises:
-        StorageError: The store or the data set's folder is absent, full or refuses.
+        StorageError: The store or the data set's folder is absent, full or refuses; or nothing is there as submitted.
         StopRequested, Cancelled, LeaseLost: From the guard; nothing is left behind then.
     """
     outcomes: list[Outcome] = []
@@ -67,6 +68,7 @@ def write_shard(
         for done, pair in enumerate(task.pairs, start=1):
             outcomes.append(prepare_one(pair))
             guard.advance(images=done)
+    _check_it_is_the_set(outcomes, data_root / job.folder)
     files = None if job.spec.dry else _make_files(outcomes)
     receipt = _make_receipt(task, outcomes, files, attempt)
     _publish(task, files, storage, guard)
@@ -82,6 +84,20 @@ def _prepared_here(task: ShardTask, job: Job, data_root: DataFolder, guard: Guar
     """Prepare pairs in this process."""
     with files_of(task, job, data_root, guard) as read:
         yield partial(prepare_example, recipe=recipe_by(job, read))
+
+
+def _check_it_is_the_set(outcomes: list[Outcome], folder: DataFolder) -> None:
+    """Blame the data root, not the pairs, where it leads to another set or to none.
+
+    Raises:
+        StorageError: None of several pairs is in `folder` as it was submitted.
+    """
+    changed = [one.finding for one in outcomes if isinstance(one, Quarantine) and one.finding.kind == "pair_changed"]
+    if len(outcomes) > 1 and len(changed) == len(outcomes):
+        raise StorageError(
+            f"{folder}: none of the {len(outcomes)} pairs of this shard is there as it was submitted, such as "
+            f"{changed[0].file}: {changed[0].found}; set VOC_DATA_ROOT as the submit had it, or submit the set again"
+        )
 
 
 def _make_files(outcomes: list[Outcome]) -> _Files:

@@ -184,3 +184,19 @@ def test_absent_data_set_fails_the_shard(tmp_path: Path, write: Write, store: St
     with pytest.raises(StorageError, match="the folder of the data set is absent"):
         write()
     assert files(store) == []
+
+
+def test_a_data_root_that_leads_to_another_set_fails_the_shard(tmp_path: Path, write: Write, store: Storage) -> None:
+    photos = sorted(path for path in (tmp_path / "set").rglob("*") if path.is_file())
+    for path in photos:
+        path.rename(path.with_name(f"other-{path.name}"))
+    told = (
+        "set: none of the 5 pairs of this shard is there as it was submitted, such as .*: no such file any more; set "
+    )
+    with pytest.raises(StorageError, match=told):
+        write()
+    assert files(store) == []
+    for path in (path for path in photos if path.stem == "a"):
+        path.with_name(f"other-{path.name}").rename(path)
+    receipt = write()
+    assert (receipt.written, receipt.quarantined, receipt.counters["pair_changed"]) == (1, 4, 4)
