@@ -151,3 +151,24 @@ def test_pictures_and_xml_replaced_after_the_submit_are_set_aside_and_named(
     assert assert_common_outcome(cluster, "again").counters["quarantined"] == 0
     assert 0 < again.reused < again.shards
     tell("and submitted again under another name", again)
+
+
+def test_a_worker_of_another_data_root_fails_its_shards_and_retry_does_them(
+    cluster: Cluster, folder: Path, tmp_path: Path, tell: Tell
+) -> None:
+    """As one that is started without the set's mount, or by hand with the settings of another set."""
+    (tmp_path / "elsewhere/JPEGImages").mkdir(parents=True)
+    (tmp_path / "elsewhere/Annotations").mkdir()
+    cluster.settings["VOC_ATTEMPTS"] = FEW_ATTEMPTS
+    cluster.producer("submit", str(folder), *FEW)
+    cluster.serve()
+    astray = cluster.worker(VOC_DATA_ROOT=str(tmp_path / "elsewhere"))
+    failed = cluster.wait_for("job", ("FAILED",))
+    assert failed.failed == failed.shards
+    assert all("none of the" in why and "VOC_DATA_ROOT" in why for why in failed.failures.values()), failed.failures
+    astray.kill()
+    cluster.worker()
+    cluster.producer("retry", "job")
+    status = cluster.wait_for("job")
+    assert assert_common_outcome(cluster, "job").counters["quarantined"] == 0
+    tell(f"a worker of another data root: {failed.failed} shards failed, then one of the right one", status)
