@@ -48,7 +48,7 @@ def rm(
         raise OptionError("expected names of jobs, or --older without names; --run goes with one name")
     settings = read_settings(store)
     storage = Storage(settings.store)
-    names = jobs or _ended_before(storage, time.time() - _seconds(older or ""))
+    names = jobs or _ended_before(storage, time.time() - _seconds(older or ""), settings.failed_share)
     if not names:
         out.print(f"no job of {storage.root} ended so long ago")
         return
@@ -110,8 +110,11 @@ def _seconds(text: str) -> int:
     return int(match[1]) * _SECONDS[match[2]]
 
 
-def _ended_before(storage: "Storage", moment: float) -> list[str]:
-    """The names of the jobs that ended before a moment, in seconds of Unix time; those that go on still are told."""
+def _ended_before(storage: "Storage", moment: float, failed_share: float) -> list[str]:
+    """The names of the jobs that ended before a moment, in seconds of Unix time; those that go on still are told.
+
+    A job ends as failed where more than `failed_share` of its shards did.
+    """
     from producer.jobs.runs import requests_by_job, runs_of
     from producer.jobs.status import TERMINAL, last_change, run_state, stored_state
     from shared.jobs.identity import readable_jobs
@@ -123,7 +126,7 @@ def _ended_before(storage: "Storage", moment: float) -> list[str]:
         runs = runs_of(storage, job, requests)
         if last_change(storage, job, [asked.run for asked in runs]) >= moment:
             continue
-        stored = stored_state(storage, job, 0.1)
+        stored = stored_state(storage, job, failed_share)
         states = [stored.state, *(run_state(storage, asked) for asked in runs if stored.is_finalized)]
         (names if TERMINAL.issuperset(states) else going).append(job.job)
     if going:

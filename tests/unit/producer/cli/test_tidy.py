@@ -14,7 +14,7 @@ from producer.jobs.control import cancel, note_of
 from producer.jobs.local_lock import lock_for_local_run
 from producer.jobs.status import load_job
 from producer.jobs.submit import Request, further_run
-from shared.jobs.identity import read_receipt
+from shared.jobs.identity import make_note, read_receipt
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import JobSpec, TrainingOptions
 from shared.storage import Storage
@@ -25,9 +25,9 @@ from tests.unit.producer.jobs.test_reuse import work
 DAY_S = 86_400
 
 
-def call(store: Path, *arguments: str, typed: str = "") -> subprocess.CompletedProcess[str]:
+def call(store: Path, *arguments: str, typed: str = "", **settings: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "producer", *arguments, "--store", str(store)]
-    environment = {**os.environ, "VOC_BROKER_URL": ""}
+    environment = {**os.environ, "VOC_BROKER_URL": "", **settings}
     return subprocess.run(
         command, capture_output=True, text=True, env=environment, input=typed, check=False, timeout=60
     )
@@ -82,6 +82,17 @@ def test_rm_older_asks_once_and_removes_what_ended_before(store: Path) -> None:
     assert (removed.returncode, removed.stdout) == (0, "old is removed\n")
     assert (jobs_in(store), Storage(str(store)).list_names("runs")) == (["new", "open"], ["new", "open"])
     assert "no job" in call(store, "rm", "--older", "30d", "--yes").stdout
+
+
+def test_rm_older_takes_a_failed_job_by_the_share_that_is_set(store: Path) -> None:
+    storage = Storage(str(store))
+    job, paths = load_job(storage, "open"), JobPaths("open")
+    storage.remove(paths.receipt(job.shards[0]))
+    storage.write(paths.failure(job.shards[0]), make_note(job.incarnation, reason="disk full"))
+    age(store, "open")
+    kept = call(store, "rm", "--older", "30d", "--yes", VOC_FAILED_SHARE="0.5")
+    assert "1 job did not end and will stay: open" in kept.stderr
+    assert call(store, "rm", "--older", "30d", "--yes").stdout == "open is removed\n"
 
 
 def test_rm_refuses_a_job_that_goes_on_before_it_asks(store: Path) -> None:
