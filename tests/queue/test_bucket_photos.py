@@ -253,7 +253,8 @@ def test_a_server_killed_while_workers_read_photos_and_back_again_loses_nothing(
     server.start()
     try:
         bucket = in_bucket(cluster, server, "job", copied_voc())
-        services = [bucket.worker(slots=2), bucket.serve()]
+        # It looks every second, also when the job is done before the server is killed for the second time.
+        services = [bucket.worker(slots=2), bucket.serve(VOC_LISTING_S="1")]
         bucket.producer("submit", bucket.photos, "--job", "job", "--shard-images", "2", "--no-train")
         for done in (2, 8):
             wait_for_progress(bucket, done)
@@ -272,7 +273,8 @@ def kill_until_noticed(server: ObjectServer, bucket: PhotosInBucket) -> None:
     """Kill the server, and wait until the service says that it is away."""
     refused = len(bucket.events("serve", "store_refuses"))
     server.kill()
-    wait_until(lambda: len(bucket.events("serve", "store_refuses")) > refused, 60, "the store cannot be read")
+    # A request is tried again for 20 s before it is given up.
+    wait_until(lambda: len(bucket.events("serve", "store_refuses")) > refused, 90, "the store cannot be read")
 
 
 def test_a_picture_that_ends_the_process_is_found_by_a_child_that_gets_it_from_its_parent(
