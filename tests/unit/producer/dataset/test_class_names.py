@@ -98,9 +98,11 @@ def test_many_classes_are_not_all_listed() -> None:
 
 
 def test_two_classes_may_change_names_and_a_name_may_be_given_on() -> None:
+    counts = {"queen": 3, "king": 2}
     for new in ("king", "jack"):
-        spec = JobSpec.model_validate({"rename": {"king": "queen", "queen": new}})
-        require_known_names(spec, {"queen": 3, "king": 2})
+        require_known_names(JobSpec.model_validate({"rename": {"king": "queen", "queen": new}}), counts)
+    (line,) = refusal(counts, rename={"king": "queen", "jack": "king"})
+    assert line.startswith("--rename jack=king: no object is called 'jack'")
 
 
 def test_names_after_a_rename_may_be_asked_for_and_both_may_be_ignored() -> None:
