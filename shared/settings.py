@@ -25,7 +25,7 @@ class CommonSettings(RequestSettings):
 
     broker_url: SecretStr | None = Field(
         default=None,
-        description="Redis: redis://, rediss:// (TLS) or unix://; empty = an embedded broker (submit --local)",
+        description="Redis: redis://, rediss:// (TLS) or unix://; empty: an embedded one, which --local has anyway",
     )
     broker_password_file: Path | None = Field(default=None, description="File that holds the broker's password")
     data_root: str = Field(
