@@ -34,14 +34,19 @@ RECALLS: Final = np.linspace(0, 1, 101)
 _TINY: Final = np.spacing(1)
 
 
-def resampled(matches: Sequence[ClassMatches], resamples: int = RESAMPLES) -> NDArray[np.float64]:
+def resampled(
+    matches: Sequence[ClassMatches], resamples: int = RESAMPLES, names: Sequence[str] | None = None
+) -> NDArray[np.float64]:
     """mAP50, mAP and the AP50 of each class, [2 + C, B], of resamples of the pictures; nan for one without any object.
 
     Args:
         matches: What the judge matched, by class; at least one.
         resamples: B. They are the same ones for the same number of pictures.
+        names: Of the pictures, as they were judged; they are drawn in the order of these, or as they were judged.
     """
-    return np.concatenate([precisions(matches, drawn) for drawn in _draws(len(matches[0].objects), resamples)], axis=1)
+    pictures = len(matches[0].objects)
+    places = slice(None) if names is None else np.argsort(np.argsort(np.array(names, object), kind="stable"))
+    return np.concatenate([precisions(matches, drawn[places]) for drawn in _draws(pictures, resamples)], axis=1)
 
 
 def _draws(pictures: int, resamples: int) -> Iterator[NDArray[np.float32]]:

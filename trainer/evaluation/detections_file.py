@@ -15,9 +15,9 @@ from shared.jobs.frozen import canonical_json
 from shared.jobs.versioned import read_stored
 from trainer.detections import Detections, DetectionsById, to_coco
 
-# Of a pixel, and of a score: below what any figure shows.
-_BOX_DIGITS: Final = 2
-_SCORE_DIGITS: Final = 5
+# Of a pixel, and of a score: finer than what moves a box over an IoU threshold, or makes two scores equal, by chance.
+_BOX_DIGITS: Final = 4
+_SCORE_DIGITS: Final = 7
 
 
 def detections_file(truth: Mapping[str, Any], seen: DetectionsById, **facts: Any) -> bytes:
@@ -50,6 +50,12 @@ def read_detections(content: bytes, shown: str) -> SeenSplit:
         FormatError: It is damaged, or another version wrote it.
     """
     return read_stored(SeenSplit, content, shown)
+
+
+def judged_order(split: SeenSplit) -> list[str]:
+    """The photos of a split in the order in which its run judged them: of equal scores the first counts first."""
+    photos = split.photos()
+    return sorted(photos, key=photos.__getitem__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from shared.audit.seen import SeenSplit
 from shared.jobs.frozen import canonical_json
 from trainer.evaluation.bootstrap import resampled
 from trainer.evaluation.coco_map import judge
-from trainer.evaluation.detections_file import choose
+from trainer.evaluation.detections_file import choose, judged_order
 
 # A thousandth of a point, below what any figure shows.
 _DIGITS: Final = 5
@@ -26,16 +26,16 @@ def resamples_file(split: SeenSplit) -> bytes:
     Raises:
         ExportError: A detection or annotation names a photo or class that there is not.
     """
-    photos = list(split.photos())
+    photos = judged_order(split)
     chosen = choose(split, photos, split.labels)
     _, matches = judge(chosen.truth, chosen.seen)
-    samples = resampled(matches) if len(photos) >= _LEAST_PHOTOS else np.zeros((2 + len(matches), 0))
+    samples = resampled(matches, names=photos) if len(photos) >= _LEAST_PHOTOS else np.zeros((2 + len(matches), 0))
     map50, mean, *ap50 = (_figures(row.tolist()) for row in np.round(samples, _DIGITS))
     kept = ResampledSplit(
         run=split.run,
         form=split.form,
         split=split.split,
-        drawn_from=digest_of(photos),
+        drawn_from=digest_of(split.photos()),
         map50=map50,
         map=mean,
         ap50=dict(zip(split.labels, ap50, strict=True)),

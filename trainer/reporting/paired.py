@@ -11,7 +11,7 @@ from shared.audit.seen import SeenSplit
 from shared.text import class_name
 from trainer.evaluation.bootstrap import Interval, interval, resampled
 from trainer.evaluation.coco_map import judge
-from trainer.evaluation.detections_file import Chosen, choose
+from trainer.evaluation.detections_file import Chosen, choose, judged_order
 
 _POINTS: Final = (-100.0, 100.0)
 # Annotations of the same photo are the same where they differ by less than this share of the picture: pictures of two
@@ -95,7 +95,7 @@ def paired(first: SeenSplit, second: SeenSplit, names: tuple[str, str]) -> Paire
         each.model_copy(update={"labels": tuple(map(class_name, each.labels))}) for each in (first, second)
     )
     theirs, ours, splits = first.photos(), second.photos(), (first.split, second.split)
-    photos = [name for name in theirs if name in ours]
+    photos = [name for name in judged_order(second) if name in theirs]
     labels = [label for label in second.labels if label in first.labels]
     now, relabelled, before = choose(second, photos, labels), None, choose(first, photos, labels)
     if first.resize == second.resize:
@@ -113,19 +113,19 @@ def paired(first: SeenSplit, second: SeenSplit, names: tuple[str, str]) -> Paire
             names[0]: [label for label in first.labels if label not in second.labels],
             names[1]: [label for label in second.labels if label not in first.labels],
         },
-        rows=_differences(before, now, labels) if photos and labels else (),
+        rows=_differences(before, now, labels, photos) if photos and labels else (),
         learnt=[name for name, each in zip(names, splits, strict=True) if each == "train" and len({*splits}) > 1],
     )
 
 
-def _differences(first: Chosen, second: Chosen, labels: Sequence[str]) -> list[Difference]:
+def _differences(first: Chosen, second: Chosen, labels: Sequence[str], photos: Sequence[str]) -> list[Difference]:
     """mAP50, mAP and the AP50 of each class; resamples are the same for both."""
     figures, samples, objects = [], [], []
     for chosen in (first, second):
         found, matches = judge(chosen.truth, chosen.seen)
         by_class = [row["ap50"] for row in found.per_class.values()]
         figures.append([found.map50, found.map, *by_class])
-        samples.append(100 * resampled(matches))
+        samples.append(100 * resampled(matches, names=photos))
         objects = [int(of_class.objects.sum()) for of_class in matches]
     counts = [sum(objects), sum(objects), *objects]
     rows = zip(["mAP50", "mAP", *labels], counts, *figures, samples[1] - samples[0], strict=True)

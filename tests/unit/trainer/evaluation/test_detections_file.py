@@ -62,8 +62,8 @@ def test_the_same_detections_give_the_same_bytes_in_any_order() -> None:
 
 def test_boxes_and_scores_are_kept_as_finely_as_any_figure_shows() -> None:
     rows = {row["image_id"]: row for row in split().detections if row["category_id"] == 1}
-    assert rows[7]["score"] == 0.12346
-    assert rows[7]["bbox"] == [10.33, 20.0, 29.67, 40.0]
+    assert rows[7]["score"] == 0.1234568
+    assert rows[7]["bbox"] == [10.3333, 20.0, 29.6667, 40.0]
 
 
 def test_photos_are_found_by_their_file() -> None:

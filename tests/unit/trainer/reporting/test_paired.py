@@ -73,6 +73,32 @@ def test_the_class_that_got_better_is_the_one_that_is_sure() -> None:
     assert pair.remarks == []
 
 
+def numbered_backwards(split: SeenSplit) -> SeenSplit:
+    """The same photos, whose ids, hashes of their paths, are in another order than their names."""
+    new = {image.id: 1000 - image.id for image in split.images}
+    moved = {
+        name: tuple({**row, "image_id": new[row["image_id"]]} for row in getattr(split, name))
+        for name in ("annotations", "detections")
+    }
+    return split.model_copy(
+        update={"images": tuple(image.model_copy(update={"id": new[image.id]}) for image in split.images), **moved}
+    )
+
+
+def test_equal_scores_give_the_figures_that_the_run_was_measured_with() -> None:
+    """Of equal scores the judge takes the first photo's first: which that is changed mAP50 of few photos by points."""
+    pictures: Pictures = [([(0, 1)], [(0, 1, 0.5)]), ([(0, 1)], [(9, 1, 0.5)])]
+    split = numbered_backwards(seen_split(pictures, labels=("nine",)))
+    ids = split.photos()
+    truth = {"images": [{"id": at} for at in ids.values()], "annotations": [dict(row) for row in split.annotations]}
+    truth["categories"] = [{"id": 1, "name": "nine"}]
+    seen = {ids[f"{at:03d}.jpg"]: detections(found) for at, (_, found) in enumerate(pictures, start=1)}
+    expected = 100 * measure(truth, seen).figures["map50"]
+    assert expected == pytest.approx(100 * 51 / 101 / 2)
+    (row, *_) = paired(split, split, ("first", "second")).rows
+    assert (row.first, row.second) == pytest.approx((expected, expected))
+
+
 def test_no_difference_has_no_sign_of_one() -> None:
     pair = paired(seen_split(BEFORE), seen_split(NOW), ("before", "now"))
     tiny = replace(pair.rows[2], points=-0.01, interval=(-0.04, 0.04))
