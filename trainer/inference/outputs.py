@@ -1,6 +1,8 @@
 """Frames and their detections -> drawn pictures, drawn videos and COCO JSON on disk."""
 
 import json
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -29,6 +31,7 @@ class DetectionWriter:
     folder: Path | None
     images: list[dict[str, Any]] = field(default_factory=list)
     annotations: list[dict[str, Any]] = field(default_factory=list)
+    _folders: list[Path | None] = field(default_factory=list)
     _taken: set[str] = field(default_factory=set)
     _video: cv2.VideoWriter | None = None
 
@@ -36,6 +39,7 @@ class DetectionWriter:
         """Note the detections of one frame, boxes in its pixels; `drawn` shows them."""
         image_id = len(self.images) + 1
         height, width = frame.pixels.shape[:2]
+        self._folders.append(frame.folder)
         self.images.append({"id": image_id, "file_name": frame.name, "width": width, "height": height})
         for number, record in enumerate(to_coco(seen, image_id), start=len(self.annotations) + 1):
             box: Any = record["bbox"]
@@ -72,9 +76,14 @@ class DetectionWriter:
             self._video = None
 
     def coco(self) -> dict[str, Any]:
-        """All that was seen, in COCO form; boxes [x, y, width, height] in pixels of the original picture."""
+        """All that was seen, in COCO form; boxes [x, y, width, height] in pixels of the original picture.
+
+        Where files of two folders have the same name, every one is named from the folder that all lie in.
+        """
         categories = [{"id": index, "name": name} for index, name in enumerate(self.labels, start=1)]
-        return {"images": self.images, "annotations": self.annotations, "categories": categories}
+        names = _told_apart([image["file_name"] for image in self.images], self._folders)
+        images = [image | {"file_name": name} for image, name in zip(self.images, names, strict=True)]
+        return {"images": images, "annotations": self.annotations, "categories": categories}
 
     def finish(self) -> None:
         """End the last video, and write `detections.json` beside the drawn pictures."""
@@ -82,3 +91,24 @@ class DetectionWriter:
         if self.folder is not None and self.images:
             # As ASCII: a picture's name need not be UTF-8, and JSON can say so.
             (self.folder / DETECTIONS).write_text(json.dumps(self.coco(), indent=1), encoding="ascii")
+
+
+def _told_apart(names: Sequence[str], folders: Sequence[Path | None]) -> list[str]:
+    """The names, with the folders below the common one where two files would be called the same."""
+    places = [None if folder is None else Path(os.path.abspath(folder)) for folder in folders]  # noqa: PTH100 - no links
+    lying = {(place, name) for place, name in zip(places, names, strict=True) if place is not None}
+    if len({name for _, name in lying}) == len(lying):
+        return list(names)
+    common = _common_folder([place for place, _ in lying])
+    return [
+        name if place is None else (place / name).as_posix().removeprefix(common)
+        for place, name in zip(places, names, strict=True)
+    ]
+
+
+def _common_folder(places: Sequence[Path]) -> str:
+    """With its slash; empty where there is none: two drives of Windows."""
+    try:
+        return Path(os.path.commonpath(places)).as_posix().rstrip("/") + "/"
+    except ValueError:
+        return ""

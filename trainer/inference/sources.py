@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import cv2
 import numpy as np
@@ -35,12 +35,13 @@ _SHOWN: Final = 30
 class Frame:
     """A picture to look at: `pixels` uint8 [H, W, 3], BGR; `video` is the name of the video or camera that it is of.
 
-    `place` says which frame of it this is; `path` is the file of a picture.
+    `place` says which frame of it this is; `path` is the file of a picture; `folder` has that, or the video.
     """
 
     name: str
     pixels: NDArray[np.uint8]
     path: Path | None = None
+    folder: Path | None = None
     video: str | None = None
     fps: float = _USUAL_FPS
     is_first: bool = True
@@ -67,7 +68,7 @@ def frames(source: str, limit: int | None = None, tell: Callable[[str], None] = 
     if path.is_dir():
         yield from _pictures(path, tell)
     elif path.is_file() and (pixels := _picture(path, tell)) is not None:
-        yield Frame(name=path.name, pixels=pixels, path=path)
+        yield Frame(name=path.name, pixels=pixels, path=path, folder=path.parent)
     elif path.is_file() or source.isdecimal():
         yield from islice(_moving(source), limit)
     else:
@@ -86,7 +87,7 @@ def _pictures(folder: Path, tell: Callable[[str], None]) -> Iterator[Frame]:
                 tell(f"skipped {error}")
             continue
         if pixels is not None:
-            yield Frame(name=child.name, pixels=pixels, path=child)
+            yield Frame(name=child.name, pixels=pixels, path=child, folder=folder)
 
 
 def _picture(path: Path, tell: Callable[[str], None]) -> NDArray[np.uint8] | None:
@@ -185,6 +186,7 @@ def _moving(source: str) -> Iterator[Frame]:
                 _absent_camera(source) if is_camera else f"{source}: neither a picture nor a video that OpenCV reads"
             )
         name, told = f"camera{source}" if is_camera else Path(source).stem, capture.get(cv2.CAP_PROP_FPS)
+        known: dict[str, Any] = {"video": name, "folder": None if is_camera else Path(source).parent}
         fps = float(told) if 1 <= told <= _MOST_FPS else _USUAL_FPS
         for index in count():
             is_read, pixels = capture.read()
@@ -193,7 +195,7 @@ def _moving(source: str) -> Iterator[Frame]:
             shown = pixels.astype(np.uint8, copy=False)
             place = f"{name if is_camera else Path(source).name}, frame {index + 1}"
             frame = f"{name}_{index:06d}.jpg"
-            yield Frame(name=frame, pixels=shown, video=name, fps=fps, is_first=index == 0, place=place)
+            yield Frame(name=frame, pixels=shown, fps=fps, is_first=index == 0, place=place, **known)
     finally:
         capture.release()
 

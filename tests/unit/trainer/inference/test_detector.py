@@ -158,6 +158,35 @@ def test_written_json_is_coco_and_names_do_not_collide(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "seen").glob("*.jpg")) == ["a.jpg", "a_2.jpg"]
 
 
+def named(sources: list[Path], out: Path) -> list[str]:
+    """What the pictures of some sources are called in COCO form."""
+    writer = DetectionWriter(labels=LABELS, folder=out)
+    for frame in (frame for source in sources for frame in frames(str(source))):
+        writer.add(frame, seen(), frame.pixels)
+    writer.finish()
+    written = json.loads((out / "detections.json").read_text(encoding="utf-8"))
+    assert written == writer.coco()
+    return [image["file_name"] for image in written["images"]]
+
+
+def test_pictures_of_one_name_from_two_folders_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    for name in ("first/x.jpg", "second/x.jpg", "second/deep/y.jpg"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        cv2.imwrite(str(tmp_path / name), picture(20, 30))
+    folders = [tmp_path / name for name in ("first", "second", "second/deep")]
+    assert named(folders, tmp_path / "all") == ["first/x.jpg", "second/x.jpg", "second/deep/y.jpg"]
+    assert named(folders[1:], tmp_path / "some") == ["x.jpg", "y.jpg"], "no name clashes: as they are called"
+    assert sorted(path.name for path in (tmp_path / "all").glob("*.jpg")) == ["x.jpg", "x_2.jpg", "y.jpg"]
+    file = folders[0] / "x.jpg"
+    assert named([file, file], tmp_path / "twice") == ["x.jpg", "x.jpg"], "the same picture"
+
+
+def test_frames_of_videos_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    clips = [clip(tmp_path / "clip.avi", 1), clip(tmp_path / "other/clip.avi", 1)]
+    assert named(clips, tmp_path / "seen") == ["clip_000000.jpg", "other/clip_000000.jpg"]
+
+
 def test_a_picture_whose_own_name_is_the_next_one_of_another_is_written_too(tmp_path: Path) -> None:
     writer = DetectionWriter(labels=LABELS, folder=tmp_path)
     for brightness, name in ((50, "a.jpg"), (100, "a.png"), (150, "a_2.jpg"), (200, "a.jpg")):
@@ -312,7 +341,7 @@ def test_a_video_becomes_a_video_of_its_length_and_speed_with_boxes(model_path: 
     assert (len(shown), shown[0].shape) == (7, (48, 64, 3))
     assert np.abs(shown[0].astype(int) - picture(48, 64)).max() > 60, "no box is drawn"
     coco = json.loads((tmp_path / "seen/detections.json").read_text(encoding="utf-8"))
-    assert [image["file_name"] for image in coco["images"]][-1] == "clip_000002.jpg"
+    assert [image["file_name"] for image in coco["images"]][-1] == "other/clip_000002.jpg"
 
 
 @pytest.mark.skipif(Path("/dev/video63").exists(), reason="there is such a camera")
