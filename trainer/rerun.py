@@ -1,6 +1,5 @@
 """A run that trained -> its models exported or measured again; what the commands `export` and `evaluate` do."""
 
-import json
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from trainer.evaluation.measure import detect_all, measure
 from trainer.inference.detector import Detector
 from trainer.network.detector import build_model
 from trainer.release import Release, timed
+from trainer.reporting.job_facts import read_summary
 from trainer.settings import USUAL_FOLDER, CacheFolder
 from trainer.tflite.convert import QAT_WEIGHTS_FILE, forms_of
 from trainer.training.checkpoint import TrainingProgress, exportable_weights, newest_progress, saved_steps
@@ -90,14 +90,15 @@ def export_run(  # long: a line for each option
 
     Raises:
         ExportError: The run has no weights, or the gate refused the model.
+        FormatError: Its request or its `run.json` is damaged.
         OptionError: The changes do not fit what was asked.
         TrainingError: The checkpoint is of a network with other variables.
         StopRequested: Asked to stop; nothing was replaced.
     """
     spec, manifest = _read_run(storage, run)
     spec = ReleaseOptions(max_drop=max_drop, quantize=quantize, nms=nms).applied_to(spec)
-    network = _load_weights(storage, spec, manifest, step)
     timings = _earlier_timings(storage, run)
+    network = _load_weights(storage, spec, manifest, step)
     keeps = quantize is None and step is None
     shards = shard_cache(storage, manifest, copies)
     tuning: dict[str, Any] = {
@@ -374,6 +375,5 @@ def _fine_tuned(
 
 def _earlier_timings(storage: Storage, run: str) -> dict[str, float]:
     """Seconds of the stages before the release, where the run noted them."""
-    content = storage.read_or_none(RunPaths(run).run)
-    seconds = {} if content is None else json.loads(content).get("seconds", {})
+    seconds = (read_summary(storage, run) or {}).get("seconds") or {}
     return {stage: seconds[stage] for stage in _EARLIER_STAGES if stage in seconds}

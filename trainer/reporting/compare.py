@@ -17,6 +17,7 @@ from shared.jobs.specs import DataOptions, RunSpec, TrainingOptions
 from shared.storage import Storage
 from shared.text import counted
 from trainer.evaluation.detections_file import read_detections
+from trainer.reporting.job_facts import read_summary
 from trainer.reporting.paired import Paired, paired
 
 _COLUMNS: Final = 80
@@ -67,6 +68,7 @@ def compare_runs(runs: Sequence[str], storage: Storage) -> list[Compared]:
 
     Raises:
         ExportError: A run has none.
+        FormatError: Its `run.json` is damaged.
     """
     return [_compared(run, storage) for run in runs]
 
@@ -115,7 +117,7 @@ def _points(interval: Sequence[float] | None) -> tuple[float, float] | None:
 def _facts_of(run: str, storage: Storage) -> dict[str, Any]:
     """How a run was trained, as far as its own files say it."""
     asked = read_request(storage, run) if storage.exists(RunPaths(run).request) else None
-    summary: dict[str, Any] = json.loads(storage.read_or_none(RunPaths(run).run) or "{}")
+    summary = read_summary(storage, run) or {}
     training = summary.get("training") or {}
     per_epoch = (training.get("schedule") or {}).get("steps_per_epoch")
     return {

@@ -2,11 +2,15 @@
 
 import csv
 import io
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from shared.command import hint
+from shared.errors import FormatError
+from shared.jobs.identity import read_request
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.versioned import read_stored
@@ -15,6 +19,9 @@ from shared.text import counted
 
 # Worst first; the names are `shared.jobs.findings.Rank`.
 _RANKS: Final = ("error", "quarantined", "dropped", "mended", "info")
+
+# Of what a damaged file holds.
+_SHOWN: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,42 @@ def lint_kinds(findings: Iterable[dict[str, str]]) -> list[LintKind]:
         counts[key] += 1
     kinds = [LintKind(*key, count, examples[key]) for key, count in counts.items()]
     return sorted(kinds, key=lambda found: (_RANKS.index(found.rank), -found.count, found.kind))
+
+
+def read_summary(storage: Storage, run: str) -> dict[str, Any] | None:
+    """What `run.json` of a run says, or None where there is none.
+
+    Raises:
+        FormatError: It is damaged: no JSON object, or one whose `training` or `seconds` is none.
+    """
+    key = RunPaths(run).run
+    content = storage.read_or_none(key)
+    if content is None:
+        return None
+    try:
+        summary = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise _damaged(storage, run, f"no JSON ({error})") from error
+    if not isinstance(summary, dict):
+        raise _damaged(storage, run, _excerpt(summary))
+    for part in ("training", "seconds"):
+        if not isinstance(summary.get(part) or {}, dict):
+            raise _damaged(storage, run, f"{_excerpt(summary[part])} as its {part!r}")
+    return summary
+
+
+def _excerpt(value: Any) -> str:
+    return json.dumps(value)[:_SHOWN]
+
+
+def _damaged(storage: Storage, run: str, found: str) -> FormatError:
+    asked = read_request(storage, run)
+    job = run if asked is None else asked.job
+    again = hint("retry", job, *([] if run == job else ["--run", run]), store=storage)
+    return FormatError(
+        f"{storage.url(RunPaths(run).run)}: damaged: found {found}, expected a JSON object that sums up the run: "
+        f"delete the file, and `{again}` makes it again"
+    )
 
 
 def read_history(storage: Storage, run: str) -> list[dict[str, float]]:

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from shared.errors import ExportError, StopRequested
+from shared.errors import ExportError, FormatError, StopRequested
 from shared.jobs.identity import make_note
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import RunSpec
@@ -156,6 +156,13 @@ def test_a_step_without_a_checkpoint_and_a_run_without_any_are_named(tmp_path: P
         export_run("fresh", storage=storage, guard=Unguarded())
     with pytest.raises(ExportError, match="holds no run 'nobody'"):
         export_run("nobody", storage=storage, guard=Unguarded())
+
+
+def test_an_export_names_a_damaged_summary_of_the_run(tmp_path: Path) -> None:
+    storage, _ = trained_run(tmp_path)
+    storage.write(RunPaths("r").run, b"[]")
+    with pytest.raises(FormatError, match=r"runs/r/run\.json: damaged: found \[\], expected a JSON object .*retry j "):
+        export_run("r", storage=storage, guard=Unguarded())
 
 
 def network_of(storage: Storage) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shared.errors import ExportError
+from shared.errors import ExportError, FormatError
 from shared.jobs.identity import make_note
 from shared.jobs.paths import RunPaths
 from shared.jobs.specs import RunSpec
@@ -92,6 +92,29 @@ def test_damaged_figures_are_named_in_one_line(tmp_path: Path, content: str) -> 
         ExportError, match=r"runs/r/metrics\.json: damaged .*export r .*measures the run again"
     ) as raised:
         compare_runs(["r"], Storage(str(tmp_path)))
+    assert "\n" not in str(raised.value)
+
+
+DAMAGED = {
+    "[]": r"found \[\], expected a JSON object",
+    "": r"found no JSON \(",
+    '"x"': r'found "x", expected',
+    '{"training": 3}': "found 3 as its 'training', expected",
+    '{"seconds": [1]}': r"found \[1\] as its 'seconds', expected",
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_summary_is_named_with_what_was_found_and_what_makes_it_again(tmp_path: Path, content: str) -> None:
+    finished(tmp_path, "r", 0.90, 0.89)
+    storage = Storage(str(tmp_path))
+    storage.write(RunPaths("r").request, RunSpec(run="r", job="j").to_json().encode())
+    storage.write(RunPaths("r").run, content.encode())
+    told = (
+        rf"runs/r/run\.json: damaged: {DAMAGED[content]}.* delete the file, and `.*retry j --run r.*` makes it again$"
+    )
+    with pytest.raises(FormatError, match=told) as raised:
+        compare_runs(["r"], storage)
     assert "\n" not in str(raised.value)
 
 
