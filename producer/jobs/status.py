@@ -119,10 +119,10 @@ def load_job(storage: Storage, job: str, run: str | None = None) -> Job:
 
 
 def require_same(storage: Storage, job: Job) -> None:
-    """Do nothing if `job` is still there, or its whole store is away.
+    """Do nothing if `job` is still there, and the run that it is seen with, or if its whole store is away.
 
     Raises:
-        PlanError: It was removed.
+        PlanError: One of them was removed.
     """
     found = find_job(storage, job.job)
     if found is None and storage.is_local and not storage.local_path("jobs").is_dir():
@@ -130,6 +130,11 @@ def require_same(storage: Storage, job: Job) -> None:
     if found is None or found.incarnation != job.incarnation:
         successor = "" if found is None else "; another job has its name now"
         raise PlanError(f"job {job.job!r} was removed while it was waited for{successor}")
+    # An added run is there from its submit on; that of the job's own submit is asked for once the shards are done.
+    if job.run is None or (found.run is not None and found.run.run == job.run.run):
+        return
+    if read_note(storage, RunPaths(job.run.run).request, job.incarnation) is None:
+        raise PlanError(f"run {job.run.run!r} of job {job.job!r} was removed while it was waited for")
 
 
 def job_names(storage: Storage) -> list[str]:

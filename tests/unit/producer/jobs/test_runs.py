@@ -11,7 +11,7 @@ from producer.jobs.control import cancel, note_of, retry
 from producer.jobs.local_lock import lock_for_local_run
 from producer.jobs.removal import remove
 from producer.jobs.runs import runs_of
-from producer.jobs.status import job_status, load_job, run_state, stored_state
+from producer.jobs.status import job_status, load_job, require_same, run_state, stored_state
 from producer.jobs.submit import Request, for_known_job, further_run
 from producer.progress import no_progress
 from shared.errors import OptionError, PlanError
@@ -208,6 +208,18 @@ def test_a_run_is_removed_alone_and_a_job_with_all_of_its_runs(storage: Storage)
         remove(storage, None, "job", "job")
     remove(storage, None, "job")
     assert (storage.list_names("runs"), storage.list_names("jobs")) == ([], [])
+
+
+def test_who_waits_for_a_run_hears_that_it_was_removed(storage: Storage) -> None:
+    """A cancel and a removal may come between two of its looks; of a run that is gone nothing else would tell it."""
+    add(storage)
+    waited_for = load_job(storage, "job", "two")
+    require_same(storage, waited_for)
+    cancel(storage, None, "job", "two")
+    remove(storage, None, "job", "two")
+    with pytest.raises(PlanError, match="run 'two' of job 'job' was removed while it was waited for"):
+        require_same(storage, waited_for)
+    require_same(storage, load_job(storage, "job"))  # its own run is asked for later
 
 
 def test_a_request_that_a_removed_job_left_does_not_keep_the_name(storage: Storage, folder: Path) -> None:
