@@ -11,7 +11,7 @@ import typer
 
 from shared import command
 from shared.errors import OptionError
-from shared.text import printable, printable_lines
+from shared.text import counted, printable, printable_lines
 from trainer.cli import predict, sizes
 from trainer.cli.predict import MOST_THREADS, model_at
 from trainer.cli.session import NEEDS_MORE, Store, check_known, start_tensorflow, storage_with
@@ -247,7 +247,8 @@ def _table(metrics: "Mapping[str, Any]") -> str:
         shown = (f"{_percents(row[name], row[f'{name}_interval']):>23}" for name in ("map50", "map"))
         lines.append(f"{form:12}{''.join(shown)}{row['bytes']:12,}{_ms(row):>9}")
     row = metrics["int8"] if "int8" in metrics else next(iter(metrics.values()))
-    return "\n".join([*lines, f"measured on {row['objects']} objects in {row['pictures']} pictures"])
+    objects, pictures = counted(row["objects"], "object"), counted(row["pictures"], "picture")
+    return "\n".join([*lines, f"measured on {objects} in {pictures}"])
 
 
 def _ms(row: "Mapping[str, Any]") -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from shared import __version__
 from shared.model.description import ModelDescription
+from shared.text import counted
 from trainer.evaluation.latency import median_ms
 from trainer.inference.detector import Detector
 from trainer.network.backbone import Size
@@ -116,4 +117,4 @@ def machine() -> str:
             names = [line.partition(":")[2].strip() for line in facts if line.startswith("model name")]
     except OSError:
         names = []
-    return f"{names[0] if names else 'unknown processor'}, {os.cpu_count()} cores"
+    return f"{names[0] if names else 'unknown processor'}, {counted(os.cpu_count() or 1, 'core')}"

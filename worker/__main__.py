@@ -14,7 +14,7 @@ import typer
 from shared import command
 from shared.errors import OptionError
 from shared.jobs.job import Split
-from shared.text import printable
+from shared.text import counted, printable
 from worker.synthetic import MAX_IMAGES
 
 # Modules without which no command works.
@@ -78,7 +78,7 @@ def inspect_command(
         raise typer.Exit(1)
     target.write_bytes(encoded.tobytes())
     typer.echo(describe_record(drawn[0]))
-    typer.echo(printable(f"{len(drawn)} records drawn: {target}"))
+    typer.echo(printable(f"{counted(len(drawn), 'record')} drawn: {target}"))
 
 
 def main() -> None:

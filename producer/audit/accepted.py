@@ -75,7 +75,9 @@ def _listed(file: Path, found: AuditFindings) -> tuple[list[AuditFinding], list[
     unknown = [each for each in ids if each not in known]
     lines = [f"{file}: {each!r} is no finding of {found.run}: left out" for each in unknown[:_NAMED]]
     if unknown[_NAMED:]:
-        lines.append(f"{file}: {len(unknown) - _NAMED} more ids are no findings of {found.run}: left out")
+        more = len(unknown) - _NAMED
+        ending = "id is no finding" if more == 1 else "ids are no findings"
+        lines.append(f"{file}: {more} more {ending} of {found.run}: left out")
     chosen = [finding for finding in found.findings if finding.id in set(ids)]
     if not chosen:
         raise OptionError("\n".join([*lines, f"--accept {file}: names no finding of {found.run}"]))

@@ -17,6 +17,7 @@ from shared.jobs.labels import read_labels_txt
 from shared.jobs.paths import RunPaths, labels_of
 from shared.jobs.specs import JobSpec, TrainingOptions
 from shared.storage import Storage
+from shared.text import counted
 
 _NETWORK: Final = "model.keras"
 _MOST_NOTE_BYTES: Final = 16 * 2**20
@@ -149,9 +150,9 @@ def _read(place: _Folder, shown: str) -> Trained:
     except ValueError as error:
         raise OptionError(f"{shown}: the class names beside it: {error}; expected one a line") from error
     if len(labels) != detector.classes:
-        there = "no such file" if found is None else f"{len(labels)} names"
+        there = "no such file" if found is None else counted(len(labels), "name")
         raise OptionError(
-            f"{shown}: expected its {detector.classes} class names in labels.txt beside it, found {there}"
+            f"{shown}: expected its {counted(detector.classes, 'class name')} in labels.txt beside it, found {there}"
         )
     resize = _resize(place.beside("run.json"))
     return Trained(content=content, name=_name(place), detector=detector, labels=labels, resize=resize)

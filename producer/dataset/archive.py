@@ -23,7 +23,7 @@ from typing import IO, Final
 
 from producer.progress import Progress
 from shared.errors import LintError
-from shared.text import printable
+from shared.text import counted, printable
 
 MOST_FILES: Final = 1_000_000
 MOST_BYTES: Final = 256 * 2**30
@@ -128,7 +128,7 @@ def _whole(archive: Path, place: Path) -> Path | None:
         return None
     found = _sizes_in(target)
     if changed := sorted(name for name in noted.keys() & found.keys() if noted[name] != found[name] and _is_read(name)):
-        count = f"{len(changed)} unpacked file{'s' * (len(changed) > 1)}"
+        count = counted(len(changed), "unpacked file")
         raise LintError(
             f"{archive}: {count} changed since, such as {target / _shown(changed[0])}: give {target} instead of the "
             "archive to use what is there, or remove what changed to have it as it was"

@@ -107,7 +107,7 @@ def _plan_faults(storage: Storage, job: Job) -> Iterator[str]:
             yield f"line {ordinal + 1} of the plan is of {task.shard} of another job"
         receipt = read_receipt(storage, job, task.shard)
         if receipt is not None and receipt.written + receipt.quarantined != len(task.pairs):
-            yield f"{task.shard}: {len(task.pairs)} pairs were planned, its receipt counts others"
+            yield f"{task.shard}: {counted(len(task.pairs), 'pair')} in the plan, its receipt counts others"
 
 
 def _run_faults(storage: Storage, job: Job, asked: RunSpec | None) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from shared.jobs.job import SPLITS, Job, Split, shard_name
 from shared.jobs.manifest import Manifest
 from shared.jobs.schema import LISTS, SCALARS, FeatureKind
+from shared.text import counted
 
 _DTYPES: Final[dict[FeatureKind, str]] = {"bytes": "string", "int64": "int64", "float": "float32"}
 
@@ -31,8 +32,9 @@ def dataset_info(job: Job, manifest: Manifest) -> dict[str, Any]:
     return {
         "name": "".join(letter if letter.isalnum() else "_" for letter in job.job),
         "version": "1.0.0",
-        "description": f"{pictures} pictures of {side}x{side} pixels ({manifest.resize}) with {objects} objects of "
-        f"{len(manifest.labels)} classes ({', '.join(manifest.labels)}), made by voc2tflite",
+        "description": f"{counted(pictures, 'picture')} of {side}x{side} pixels ({manifest.resize}) with "
+        f"{counted(objects, 'object')} of {counted(len(manifest.labels), 'class', 'classes')} "
+        f"({', '.join(manifest.labels)}), made by voc2tflite",
         "fileFormat": "tfrecord",
         "splits": [_split(job, manifest, split) for split in SPLITS if manifest.splits.get(split)],
     }

@@ -145,7 +145,8 @@ def verify(
     broken = broken_shards(storage, job, settled, progress)
     if broken:
         queue_again(storage, ledger, job, broken)
-        found.append(f"{len(broken)} shards that do not hold are written again ({next(iter(broken.values()))})")
+        do = "does not hold is" if len(broken) == 1 else "do not hold are"
+        found.append(f"{counted(len(broken), 'shard')} that {do} written again ({next(iter(broken.values()))})")
     faults = list(manifest_faults(storage, job))
     if faults:
         storage.remove(JobPaths(job.job).manifest)
@@ -213,7 +214,7 @@ def _forget_failures(storage: Storage, job: Job, failed: Iterable[str], runs: It
     if shards:
         # Before the failures: if this process is killed in between, the same manifest is made again, and nothing lost.
         storage.remove(JobPaths(job.job).manifest)
-        done.append(f"{len(shards)} failed shards are queued again")
+        done.append(f"{counted(len(shards), 'failed shard')} {'is' if len(shards) == 1 else 'are'} queued again")
     for shard in shards:
         storage.remove(JobPaths(job.job).failure(shard))
     forgotten = [asked for asked in runs if _forget_failed_run(storage, asked)]

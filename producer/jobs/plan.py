@@ -20,6 +20,7 @@ from shared.jobs.job import SPLITS, Job, PathPair, ShardTask, Split, SplitPlan
 from shared.jobs.paths import JobPaths
 from shared.jobs.versioned import read_stored
 from shared.storage import Storage
+from shared.text import counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +124,8 @@ class PlanReader:
         lines, shards = len(self._offsets) - 1, len(job.shards)
         if lines != shards:
             raise PlanError(
-                f"{storage.url(self._key)} has {lines} lines, job.json lists {shards} shards: restore the file, "
-                f"or `{hint('rm', job.job, store=storage)}` and submit anew"
+                f"{storage.url(self._key)} has {counted(lines, 'line')}, job.json lists {counted(shards, 'shard')}: "
+                f"restore the file, or `{hint('rm', job.job, store=storage)}` and submit anew"
             )
 
     def task(self, ordinal: int) -> ShardTask:

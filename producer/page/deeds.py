@@ -25,6 +25,7 @@ from shared.errors import OptionError, PipelineError
 from shared.jobs.specs import FoldOptions, JobSpec, TrainingOptions
 from shared.leasing.ledger import Ledger
 from shared.storage import data_folder
+from shared.text import counted
 
 _MOST_FIELDS: Final = 20
 _MOST_SAID: Final = 32
@@ -124,7 +125,7 @@ def _submit(request: Request, folder: str, name: str | None) -> str:
         raise _nobody_serves(request, "submit", place)
     asked = Submit(dataset=place, spec=JobSpec(), run=TrainingOptions(), name=name)
     status = start_job(asked, StartOptions(settings=settings, console=Console(file=StringIO()), **_HAND_OVER))
-    return f"{status.job} is submitted: {status.images} photos"
+    return f"{status.job} is submitted: {counted(status.images, 'photo')}"
 
 
 async def audit(request: Request) -> Response:

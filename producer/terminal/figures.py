@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from shared.text import counted
+
 
 def percent(fraction: float) -> str:
     """`91.4 %`."""
@@ -11,7 +13,7 @@ def percent(fraction: float) -> str:
 def map_text(value: float, interval: Sequence[float] | None, objects: int | None = None) -> str:
     """`91.4 % (88.0 to 94.1, 26 objects)`: a mAP, where it may lie (95 %), and how many objects it is of."""
     facts = [] if interval is None else [f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"]
-    facts += [] if objects is None else [f"{objects} object{'' if objects == 1 else 's'}"]
+    facts += [] if objects is None else [counted(objects, "object")]
     return percent(value) + (f" ({', '.join(facts)})" if facts else "")
 
 

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from producer.jobs.status import TERMINAL, JobStatus
 from producer.terminal.figures import duration, map_text, percent
+from shared.text import counted
 
 # Without a terminal, a line this often: enough to see that it goes on, few enough for a log.
 LINE_EVERY_S: Final = 10.0
@@ -182,7 +183,8 @@ def _speed(status: JobStatus) -> str:
 
 def shard_facts(status: JobStatus, slots: int) -> str:
     """Pace, live worker processes and trouble of a job that writes shards, as one line."""
-    facts = [_speed(status), f"{slots} worker processes" if slots else "", f"{status.done}/{status.shards} shards"]
+    at_work = counted(slots, "worker process", "worker processes") if slots else ""
+    facts = [_speed(status), at_work, f"{status.done}/{status.shards} shards"]
     facts.append(f"{status.failed} failed" if status.failed else "")
     facts.append(f"last error: {status.last_error[:80]}" if status.last_error else "")
     return " · ".join(filter(None, facts))
@@ -217,7 +219,7 @@ def validation_facts(run: Mapping[str, Any]) -> str:
 def results_table(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
     """The table of the exported forms: accuracy on the measured split in percent, size, latency."""
     int8 = metrics["int8"]
-    objects = f", {int8['objects']} objects" if "objects" in int8 else ""
+    objects = f", {counted(int8['objects'], 'object')}" if "objects" in int8 else ""
     has_raw = any(form.endswith("_raw") for form in metrics)
     size = "kB" if has_raw else "bytes"  # the longer names leave room for no more in 80 columns
     figures = [Column(title, justify="right", no_wrap=True) for title in ("mAP50 %", "mAP %", size, "ms")]

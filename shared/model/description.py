@@ -14,6 +14,7 @@ from typing import Any, Final, get_args
 
 from shared.model.file import ModelFile, quoted
 from shared.placement import PADDING_GRAY, Resize
+from shared.text import counted
 
 LABELS_FILE: Final = "labels.txt"
 CALIBRATION_FILE: Final = "score_calibration.txt"
@@ -115,8 +116,9 @@ class ModelDescription:
         )
         outside = "" if self.decoding is None else f" Boxes are to be decoded as {DESCRIPTION_FILE} says."
         best = "" if self.best_score is None else f" Best threshold: scores of at least {self.best_score:.2f}."
+        classes = counted(len(self.labels), "class", "classes")
         return (
-            f"Object detector of {len(self.labels)} classes, trained by voc2tflite. Input: an RGB picture of "
+            f"Object detector of {classes}, trained by voc2tflite. Input: an RGB picture of "
             f"{self.image_size}x{self.image_size} px, {fitted}. Data digest {self.data_digest}. Form: {self.form}."
             f"{best}{outside}"
         )

@@ -53,7 +53,7 @@ def test_a_retry_in_the_moment_of_finalization_is_not_lost(cluster: Cluster, sma
     wait_until(
         lambda: marker.exists() and psutil.Process(service.pid).status() == psutil.STATUS_STOPPED, 60, "it finalizes"
     )
-    assert "1 failed shards are queued again" in cluster.producer("retry", "job").stdout
+    assert "1 failed shard is queued again" in cluster.producer("retry", "job").stdout
     os.kill(service.pid, signal.SIGCONT)
     wait_until(lambda: cluster.status("job").done == cluster.status("job").shards, 60, "the shard is done")
     status = cluster.wait_for("job")

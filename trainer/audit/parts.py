@@ -12,6 +12,7 @@ from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths
 from shared.picture.alike import groups_alike
 from shared.storage import Storage
+from shared.text import counted
 from trainer.data.shard_pictures import truth_from_store
 
 
@@ -71,7 +72,9 @@ def deal(photos: Sequence[DealtPhoto], folds: int) -> dict[int, int]:
         TrainingError: There are fewer photos than parts.
     """
     if len(photos) < folds:
-        raise TrainingError(f"{len(photos)} photos cannot be dealt to {folds} folds: each needs one at least")
+        raise TrainingError(
+            f"{counted(len(photos), 'photo')} cannot be dealt to {folds} folds: each needs one at least"
+        )
     photos = sorted(photos, key=lambda photo: photo.file_name)
     alike = groups_alike([photo.hash for photo in photos], most=max(1, len(photos) // (2 * folds)))
     groups: dict[int, list[DealtPhoto]] = {}

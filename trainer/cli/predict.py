@@ -9,7 +9,7 @@ import typer
 
 from shared import command
 from shared.errors import OptionError, PipelineError
-from shared.text import printable
+from shared.text import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -126,9 +126,11 @@ def _tell_annotations(annotations: "VocWriter") -> None:
     Raises:
         PipelineError: Some pictures have none.
     """
-    typer.echo(printable(f"{annotations.written} XML files are in {annotations.folder}"), err=True)
+    lie = "is" if annotations.written == 1 else "are"
+    typer.echo(printable(f"{counted(annotations.written, 'XML file')} {lie} in {annotations.folder}"), err=True)
     if annotations.refused:
-        raise PipelineError(f"{len(annotations.refused)} have no XML: {annotations.refused[0]}")
+        has = "has" if len(annotations.refused) == 1 else "have"
+        raise PipelineError(f"{len(annotations.refused)} {has} no XML: {annotations.refused[0]}")
 
 
 def _conclude(writer: "DetectionWriter", failed: list[str], sources: int) -> None:

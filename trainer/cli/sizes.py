@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from shared.errors import OptionError
+from shared.text import counted
 from trainer.cli.session import NEEDS_MORE, check_known, quiet_tensorflow
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def sizes_command(
     quiet_tensorflow()
     from trainer.sizes import costs, machine
 
-    typer.echo(f"{image_size} px, {classes} classes; {machine()}")
+    typer.echo(f"{image_size} px, {counted(classes, 'class', 'classes')}; {machine()}")
     typer.echo(f"{'backbone':26}{'model':8}{'parameters':>12}{'MMAC':>8}{'int8 kB':>9}{'float ms':>10}{'int8 ms':>9}")
     backbones = [name for name in known if not backbone or name in backbone]
     chosen = [size for size in _SIZES if not model or size in model]

@@ -14,6 +14,7 @@ from ai_edge_litert.interpreter import Interpreter
 from numpy.typing import NDArray
 
 from shared.model.file import ModelFile, quoted
+from shared.text import counted
 from trainer.inference.quiet import quiet_libraries
 from trainer.pixels import as_input
 
@@ -216,9 +217,8 @@ def check_outputs(raw: Mapping[str, NDArray[np.float32]], labels: int, file: Mod
     classes = raw["classes"][0, : int(count)]
     strange = classes[(classes < 0) | (classes >= labels) | (classes != np.floor(classes))]
     if strange.size:
-        plural = "" if labels == 1 else "s"
         found = f"its output classes holds class {strange[0]:g}"
-        raise file.refusal(found, f"whole numbers from 0, since it has {labels} label{plural}")
+        raise file.refusal(found, f"whole numbers from 0, since it has {counted(labels, 'label')}")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from typing import Final
 from xml.etree import ElementTree
 
 from shared.errors import OptionError
-from shared.text import printable
+from shared.text import counted, printable
 from trainer.detections import Detections
 from trainer.inference.sources import Frame
 
@@ -29,10 +29,8 @@ class VocWriter:
             raise OptionError(f"--voc {folder}: expected a folder, found a file")
         known = sorted(path.name for path in folder.glob("*.xml"))
         if known:
-            raise OptionError(
-                f"--voc {folder}: {len(known)} XML files are there already, as {known[0]}; they are never overwritten: "
-                "name a new folder"
-            )
+            there = f"{counted(len(known), 'XML file')} {'is' if len(known) == 1 else 'are'} there already"
+            raise OptionError(f"--voc {folder}: {there}, as {known[0]}; they are never overwritten: name a new folder")
         self.folder, self._labels = folder, labels
         self.written = 0
         self.refused: list[str] = []

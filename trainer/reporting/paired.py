@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.audit.seen import SeenSplit
-from shared.text import class_name
+from shared.text import class_name, counted
 from trainer.evaluation.bootstrap import Interval, interval, resampled
 from trainer.evaluation.coco_map import judge
 from trainer.evaluation.detections_file import Chosen, choose, judged_order
@@ -71,18 +71,22 @@ class Paired:
     @property
     def remarks(self) -> list[str]:
         """What to know of the photos, a line each."""
-        said = [
-            f"{count} {self.kind}s of {run} are not among the other's and are left out"
-            for run, count in self.only.items()
-            if count
-        ]
+        said = [_left_out(counted(count, self.kind), run, count) for run, count in self.only.items() if count]
         said += [f"{run} has learnt from these very photos: it looks better than it is" for run in self.learnt]
         if self.relabelled is None:
             said.append("pictures are fitted otherwise (--resize): each run is judged by its own annotations")
         elif self.relabelled:
-            said.append(f"{self.relabelled} of the photos have other annotations now: judged by those of {self.second}")
+            have = "has" if self.relabelled == 1 else "have"
+            said.append(
+                f"{self.relabelled} of the photos {have} other annotations now: judged by those of {self.second}"
+            )
         said += [f"only {run} knows {', '.join(names)}" for run, names in self.missing_classes.items() if names]
         return said
+
+
+def _left_out(photos: str, run: str, count: int) -> str:
+    are = "is" if count == 1 else "are"
+    return f"{photos} of {run} {are} not among the other's and {are} left out"
 
 
 def paired(first: SeenSplit, second: SeenSplit, names: tuple[str, str]) -> Paired:

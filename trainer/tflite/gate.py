@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from shared.errors import ExportError
 from shared.model.description import PIXEL_STD, ModelDescription, read_description
+from shared.text import counted
 from trainer.detections import Detections, iou_matrix
 from trainer.tflite.flatbuffer import operator_kinds
 from trainer.tflite.layer_error import LayerError
@@ -243,7 +244,8 @@ def _drop(form: str, evidence: Evidence) -> GateCheck:
     lost = (
         f"mAP50 {found:.2f} % against {exact:.2f} % of float32 on {row['split']}, a loss of {exact - found:.2f} points"
     )
-    sure = f"{low:.2f} to {high:.2f} with 95 % confidence by {row['objects']} objects in {row['pictures']} pictures"
+    judged = f"{counted(row['objects'], 'object')} in {counted(row['pictures'], 'picture')}"
+    sure = f"{low:.2f} to {high:.2f} with 95 % confidence by {judged}"
     safer = "float32" if form == "float16" else "float16"
     doubt = (
         f"{lost} where {evidence.max_drop:g} may be lost, but {sure}: too few to decide. More {row['split']} photos "

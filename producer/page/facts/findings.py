@@ -12,6 +12,7 @@ from producer.finalize.lint_csv import COLUMNS
 from shared.errors import FormatError, PlanError
 from shared.jobs.paths import JobPaths
 from shared.storage import Stamp, Storage
+from shared.text import counted
 
 MOST_BYTES: Final = 256 << 20
 PAGE: Final = 50
@@ -62,13 +63,13 @@ class FindingsTable:
             FormatError: It is none of ours.
         """
         if not 0 <= number < len(self._starts):
-            raise PlanError(f"{self._name} has {len(self._starts)} findings, and no number {number}")
+            raise PlanError(f"{self._name} has {counted(len(self._starts), 'finding')}, and no number {number}")
         end = self._starts[number + 1] if number + 1 < len(self._starts) else len(self._content)
         text = self._content[self._starts[number] : end].decode("utf-8", "replace").rstrip("\r\n")
         cells = next(csv.reader([text]), [])
         if len(cells) != len(self._columns):
             expected = f"{len(self._columns)} were expected"
-            raise FormatError(f"{self._name}: line {number + 2} has {len(cells)} cells, {expected}")
+            raise FormatError(f"{self._name}: line {number + 2} has {counted(len(cells), 'cell')}, {expected}")
         said = dict(zip(self._columns, cells, strict=True))
         index, name = said.pop("object"), said.pop("class", "")
         at = int(index) if index.isascii() and index.isdigit() else None

@@ -87,6 +87,8 @@ def test_many_unknown_ids_are_counted_and_bytes_that_are_no_text_are_refused(tmp
     chosen, unknown = accepted(str(listed), FOUND)
     assert len(chosen) == 1
     assert unknown[-1] == f"{listed}: 15 more ids are no findings of job.audit-3: left out"
+    listed.write_text("\n".join(["id", "0000000000", *(f"x{number}" for number in range(11))]))
+    assert accepted(str(listed), FOUND)[1][-1] == f"{listed}: 1 more id is no finding of job.audit-3: left out"
     listed.write_bytes(b"id\n\xff\xfe")
     with pytest.raises(OptionError, match="expected a CSV in UTF-8"):
         accepted(str(listed), FOUND)

@@ -63,7 +63,7 @@ def finalize(storage: Storage, *notes: str) -> None:
 
 def test_failed_shard_is_queued_again_once(storage: Storage) -> None:
     finalize(storage)
-    assert retry(storage, None, "job", only_failed=True) == "job: 1 failed shards are queued again"
+    assert retry(storage, None, "job", only_failed=True) == "job: 1 failed shard is queued again"
     assert not storage.exists(PATHS.failure(SHARD))
     assert not storage.exists(PATHS.manifest)  # to be made anew
     assert retry(storage, None, "job", only_failed=True) == "job: nothing failed, nothing to do again"
@@ -114,7 +114,7 @@ def test_what_does_not_hold_any_more_is_written_again(storage: Storage, fault: s
     else:
         storage.remove(PATHS.receipt(SHARD) if fault == "no receipt" else PATHS.tfrecord(SHARD))
         assert state(storage) == "RUNNING"  # seen without looking into files
-    assert "1 shards that do not hold are written again" in retry(storage, None, "job")
+    assert "1 shard that does not hold is written again" in retry(storage, None, "job")
     assert state(storage) == "RUNNING"
     assert not storage.exists(PATHS.receipt(SHARD))
     write_rest(storage)

@@ -84,7 +84,7 @@ def test_a_number_that_is_none_and_a_damaged_line_are_named() -> None:
     read = FindingsTable(b"file,object,rank,kind,found,done\na,b,c\n", "lint.csv")
     with pytest.raises(FormatError, match=r"lint\.csv: line 2 has 3 cells, 6 were expected"):
         read.row(0)
-    with pytest.raises(PlanError, match="has 1 findings, and no number 7"):
+    with pytest.raises(PlanError, match="has 1 finding, and no number 7"):
         read.row(7)
 
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from producer.jobs.status import JobStatus
 from producer.terminal import progress
-from producer.terminal.progress import FORMS, Screen, results_table
+from producer.terminal.progress import FORMS, Screen, results_table, shard_facts
 
 
 def last_frame(*stages: tuple[str, int, int]) -> str:
@@ -183,3 +183,10 @@ def test_files_of_both_kinds_are_in_one_table_those_without_suppression_below() 
     words = [word.strip("│┃") for line in lines for word in line.split()]
     shown = [word for word in words if word.removesuffix("_raw") in FORMS]
     assert shown == [*FORMS, *(f"{form}_raw" for form in FORMS)]
+
+
+def test_one_worker_process_and_one_object_are_spoken_of_as_one() -> None:
+    assert shard_facts(training(), 1).startswith("1 worker process · ")
+    assert "2 worker processes" in shard_facts(training(), 2)
+    row = {"map50": 1.0, "map": 1.0, "objects": 1, "bytes": 1000, "median_ms": 1.0}
+    assert results_table(dict.fromkeys(FORMS, row)).title == "Test split, 1 object, by LiteRT"

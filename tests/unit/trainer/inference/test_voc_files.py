@@ -80,7 +80,7 @@ def test_what_somebody_has_annotated_is_never_overwritten(model: Path, photos: P
     done = predict(model, photos, "--voc", own.parent)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == (
-        f"error: --voc {own.parent}: 1 XML files are there already, as mine.xml; they are never overwritten: name a "
+        f"error: --voc {own.parent}: 1 XML file is there already, as mine.xml; they are never overwritten: name a "
         "new folder"
     )
     assert [path.name for path in own.parent.iterdir()] == ["mine.xml"]
@@ -93,7 +93,7 @@ def test_two_pictures_of_one_stem_are_told_apart(model: Path, photos: Path, tmp_
     (photos / f"{first.stem}.jpg").write_bytes(first.read_bytes())
     done = predict(model, photos, "--voc", tmp_path / "xml")
     assert done.returncode == 1
-    assert f"error: 1 have no XML: {first.stem}.xml is that of " in done.stderr.splitlines()[-1]
+    assert f"error: 1 has no XML: {first.stem}.xml is that of " in done.stderr.splitlines()[-1]
     assert len(list((tmp_path / "xml").iterdir())) == len(list(photos.iterdir())) - 1
 
 

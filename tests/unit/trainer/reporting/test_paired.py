@@ -137,6 +137,12 @@ def test_photos_and_classes_of_one_run_alone_are_left_out_and_said() -> None:
     assert pair.remarks[-2:] == ["only before knows ten", "only now knows king"]
 
 
+def test_one_photo_is_spoken_of_as_one() -> None:
+    pair = paired(seen_split(BEFORE), seen_split([([(0, 1)], NOW[0][1]), *NOW[1:]], first=1), ("before", "now"))
+    assert pair.remarks[0] == "1 test photo of before is not among the other's and is left out"
+    assert "1 of the photos has other annotations now: judged by those of now" in pair.remarks
+
+
 def test_a_class_whose_accents_are_written_in_two_ways_is_one() -> None:
     before, now = (seen_split(BEFORE, (name, "king")) for name in ("ne\u0301uf", "n\u00e9uf"))
     assert [row.label for row in paired(before, now, ("before", "now")).rows] == ["mAP50", "mAP", "n\u00e9uf", "king"]

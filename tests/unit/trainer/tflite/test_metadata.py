@@ -144,6 +144,7 @@ def test_flatbuffer_is_the_same_bytes_each_time() -> None:
         form="int8",
     )
     assert metadata_flatbuffer(description) == metadata_flatbuffer(description)
+    assert description.sentence().startswith("Object detector of 1 class, trained by")
     assert np.frombuffer(metadata_flatbuffer(description), np.uint8).size < 2048
 
 
