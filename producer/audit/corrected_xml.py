@@ -47,7 +47,7 @@ def corrected(
     """
     annotation, root = read_annotation(xml, file=file, spec=spec), parse_xml(xml, file=file)
     if not _is_upright(annotation, header, spec):
-        line = "not changed, its photo is turned by EXIF and its boxes are not: correct it by hand"
+        line = f"not changed, {_why_not_upright(annotation, header)}"
         return Corrections(xml=xml, outcomes=(line,) * len(findings), is_changed=False)
     elements = _elements(annotation, root.findall("object"))
     left = {each.index: each for each in annotation.objects}
@@ -140,6 +140,27 @@ def _is_upright(annotation: Annotation, header: ImageHeader, spec: JobSpec) -> b
     if upright_size(header) == (header.width, header.height):  # no size tells: workers do as `--exif` says
         return spec.exif == "upright"
     return annotation.size == upright_size(header)
+
+
+def _why_not_upright(annotation: Annotation, header: ImageHeader) -> str:
+    """What keeps a file from being corrected whose photo is turned by EXIF, and what to do."""
+    stored, upright = (header.width, header.height), upright_size(header)
+    turned = f"its photo is turned by EXIF (orientation {header.orientation})"
+    if upright == stored:
+        return f"{turned} and, by --exif raw, its boxes are not: correct it by hand"
+    if annotation.size == stored:
+        by = f"by its <size> {_sides(stored)}, that of the stored pixels"
+        return f"{turned} and its boxes are not, {by}: correct it by hand"
+    found = "it has no <size>" if annotation.size is None else f"its <size> is {_sides(annotation.size)}"
+    return (
+        f"{turned} and {found}, expected {_sides(upright)}, where its boxes are of the upright photo, or "
+        f"{_sides(stored)}, where they are of the stored pixels: write {_sides(upright)} there if that is so, and "
+        "accept again; otherwise correct it by hand"
+    )
+
+
+def _sides(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]}"
 
 
 def upright_size(header: ImageHeader) -> tuple[int, int]:

@@ -110,6 +110,30 @@ def test_a_turned_photo_is_corrected_where_its_size_says_that_boxes_are_upright(
     assert ("turned by EXIF" in made.outcomes[0]) != is_done
 
 
+@pytest.mark.parametrize(
+    ("size", "found"),
+    [
+        ("<size><width>640</width><height>480</height></size>", "its <size> is 640x480"),
+        ("", "it has no <size>"),
+    ],
+)
+@pytest.mark.parametrize("orientation", [5, 6, 7, 8])
+def test_a_size_of_neither_frame_is_told_with_those_that_were_expected(orientation: int, size: str, found: str) -> None:
+    turned = ImageHeader(format="jpeg", width=200, height=100, orientation=orientation, can_pass=False)
+    made = corrected(voc(("cat", CAT), size=size), [finding(CAT, None)], turned, SPEC, file="a.xml")
+    assert made.outcomes == (
+        f"not changed, its photo is turned by EXIF (orientation {orientation}) and {found}, expected 100x200, where "
+        "its boxes are of the upright photo, or 200x100, where they are of the stored pixels: write 100x200 there if "
+        "that is so, and accept again; otherwise correct it by hand",
+    )
+
+
+def test_a_size_of_the_stored_pixels_is_told_as_that() -> None:
+    turned = ImageHeader(format="jpeg", width=200, height=100, orientation=6, can_pass=False)
+    (told,) = corrected(voc(("cat", CAT)), [finding(CAT, None)], turned, SPEC, file="a.xml").outcomes
+    assert "its boxes are not, by its <size> 200x100, that of the stored pixels: correct it by hand" in told
+
+
 @pytest.mark.parametrize(("width", "orientation"), [(200, 3), (100, 6)])
 @pytest.mark.parametrize("exif", ["upright", "raw"])
 def test_where_no_size_tells_how_boxes_are_meant_the_option_exif_does(width: int, orientation: int, exif: str) -> None:
