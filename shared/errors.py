@@ -1,6 +1,10 @@
 """The error tree; the type alone tells a caller what to do."""
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+# Why a worker does not know what a message is about. Two stores that share a Redis take each other's hints, each of
+# which is sent again after 30 s.
+ELSEWHERE: Final = "it was removed, or is of another store, which needs a Redis of its own (VOC_BROKER_URL)"
 
 
 class PipelineError(Exception):

@@ -12,7 +12,7 @@ from typing import Any
 
 from shared import logs
 from shared.broker import RunHint
-from shared.errors import FormatError, MessageError, PipelineError
+from shared.errors import ELSEWHERE, FormatError, MessageError, PipelineError
 from shared.jobs.identity import find_job, make_note, read_note, read_request, require_job
 from shared.jobs.paths import RunPaths
 from shared.jobs.specs import RunSpec
@@ -83,10 +83,10 @@ def admit(message: Any, storage: Storage) -> RunSpec:
     hint = read_message(RunHint, message)
     request = read_request(storage, hint.run)
     if request is None:
-        raise MessageError(f"no run {hint.run!r} was asked for in {storage.root}")
+        raise MessageError(f"no run {hint.run!r} was asked for in {storage.root}: {ELSEWHERE}")
     job = find_job(storage, request.job)
     if job is None or not hint.incarnation == request.incarnation == job.incarnation:
-        raise MessageError(f"run {hint.run!r} was asked for by a removed job {request.job!r}")
+        raise MessageError(f"run {hint.run!r} was asked for by another job than those in {storage.root}: {ELSEWHERE}")
     return request
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final
 
 from shared import faults, logs
-from shared.errors import FormatError, MessageError, ShardError
+from shared.errors import ELSEWHERE, FormatError, MessageError, ShardError
 from shared.jobs.identity import find_job, read_note, read_receipt, require_job
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.paths import JobPaths
@@ -83,9 +83,9 @@ def admit(message: Any, storage: Storage) -> tuple[ShardTask, Job]:
     task = read_message(ShardTask, message)
     job = find_job(storage, task.job)
     if job is None:
-        raise MessageError(f"no job {task.job!r} in {storage.root}")
+        raise MessageError(f"no job {task.job!r} in {storage.root}: {ELSEWHERE}")
     if task.incarnation != job.incarnation:
-        raise MessageError(f"{task.shard} is of a removed job {task.job!r}, not of the one that has its name now")
+        raise MessageError(f"{task.shard} is of another job {task.job!r} than that in {storage.root}: {ELSEWHERE}")
     try:
         expected = job.task_digest(task.shard)
     except KeyError as error:

@@ -1,18 +1,20 @@
 """Why nothing moves, and what to type: a state that is not at its end and has nobody at work on it explains itself."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from producer.jobs.local_lock import has_local_run
+from producer.jobs.outcome import written_at
 from producer.jobs.runs import retry_hint, run_words, ways_on
 from shared.command import hint, start_hint
 from shared.jobs.identity import read_note
 from shared.jobs.job import Job
-from shared.jobs.paths import RunPaths
+from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.specs import RunSpec
 from shared.leasing.ledger import Ledger
-from shared.leasing.scopes import RUN_QUEUE, RUN_UNIT, message_id, run_scope
+from shared.leasing.scopes import RUN_QUEUE, RUN_UNIT, job_scope, message_id, run_scope
 from shared.storage import Storage
 from shared.text import collapsed, counted
 
@@ -22,6 +24,8 @@ State = Literal["SUBMITTED", "RUNNING", "FINALIZED", "TRAINING", "INTERRUPTED", 
 _ROUND_S = 10.0
 # What a job is at whose shards are all done, until its manifest is there.
 _FINISHING = "the data set is put together"
+# Leases and queues are told apart by the jobs' identities, but one service leads on a Redis, and workers take any hint.
+_ELSEWHERE = "another store, and each store needs a Redis of its own (VOC_BROKER_URL)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,9 +107,20 @@ def _idle_standing(scene: Scene) -> Standing:
     if age_s is None or age_s > _ROUND_S:
         why = "`serve` makes its first round: where Redis is new or was emptied it lets leases run out first (15 s)"
         return Standing(state=state, why=_joined(before, why))
+    if _is_unseen(scene, scene.ledger):
+        elsewhere = f"the service that leads ({scene.ledger.leader()}) does not see this job: it serves {_ELSEWHERE}"
+        return Standing(state=state, why=_joined(before, elsewhere))
     if not is_training and scene.is_settled():
         return Standing(state=state, why=_joined(before, _FINISHING))
     return _waiting(scene, scene.ledger, state, before, "trainer" if is_training else "worker")
+
+
+def _is_unseen(scene: Scene, ledger: Ledger) -> bool:
+    """Whether whoever leads has had time to look at a job, and has noted nothing of it."""
+    if ledger.read_state(job_scope(scene.job)).state:
+        return False
+    submitted = written_at(scene.storage, JobPaths(scene.job.job).job)
+    return submitted is not None and time.time() - submitted > _ROUND_S
 
 
 def _waits_for(scene: Scene) -> str:

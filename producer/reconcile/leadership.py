@@ -18,7 +18,10 @@ logger = logging.getLogger(__name__)
 # A leader that died is followed after this; a round takes far less.
 LEADER_EXPIRY_S: Final = 10
 
-_WAITS: Final = "waits, and takes over when that one ends; it is another `serve`, or a command that waits for its job"
+_WAITS: Final = (
+    "waits, and takes over when that one ends; it is another `serve`, or a command that waits for its job; where it "
+    "serves another store, give each store a Redis of its own (VOC_BROKER_URL)"
+)
 
 
 class Leadership:

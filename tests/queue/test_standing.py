@@ -188,3 +188,29 @@ def test_doctor_knows_a_service_that_lets_old_leases_run_out(cluster: Cluster, t
     cluster.broker.ledger().client.delete("voc:leader")  # it ended a moment ago
     assert not service().is_well
     assert service().found.endswith("s ago, and nobody leads: none is running")
+
+
+def test_two_stores_on_one_redis_are_told_that_each_needs_its_own(cluster: Cluster, small_voc: Path) -> None:
+    """One service leads on a Redis; the other store's jobs would wait for workers that are there, and never come."""
+    cluster.leading_serve()
+    other = Cluster(broker=cluster.broker, store=cluster.store.parent / "other/store", data_root=cluster.data_root)
+    try:
+        other.worker()
+        other.serve()
+        wait_until(lambda: other.events("serve", "another_serve_leads"), 30, "the other store's service waits")
+        (waits,) = other.events("serve", "another_serve_leads")
+        assert "give each store a Redis of its own" in waits["hint"]
+        for each in (cluster, other):
+            each.producer("submit", str(small_voc), "--job", "job", *DATA, "--no-train")
+        wait_until(lambda: "does not see this job" in str(status(other, "job")["why"]), 40, "it says why")
+        told = status(other, "job")
+        assert told["why"].startswith(f"0 of 5 shards done, the service that leads ({socket.gethostname()}, process ")
+        assert told["why"].endswith("serves another store, and each store needs a Redis of its own (VOC_BROKER_URL)")
+        wait_until(lambda: other.events("worker", "message_refused"), 40, "a worker meets the first store's hint")
+        reasons = {line["reason"] for line in other.events("worker", "message_refused")}
+        assert all("or is of another store, which needs a Redis of its own" in reason for reason in reasons), reasons
+        cluster.worker()
+        cluster.wait_for("job")  # it is later for it, and nothing is lost
+        assert other.state("job") == "SUBMITTED"
+    finally:
+        other.stop()

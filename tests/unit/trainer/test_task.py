@@ -81,7 +81,7 @@ def test_a_run_that_was_asked_for_is_done_once(asked: Asked, caplog: pytest.LogC
     [
         ("nothing", "not a RunHint"),
         ({"run": "other"}, "no run 'other' was asked for"),
-        ({"run": "run", "incarnation": "2" * 32}, "by a removed job 'job'"),
+        ({"run": "run", "incarnation": "2" * 32}, "by another job than those in"),
     ],
 )
 def test_a_hint_of_nothing_that_was_asked_for_is_refused(

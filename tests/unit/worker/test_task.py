@@ -80,7 +80,7 @@ def message(task: ShardTask, **changes: Any) -> Any:
     ("changes", "reason"),
     [
         ({"job": "other"}, "no job 'other'"),
-        ({"incarnation": "0" * 32}, "of a removed job 'job'"),
+        ({"incarnation": "0" * 32}, "of another job 'job'"),
         ({"split": "val"}, "has no shard val-"),
         ({"pairs": []}, "differs from its plan"),
         ({"schema_version": 2}, "schema version 2"),
