@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from shared.audit.findings import AuditFinding, AuditFindings
+from shared.command import hint
 from shared.errors import OptionError, PlanError
 from shared.jobs.identity import read_note, read_request
 from shared.jobs.job import Job
@@ -27,7 +28,7 @@ def read_findings(storage: Storage, job: Job, run: str) -> AuditFindings:
     """What the audit `run` of a job has found.
 
     Raises:
-        PlanError: It is not done, there is none, or the run is none.
+        PlanError: It is not done, its file is gone, there is none, or the run is none.
         FormatError: Its file is damaged, or of another version.
     """
     asked = read_request(storage, run)
@@ -35,10 +36,13 @@ def read_findings(storage: Storage, job: Job, run: str) -> AuditFindings:
         raise PlanError(f"job {job.job!r} has no audit {run}: `audit {job.job}` makes one")
     if not asked.audits:
         raise PlanError(f"run {run} of job {job.job!r} is no audit, and has no findings of one")
-    key = RunPaths(run).findings
-    text = storage.read_or_none(key) if read_note(storage, RunPaths(run).run, job.incarnation) is not None else None
-    if text is None:
+    if read_note(storage, RunPaths(run).run, job.incarnation) is None:
         raise PlanError(f"audit {run} is not done: `status {job.job} --run {run}` says where it stands")
+    key = RunPaths(run).findings
+    text = storage.read_or_none(key)
+    if text is None:
+        again = hint("retry", job.job, "--run", run, store=storage)
+        raise PlanError(f"audit {run} is done, but {storage.url(key)} is missing: `{again}` makes it again")
     return read_stored(AuditFindings, text, storage.url(key))
 
 

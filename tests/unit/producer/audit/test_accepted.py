@@ -4,9 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from producer.audit.accepted import accepted
+from producer.audit.accepted import accepted, read_findings
 from shared.audit.findings import AuditFinding, AuditFindings
-from shared.errors import OptionError
+from shared.errors import OptionError, PlanError
+from shared.jobs.identity import make_note
+from shared.jobs.job import Job
+from shared.jobs.paths import RunPaths
+from shared.jobs.specs import RunSpec
+from shared.storage import Storage
+from tests.golden.regenerate import GOLDEN
 
 
 def findings(*scores: float) -> AuditFindings:
@@ -102,3 +108,18 @@ def test_a_quotation_mark_without_a_partner_is_refused_instead_of_losing_what_fo
     listed.write_text(f'id,accept\n0000000000,yes\n"0000000001,yes\n0000000002,yes\n{tail}')
     with pytest.raises(OptionError, match=r"list\.csv: no CSV from line 3 on: "):
         accepted(str(listed), FOUND)
+
+
+def test_findings_that_are_missing_of_a_finished_audit_are_named_with_what_makes_them_again(tmp_path: Path) -> None:
+    storage, paths = Storage(str(tmp_path)), RunPaths("job.audit-3")
+    job = Job.model_validate_json((GOLDEN / "store-0.1.0/jobs/upgraded/job.json").read_text(encoding="utf-8"))
+    asked = RunSpec(run="job.audit-3", job=job.job, incarnation=job.incarnation, audits=("job.fold-1-of-3",))
+    storage.write(paths.request, asked.to_json().encode())
+    with pytest.raises(PlanError, match=r"audit job\.audit-3 is not done"):
+        read_findings(storage, job, "job.audit-3")
+    storage.write(paths.run, make_note(job.incarnation))
+    missing = r"is done, but .*runs/job\.audit-3/findings\.json is missing: `.*retry .* --run job\.audit-3.*` makes it"
+    with pytest.raises(PlanError, match=missing):
+        read_findings(storage, job, "job.audit-3")
+    storage.write(paths.findings, FOUND.model_dump_json().encode())
+    assert read_findings(storage, job, "job.audit-3") == FOUND
