@@ -4,6 +4,7 @@ Packages bring their commands by entry points of the group `voc2tflite.commands`
 not installed is left out. The modules of commands are light: each command imports what it needs when it is called.
 """
 
+import errno
 import inspect
 import os
 import shlex
@@ -15,7 +16,8 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 from typer.core import TyperCommand
@@ -145,11 +147,40 @@ def whole() -> typer.Typer:
     return app
 
 
+def stop_signals() -> list[signal.Signals]:
+    """Those that stop a command as Ctrl-C does.
+
+    SIGINT and SIGTERM in any case: a shell script starts its background jobs with SIGINT ignored, and Python would
+    leave it so. SIGHUP, of a terminal that is closed, unless it is ignored: `nohup` and `disown` mean that.
+    """
+    signals = [signal.SIGINT, signal.SIGTERM]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Windows has none
+        signals.append(signal.SIGHUP)
+    return signals
+
+
+def stop_now(_number: int, _frame: FrameType | None) -> NoReturn:
+    """The handler of `stop_signals` where a command may stop at any moment."""
+    leave_closed_terminal()
+    raise KeyboardInterrupt
+
+
+def leave_closed_terminal() -> None:
+    """Say what is left to say to nobody where the terminal is gone: writing to it fails, in the middle of the end."""
+    for output in (1, 2):
+        try:
+            os.get_terminal_size(output)
+        except OSError as error:
+            if error.errno == errno.EIO:  # a file or a pipe is ENOTTY
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, output)
+                os.close(nowhere)
+
+
 def run(app: typer.Typer, prog_name: str | None = None) -> None:
     """Run a command line; an expected error is one line on standard error, without a traceback."""
-    # Both explicitly: a shell script starts its background jobs with SIGINT ignored, and Python would leave it so.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
+    for number in stop_signals():
+        signal.signal(number, stop_now)
     logs.set_up("text", "ERROR")
     if isinstance(sys.stdout, TextIOWrapper):  # cp1252 of a pipe on Windows has no letter for many a photo's name
         sys.stdout.reconfigure(errors="backslashreplace")

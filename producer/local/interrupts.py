@@ -1,15 +1,22 @@
-"""Ctrl-C and SIGTERM, deferred until a moment at which they do no harm."""
+"""Ctrl-C, SIGTERM and the SIGHUP of a closed terminal, deferred until a moment at which they do no harm."""
 
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Final
+
+from shared.command import leave_closed_terminal, stop_signals
+
+_ASKED_BY_A_PERSON: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
 def deferred() -> Iterator[Callable[[float], None]]:
-    """Defer SIGINT and SIGTERM to the next pause; a second one interrupts at once. For the main thread only.
+    """Defer what stops a command to the next pause; a second one interrupts at once. For the main thread only.
+
+    Of SIGHUP a second one means no haste: the kernel and the shell both send it when a terminal is closed.
 
     A KeyboardInterrupt at any other moment is not safe: an import that it cuts short fails with another error, and a
     process that was started but not yet noted would be ended by nobody.
@@ -19,9 +26,10 @@ def deferred() -> Iterator[Callable[[float], None]]:
     """
     has_come = is_pausing = False
 
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
+    def on_signal(number: int, _frame: FrameType | None) -> None:
         nonlocal has_come
-        is_second, has_come = has_come, True
+        leave_closed_terminal()
+        is_second, has_come = has_come and number in _ASKED_BY_A_PERSON, True
         if is_second or is_pausing:
             raise KeyboardInterrupt
 
@@ -35,7 +43,7 @@ def deferred() -> Iterator[Callable[[float], None]]:
         finally:
             is_pausing = False
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, on_signal) for number in stop_signals()}
     try:
         yield pause
     finally:

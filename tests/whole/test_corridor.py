@@ -19,6 +19,16 @@ pytestmark = pytest.mark.whole
 FORMS = {"float32", "float16", "dynamic", "int8"}
 
 
+# Takes the terminal of its standard input as its own, as a shell has it, and becomes the command.
+TERMINAL = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+if int(sys.argv[1]):
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
 def command(voc: Path, store: Path, *options: str) -> list[str]:
     asked = [
         "--job",
@@ -113,6 +123,36 @@ def test_interrupt_while_shards_are_written_leaves_no_process_no_socket_and_no_p
     code, text = interrupt(small_voc, store, scratch, store / "jobs/whole/plan.jsonl")
     assert code == 130, text
     assert "; the same command goes on" in text
+
+
+@pytest.mark.parametrize("is_ignored", [False, True])
+def test_a_closed_terminal_ends_it_as_ctrl_c_does_and_not_at_all_under_nohup(
+    small_voc: Path, tmp_path: Path, scratch: Path, *, is_ignored: bool
+) -> None:
+    store, (terminal, inside) = tmp_path / "store", os.openpty()
+    output = subprocess.DEVNULL if is_ignored else inside  # nohup writes into a file
+    process = subprocess.Popen(
+        [sys.executable, "-c", TERMINAL, str(int(is_ignored)), *command(small_voc, store, "--epochs", "200")],
+        env=environment(scratch),
+        stdin=inside,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
+    os.close(inside)
+    wait_until((store / "jobs/whole/plan.jsonl").exists, 120, "the plan is there")
+    wait_until(lambda: processes_of(store), 30, "workers are there")
+    os.close(terminal)
+    if is_ignored:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(3)
+        assert processes_of(store)
+        process.terminate()
+    code = process.wait(60)
+    assert is_ignored or code == 130
+    assert processes_of(store) == []
+    assert list(scratch.iterdir()) == []
+    assert [path for path in store.rglob("*") if ".tmp-" in path.name] == []
 
 
 def test_interrupted_training_leaves_nothing_half_done_and_a_checkpoint_that_can_be_exported(

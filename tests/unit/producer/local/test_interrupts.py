@@ -12,12 +12,13 @@ import pytest
 from producer.local import interrupts
 from producer.local.processes import Child, Processes
 
-pytestmark = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+pytestmark = pytest.mark.parametrize("number", STOPS)
 
 
 @pytest.fixture(autouse=True)
 def _as_the_command_line_has_them() -> Iterator[None]:
-    before = {each: signal.signal(each, signal.default_int_handler) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, signal.default_int_handler) for each in STOPS}
     yield
     for each, handler in before.items():
         signal.signal(each, handler)
@@ -29,6 +30,15 @@ def unharmed(act: Callable[[], None]) -> None:
         act()
     except KeyboardInterrupt:
         pytest.fail("interrupted")
+
+
+def again(number: signal.Signals) -> None:
+    """A second one: whoever asks twice does not wait; a terminal that is closed sends SIGHUP twice, and means one."""
+    if number == signal.SIGHUP:
+        unharmed(lambda: signal.raise_signal(number))
+        return
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(number)
 
 
 def test_the_first_waits_for_a_pause(number: signal.Signals) -> None:
@@ -50,8 +60,7 @@ def test_one_that_comes_in_a_pause_ends_it_at_once(number: signal.Signals) -> No
 def test_the_second_does_not_wait(number: signal.Signals) -> None:
     with interrupts.deferred():
         unharmed(lambda: signal.raise_signal(number))
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(number)
+        again(number)
 
 
 def test_one_after_that_which_ended_a_pause_does_not_wait(number: signal.Signals) -> None:
@@ -59,8 +68,19 @@ def test_one_after_that_which_ended_a_pause_does_not_wait(number: signal.Signals
         threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
         with pytest.raises(KeyboardInterrupt):
             pause(60)
+        again(number)
+
+
+def test_one_that_is_ignored_stays_ignored_if_it_is_a_closed_terminal(number: signal.Signals) -> None:
+    """As `nohup` starts a command; a shell script has SIGINT ignored in what it starts in the background."""
+    signal.signal(number, signal.SIG_IGN)
+    with interrupts.deferred() as pause:
+        signal.raise_signal(number)
+        if number == signal.SIGHUP:
+            unharmed(lambda: pause(0))
+            return
         with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(number)
+            pause(0)
 
 
 def test_afterwards_they_are_as_before(number: signal.Signals) -> None:
