@@ -5,7 +5,7 @@ A *scope* is one incarnation of a job or of a run; its *units* are the job's sha
 
     voc:generation               string   set when the reconciler has rebuilt the ledger; absent: Redis was wiped
     voc:leader                   string   token of the leading reconciler, expires
-    voc:reconciled               string   unix time in s of the reconciler's last whole round
+    voc:reconciled               string   unix time in s of the reconciler's last whole round, expires
     voc:demand                   string   JSON: shards and runs that were neither over nor given up in that round
     voc:touched                  set      jobs that a command line changed in storage
     voc:worker:<name>            string   JSON heartbeat of a worker or trainer, expires
@@ -48,6 +48,10 @@ HEARTBEAT_EXPIRY_S: Final = 15
 LONGEST_LEASE_S: Final = 3600
 # How long those who still work on a removed job's shards are told that it is cancelled.
 FAREWELL_S: Final = 3600
+
+# How long the last whole round is remembered, longer than anybody looks for it. How long ago it was is told by what is
+# left of this.
+_ROUND_KEPT_S: Final = 365 * 86_400
 
 # The keys of a scope besides its own hash and the leases.
 _PARTS: Final = ("queued", "leased", "attempts", "errors", "done")
@@ -241,7 +245,7 @@ class Ledger:
     def note_round(self, demand: Demand) -> None:
         """Note that the reconciler has just finished a whole round, and what it left to do."""
         pipe = self.client.pipeline()
-        pipe.set("voc:reconciled", time.time()).set("voc:demand", json.dumps(asdict(demand)))
+        pipe.set("voc:reconciled", time.time(), ex=_ROUND_KEPT_S).set("voc:demand", json.dumps(asdict(demand)))
         pipe.execute()
 
     def demand(self) -> Demand | None:
@@ -251,10 +255,15 @@ class Ledger:
         return None
 
     def round_age_s(self) -> float | None:
-        """Seconds since the reconciler's last whole round; None where there was none since Redis was emptied."""
+        """Seconds since the reconciler's last whole round; None where there was none since Redis was emptied.
+
+        Told by Redis's clock alone: ours may be hours from that of the machine where the reconciler runs.
+        """
         with suppress_wrong_type():
-            at = as_number(self.client.get("voc:reconciled"))
-            return None if at is None else max(0.0, time.time() - at)
+            at, left_ms = as_number(self.client.get("voc:reconciled")), self.client.pttl("voc:reconciled")
+            if at is not None and 0 < left_ms <= 1000 * _ROUND_KEPT_S:
+                return _ROUND_KEPT_S - left_ms / 1000
+            return None if at is None else max(0.0, time.time() - at)  # of an older version, which set no expiry
         return None
 
     def identity(self) -> tuple[str, str | None]:

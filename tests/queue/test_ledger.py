@@ -9,7 +9,7 @@ import pytest
 
 from shared.errors import Cancelled, LeaseLost, StopRequested
 from shared.leasing.lease import Holder, Lease, give_back
-from shared.leasing.scopes import UnderWay, Unit
+from shared.leasing.scopes import Demand, UnderWay, Unit
 from tests.cluster import Broker, wait_until
 
 UNIT = Unit(scope="job:job@0123", name="train-00000-of-00002", ordinal=0)
@@ -200,6 +200,21 @@ def test_work_that_stands_still_ends_its_process_whoever_holds_the_lease(broker:
         "with lease.renewed():\n    time.sleep(60)\n"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=90).returncode == -9
+
+
+@pytest.mark.parametrize("ahead_s", [-7200, 7200], ids=["behind", "ahead"])
+def test_the_age_of_a_round_is_right_where_clocks_differ_by_hours(broker: Broker, ahead_s: float) -> None:
+    ledger = broker.ledger()
+    ledger.note_round(Demand(shards=0, runs=0))
+    ledger.client.set("voc:reconciled", time.time() + ahead_s, keepttl=True)  # as a machine with another clock has it
+    age_s = ledger.round_age_s()
+    assert age_s is not None
+    assert 0 <= age_s < 5
+
+
+def test_the_round_of_an_older_version_has_an_age(broker: Broker) -> None:
+    broker.ledger().client.set("voc:reconciled", time.time() - 100)
+    assert broker.ledger().round_age_s() == pytest.approx(100, abs=5)
 
 
 def test_what_is_no_message_in_a_queue_has_no_id(broker: Broker) -> None:
