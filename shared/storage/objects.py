@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from html import unescape
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +33,9 @@ _PAGE: Final = 1000
 _TRIES: Final = 3
 # The answers to a range from the start of an object without a byte.
 _NO_SUCH_RANGE: Final = ("InvalidRange", "416")
+# What a person does about an error by its code; a request is signed with the time of the machine that makes it.
+_REMEDIES: Final = {"RequestTimeTooSkewed": "; set this machine's clock"}
+_REFUSED: Final = "these credentials do not allow it, or this machine's clock is wrong"
 # In an object's metadata: the write that made it.
 _WRITE: Final = "write"
 
@@ -365,7 +369,8 @@ def _reason(error: Exception) -> str:
         return "the answer was cut short"
     told = re.search("<Code>(?P<code>.*?)</Code>.*?<Message>(?P<message>.*?)</Message>", text, re.DOTALL)
     if told is not None:
-        return f"{told['code']}: {told['message'].partition(chr(10))[0]}"  # Azure has lines on the request behind it
+        message = unescape(told["message"]).partition("\n")[0]  # Azure has lines on the request behind it
+        return f"{told['code']}: {message}{_REMEDIES.get(told['code'], '')}"
     found = " ".join(text.rpartition(" - ")[2].split())[:200].rstrip(": ")
     # The answer to a HEAD has no words.
-    return f"{found}: these credentials do not allow it" if re.search(r"\b40[13]\b", found) else found
+    return f"{found}: {_REFUSED}" if re.search(r"\b40[13]\b", found) else found

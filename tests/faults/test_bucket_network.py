@@ -273,6 +273,13 @@ LINES: dict[str, tuple[type[Gateway] | str, tuple[str, ...], tuple[str, ...], st
     "slow down": ("slow_down", (), ("status", "job"), "SlowDown of a test|503 Service Unavailable"),
     "denied": ("denied", (), ("status", "job"), "AccessDenied of a test|403 Forbidden"),
     "no bucket": ("no_bucket", (), ("status", "job"), "NoSuchBucket of a test"),
+    "a clock that is hours ahead": (
+        "skewed",
+        (),
+        ("list",),
+        "RequestTimeTooSkewed of a test; set this machine's clock",
+    ),
+    "in a HEAD": ("skewed", (), ("status", "job"), "403 Forbidden: .*this machine's clock is wrong"),
     "no answer": ("held", (), ("status", "job"), "no whole answer within VOC_REQUEST_TIMEOUT_S"),
     "answer to a write too late": ("late", ("PUT",), ("submit",), "no whole answer within VOC_REQUEST_TIMEOUT_S"),
     "wrong checksum": ("spoiled", ("PUT",), ("submit",), "BadDigest"),
