@@ -20,7 +20,7 @@ from shared.text import collapsed, counted
 
 State = Literal["SUBMITTED", "RUNNING", "FINALIZED", "TRAINING", "INTERRUPTED", "DONE", "CANCELLED", "FAILED"]
 
-# A reconciler makes a round every 2 s. One that leads and has made none for so long waits after a loss of Redis.
+# A reconciler makes a round every 2 s. One that leads and has made none for so long is in a long one.
 _ROUND_S = 10.0
 # What a job is at whose shards are all done, until its manifest is there.
 _FINISHING = "the data set is put together"
@@ -104,8 +104,11 @@ def _idle_standing(scene: Scene) -> Standing:
     if not scene.ledger.is_led():
         return Standing(state=state, why=_joined(before, "no `serve` is running"), next=start_hint("producer"))
     age_s = scene.ledger.round_age_s()
-    if age_s is None or age_s > _ROUND_S:
+    if age_s is None:
         why = "`serve` makes its first round: where Redis is new or was emptied it lets leases run out first (15 s)"
+        return Standing(state=state, why=_joined(before, why))
+    if age_s > _ROUND_S:
+        why = f"`serve` is in a long round, of a large store or data set; the last one ended {age_s:.0f} s ago"
         return Standing(state=state, why=_joined(before, why))
     if _is_unseen(scene, scene.ledger):
         elsewhere = f"the service that leads ({scene.ledger.leader()}) does not see this job: it serves {_ELSEWHERE}"

@@ -73,6 +73,11 @@ class Reconciler:
             self._jobs.list_next_round()
         if self._leadership.is_settling():
             return True
+        with self._leadership.kept():
+            self._do_round()
+        return True
+
+    def _do_round(self) -> None:
         self._jobs.update()
         under_way = self._hints.check(self._jobs)
         self._finish_jobs()
@@ -80,7 +85,6 @@ class Reconciler:
         self._runs.tick()
         shards = sum(tracked.left() for tracked in self._jobs.by_name.values())
         self.context.ledger.note_round(Demand(shards=shards, runs=self._runs.left()))
-        return True
 
     def _finish_jobs(self) -> None:
         for name, tracked in list(self._jobs.by_name.items()):

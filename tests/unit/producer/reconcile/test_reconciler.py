@@ -1,4 +1,4 @@
-"""The reconciler's rounds against a real Valkey and a real store, with a clock of the test's own: nobody sleeps."""
+"""The reconciler's rounds against a real Valkey and a real store, with a clock of the test's own: few sleep."""
 
 import json
 import logging
@@ -11,6 +11,7 @@ import pytest
 from producer.jobs.status import stored_state
 from producer.jobs.submit import Request
 from producer.reconcile.context import Context
+from producer.reconcile.leadership import Leadership
 from producer.reconcile.reconciler import Reconciler
 from producer.settings import ProducerSettings
 from shared.broker import Broker as Hints
@@ -227,6 +228,17 @@ def test_a_first_start_on_an_empty_redis_waits_for_nobody_but_one_beside_unfinis
     assert world.reconciler().tick()
     assert world.ledger.round_age_s() is None
     assert not world.hints()
+
+
+def test_who_leads_stays_the_leader_in_a_round_that_is_longer_than_its_expiry(world: World) -> None:
+    """Otherwise `status` would say that no `serve` is running, and another one would begin beside it."""
+    leadership = Leadership(world.reconciler().context, is_new_redis=False)
+    assert leadership.acquire()
+    with leadership.kept():
+        world.ledger.client.expire("voc:leader", 4)
+        time.sleep(4.5)
+        assert world.ledger.is_led()
+    assert leadership.acquire()
 
 
 def test_the_second_leads_when_the_first_has_died(world: World) -> None:
