@@ -90,7 +90,7 @@ def _kept_with_labels(trained: Trained, storage: Storage) -> str:
     key = kept(trained.content, f"{trained.name}.keras", storage)
     if not storage.create(labels_of(key), labels) and storage.read(labels_of(key)) != labels:
         key = kept(trained.content, f"{trained.name}-{hashlib.sha256(labels).hexdigest()[:8]}.keras", storage)
-        storage.create(labels_of(key), labels)
+    storage.write(labels_of(key), labels)  # also where they are there, as `kept` does
     return key
 
 

@@ -53,11 +53,15 @@ def read_bounded(path: Path, shown: str) -> bytes:
 
 
 def kept(content: bytes, name: str, storage: Storage) -> str:
-    """The key of a file in the store, named by its digest; it may be one of a store's already."""
+    """The key of a file in the store, named by its digest; it may be one of a store's already.
+
+    One that is there is written anew: `prune` removes what is older than a day and of no job, and the job that asks for
+    it comes later.
+    """
     digest = hashlib.sha256(content).hexdigest()[:16]
     storage.make_root()
     key = f"weights/{digest}-{name.removeprefix(f'{digest}-')}"
-    storage.create(key, content)
+    storage.write(key, content)
     return key
 
 

@@ -7,6 +7,7 @@ number, size and ratio of what is unpacked are bounded by what is counted while 
 import gzip
 import json
 import lzma
+import os
 import re
 import shutil
 import stat
@@ -15,7 +16,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import file_digest
 from pathlib import Path, PurePosixPath
@@ -87,6 +88,10 @@ def unpacked(archive: Path, folder: Path, progress: Progress, *, remedy: str = "
         with archive.open("rb") as file:
             place = folder / file_digest(file, "sha256").hexdigest()[:16]
         target = _whole(archive, place) or _unpack(archive, place, progress)
+        with suppress(OSError):  # of somebody else, as with a read-only data root
+            os.utime(
+                place
+            )  # what is older than a day and of no job may be pruned, before the job that reads it is there
     except _BROKEN as error:
         why = printable(str(error))
         raise LintError(f"{archive}: damaged, or of a kind that is not read: {why}; {_AGAIN}") from error

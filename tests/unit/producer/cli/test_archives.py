@@ -15,6 +15,7 @@ from random import Random
 import pytest
 
 from producer.dataset import archive
+from producer.doctor.disk import prunable
 from producer.jobs.submit import Request
 from producer.progress import no_progress
 from shared.errors import LintError
@@ -81,6 +82,16 @@ def test_what_is_not_whole_any_more_is_unpacked_again(folder: Path) -> None:
     (inside / "cards/photos/00.jpg").unlink()
     assert (archive.unpacked(target, place, no_progress) / "cards/photos/00.jpg").is_file()
     assert len(list(place.iterdir())) == 1
+
+
+def test_what_a_submit_finds_unpacked_is_not_pruned_before_its_job_is_there(folder: Path) -> None:
+    store = folder.parent / "store"
+    photos = archive.unpacked(packed(folder, "cards.zip"), store / "unpacked", no_progress)
+    for path in (photos, photos.parent, *photos.parent.iterdir()):
+        os.utime(path, (0, 0))
+    assert [each.kind for each in prunable(Storage(str(store)))] == ["unpacked"]
+    assert archive.unpacked(folder.parent / "cards.zip", store / "unpacked", no_progress) == photos
+    assert prunable(Storage(str(store))) == []
 
 
 def test_what_a_converter_made_inside_stays(folder: Path) -> None:

@@ -106,6 +106,17 @@ def test_a_corrected_list_of_classes_counts_and_an_earlier_run_keeps_its_own(tmp
         assert asked(storage, start)[1].start == second
 
 
+def test_what_is_there_of_a_removed_job_is_not_pruned_before_the_job_that_asks_for_it_now(tmp_path: Path) -> None:
+    storage, folder = Storage(str(tmp_path / "store")), trained_run(tmp_path / "elsewhere", labels=("cat", "dog"))
+    start = asked(storage, str(folder))[1].start
+    assert start is not None
+    for path in (tmp_path / "store/weights").iterdir():
+        os.utime(path, (0, 0))
+    assert {each.key for each in prunable(storage)} == {start, labels_of(start)}
+    assert asked(storage, str(folder))[1].start == start
+    assert prunable(storage) == []
+
+
 def test_what_a_run_went_on_from_outlives_it_and_is_no_litter(tmp_path: Path, small_voc: Path) -> None:
     store = tmp_path / "store"
     folder = trained_run(store, labels=("circle", "square"))
@@ -173,7 +184,7 @@ WRONG = {
     "another network": (keras_file(name="mobilenetv2_0.35_64"), "found a network 'mobilenetv2_0.35_64' of 8 layers"),
     "another backbone": (keras_file(first="resnet"), "expected a detector that voc2tflite trained"),
     "other heads": (keras_file(more=[{"config": {"name": "boxes_8_out", "filters": 5}}]), "expected a detector"),
-    "fewer classes": (keras_file(classes=1), "expected its 1 class names in labels.txt beside it, found 2 names"),
+    "fewer classes": (keras_file(classes=1), "expected its 1 class name in labels.txt beside it, found 2 names"),
 }
 
 
