@@ -113,13 +113,15 @@ def _remove_one_run(storage: Storage, ledger: Ledger | None, name: str, run: str
 def _refuse_running(storage: Storage, ledger: Ledger | None, job: Job) -> None:
     """Raise a PlanError where somebody may be at work on a job that was not cancelled, or on a run of it.
 
-    What was interrupted and is left alone since may be removed.
+    What was interrupted and is left alone since may be removed. Where a local run has the job, nothing is: it may begin
+    again in a moment, or looks interrupted because the clock of its machine is another.
     """
     if is_removed(storage, job) or is_cancelled(storage, job):
         return
     status = job_status(storage, ledger, job, failed_share=0.0)
     stored = stored_state(storage, job, failed_share=0.0)
-    left = {str(run["run"]) for run in status.runs if run["state"] == "INTERRUPTED"}
+    is_alone = not has_local_run(storage, job.job)
+    left = {str(run["run"]) for run in status.runs if run["state"] == "INTERRUPTED" and is_alone}
     runs = [asked for asked in runs_of(storage, job) if stored.is_finalized and asked.run not in left]
     going = [asked.run for asked in runs if run_state(storage, asked) not in TERMINAL]
     is_going = stored.state == "RUNNING" and status.state != "INTERRUPTED"

@@ -111,6 +111,20 @@ def test_rm_takes_what_was_interrupted_and_is_left_alone_since(store: Path) -> N
     assert "open" not in jobs_in(store)
 
 
+def test_rm_refuses_what_a_local_run_has_though_it_looks_interrupted_by_another_clock(store: Path) -> None:
+    storage = Storage(str(store))
+    job = load_job(storage, "open")
+    dataset_files(job, [receipt for shard in job.shards if (receipt := read_receipt(storage, job, shard))], storage)
+    facts = {"phase": "train", "step": 100, "worker": "host-1", "pid": 7, "held": True, "at": time.time() - 3600}
+    storage.write(RunPaths("open").progress, make_note(job.incarnation, **facts))
+    with lock_for_local_run(storage, "open"):
+        refused = call(store, "rm", "open", "--yes")
+    assert refused.returncode == 1
+    assert "open is running: `" in refused.stderr
+    assert load_job(storage, "open") == job
+    assert call(store, "rm", "open", "--yes").returncode == 0  # interrupted, and left alone since
+
+
 def test_rm_takes_several_jobs_and_goes_on_after_one_that_is_not_there(store: Path) -> None:
     removed = call(store, "rm", "old", "absent", "new", "--yes")
     assert removed.returncode == 1
