@@ -262,7 +262,7 @@ class Ledger:
         with suppress_wrong_type():
             at, left_ms = as_number(self.client.get("voc:reconciled")), self.client.pttl("voc:reconciled")
             if at is not None and 0 < left_ms <= 1000 * _ROUND_KEPT_S:
-                return _ROUND_KEPT_S - left_ms / 1000
+                return float(_ROUND_KEPT_S - left_ms / 1000)
             return None if at is None else max(0.0, time.time() - at)  # of an older version, which set no expiry
         return None
 
