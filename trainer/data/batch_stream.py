@@ -27,14 +27,14 @@ class BatchStream:
         """The form of every batch, for `tf.function`."""
         return self._spread(0, is_opening=False).element_spec
 
-    def batch(self, step: int, steps: int) -> Tensor:
-        """The batch of `step` (from 0) of `steps`; steps are asked for one after the other.
+    def batch(self, step: int, share: float) -> Tensor:
+        """The batch of `step` (from 0), when the network has done `share` of its way; steps come one after the other.
 
         Raises:
             ShardError: A shard is not what the manifest says.
             StorageError: The bucket does not answer.
         """
-        is_opening = self._dataset.opening is not None and step < self._mosaic_until * steps
+        is_opening = self._dataset.opening is not None and share < self._mosaic_until
         if self._batches is None or is_opening != self._is_opening:
             self._batches, self._is_opening = iter(self._spread(step, is_opening=is_opening)), is_opening
         try:

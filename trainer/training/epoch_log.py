@@ -102,7 +102,8 @@ def is_better(progress: TrainingProgress, schedule: Schedule, figure: float, obj
     """Whether the weights just validated are to be exported rather than those of the best validation so far.
 
     Where the validation split has few objects, a validation of the first half counts only until there is one of the
-    second half: a lucky early one would win over all that were learnt later.
+    second half: a lucky early one would win over all that were learnt later. With several branches, the mean of more of
+    them wins there.
 
     Args:
         progress: With `step` at this validation.
@@ -110,10 +111,15 @@ def is_better(progress: TrainingProgress, schedule: Schedule, figure: float, obj
         figure: mAP of this validation.
         objects: Of the validation split.
     """
-    if progress.best_map is None or figure >= progress.best_map:
+    if progress.best_map is None:
         return True
-    best_is_early = not schedule.is_settled(progress.best_epoch * schedule.steps_per_epoch)
-    return objects < FEW_OBJECTS and best_is_early and schedule.is_settled(progress.step)
+    is_higher, best_step = figure >= progress.best_map, progress.best_epoch * schedule.steps_per_epoch
+    if objects >= FEW_OBJECTS:
+        return is_higher
+    if schedule.branches > 1:
+        more = schedule.finished_branches(progress.step) - schedule.finished_branches(best_step)
+        return more > 0 or (is_higher and schedule.finished_branches(progress.step) == 0)
+    return is_higher or (schedule.is_settled(progress.step) and not schedule.is_settled(best_step))
 
 
 def input_hint(busy: float, images_per_s: float) -> str | None:

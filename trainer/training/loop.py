@@ -88,6 +88,9 @@ class Training:
             identity=_identity(spec, dataset, self._batch), manifest=dataset.fingerprint, seed=spec.seed
         )
         self._best: NDArray[np.float32] | None = None
+        # Of a run with branches: the weights that each begins with, and the mean of those that are done.
+        self._fork: NDArray[np.float32] | None = None
+        self._mean: NDArray[np.float32] | None = None
         self._objects = sum(not row.get("ignore") for row in dataset.truth.get("annotations", ()))
         self._epoch = EpochSums()
         self._budget = TimeBudget(spec.loop_minutes, is_published=spec.is_taught and spec.start is None)
@@ -122,7 +125,7 @@ class Training:
         if step > began:  # a training that had ended before is not asked to stop
             seconds = round(self._budget.spent_s, 1)
             self._guard.advance(phase="train", step=step, steps=step, trained=step, seconds=seconds)
-        load_average(self._model, self._learner.average() if self._best is None else self._best)
+        load_average(self._model, self._judged() if self._best is None else self._best)
         return Trained(model=self._model, progress=self._progress)
 
     def _resume(self) -> None:
@@ -130,7 +133,7 @@ class Training:
         if found is None:
             return
         self._progress, arrays = found
-        self._best = arrays.pop("best", None)
+        self._best, self._fork, self._mean = (arrays.pop(name, None) for name in ("best", "fork", "mean"))
         self._epoch = EpochSums.from_array(arrays.pop("epoch"))
         self._learner.restore(arrays)
         self._budget.resume(self._progress.spent_s)
@@ -139,8 +142,8 @@ class Training:
     def _save(self) -> None:
         self._guard.require_wanted()
         arrays: Arrays = {**self._learner.state(), "epoch": self._epoch.to_array()}
-        if self._best is not None:
-            arrays["best"] = self._best
+        own = {"best": self._best, "fork": self._fork, "mean": self._mean}
+        arrays |= {name: weights for name, weights in own.items() if weights is not None}
         self._update(spent_s=self._budget.spent_s)
         save_checkpoint(self._storage, self._spec.run, self._progress, arrays, self._layout)
         self._saved_s = time.monotonic()
@@ -159,6 +162,8 @@ class Training:
             frozen=self._spec.freeze,
             is_published=self._spec.is_taught,
             is_continued=self._spec.start is not None,
+            # A fold is no detector to keep, and patience would end the first branch.
+            may_branch=not self._spec.fold and self._spec.patience is None,
         )
 
     def _advance(self) -> None:
@@ -190,11 +195,14 @@ class Training:
 
     def _step(self) -> None:
         step, schedule = self._progress.step, self._schedule
+        if schedule.begins_branch(step):
+            self._fork = self._learner.average() if self._fork is None else self._fork
+            self._learner.begin(self._fork)
         asked_s = time.monotonic()
-        batch = self._stream.batch(step, schedule.steps)
+        batch = self._stream.batch(step, schedule.place(step) / schedule.lap)
         began_s = time.monotonic()
         share = self._published_share(step)
-        losses = self._learner.step(batch, rate=schedule.rate(step), number=step, published_share=share)
+        losses = self._learner.step(batch, rate=schedule.rate(step), number=schedule.count(step), published_share=share)
         if not math.isfinite(losses.total):
             raise TrainingError(f"the loss of step {step} is {losses.total}; its pictures: {self._names(batch)}")
         ended_s = time.monotonic()
@@ -235,36 +243,45 @@ class Training:
         """Validate if it is time, keep the weights if they are the best, write the epoch's line."""
         schedule, step = self._schedule, self._progress.step
         epoch = math.ceil(step / schedule.steps_per_epoch)
+        if schedule.ends_branch(step):
+            self._mean = _with_one_more(self._mean, self._learner.average(), schedule.finished_branches(step))
         row = self._epoch.row(epoch=epoch, step=step, rate=schedule.rate(step - 1), batch=self._batch)
         self._epoch = EpochSums()
         if self._is_validation(epoch):
             precision = self._validate()
             row = row.model_copy(update={"val_map50": precision.map50, "val_map": precision.map})
             if is_better(self._progress, schedule, precision.map, self._objects):
-                self._best = self._learner.average()
+                self._best = self._judged()
                 self._update(best_map=precision.map, best_epoch=epoch)
         self._update(rows=(*self._progress.rows, row))
         self._guard.require_wanted()
-        self._monitor.note_epoch(self._progress.rows, is_last=step == schedule.steps)
+        self._monitor.note_epoch(self._progress.rows, is_last=step >= schedule.steps)
         logger.info(
             "epoch", extra={"run": self._spec.run, **row.model_dump(), "hint": input_hint(row.busy, row.images_per_s)}
         )
 
     def _is_validation(self, epoch: int) -> bool:
-        """At the end, and before that as often as `VALIDATION_SHARE` of the time allows."""
+        """At the end, also of a branch, and before that as often as `VALIDATION_SHARE` of the time allows."""
         count, schedule = len(self._dataset.validation or ()), self._schedule
-        if count == 0 or self._progress.step == schedule.steps:
+        step = self._progress.step
+        if count == 0 or step == schedule.steps or schedule.ends_branch(step):
             return count > 0
         # In forward passes, a picture costs three in a training step; one in a validation, and one for NMS and the mAP.
         share = VALIDATION_SHARE * schedule.steps * self._batch * 3 / (count * 2)
         every = math.ceil(schedule.epochs / min(MOST_VALIDATIONS, max(1.0, share)))
         return bool(epoch % every == 0)
 
+    def _judged(self) -> NDArray[np.float32]:
+        """The weights that count now: averaged over steps, and at the end of a branch over the branches."""
+        # An ended run may have lost its last branch to its time.
+        is_mean = self._schedule.ends_branch(self._progress.step) or self._progress.step > self._schedule.steps
+        return self._learner.average() if self._mean is None or not is_mean else self._mean
+
     def _validate(self) -> AveragePrecision:
         validation = self._dataset.validation
         if validation is None:
             raise TrainingError("there is no validation split")
-        load_average(self._model, self._learner.average())
+        load_average(self._model, self._judged())
         found = detect_all(self._detect, validation.shard_pictures(), batch=self._spec.batch)
         self._monitor.show_validation(validation, found, self._progress.step)
         return average_precision(self._dataset.truth, found)
@@ -282,6 +299,11 @@ class Training:
         if spec.stop_at_map is not None and last.val_map >= spec.stop_at_map:
             return True
         return spec.patience is not None and epochs_without_better(progress.rows) >= spec.patience
+
+
+def _with_one_more(mean: NDArray[np.float32] | None, weights: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    """The mean of `count` vectors, of which `weights` is the last and `mean` that of the others."""
+    return weights if mean is None else mean + (weights - mean) / np.float32(count)
 
 
 def _identity(spec: RunSpec, dataset: TrainingSet, batch: int) -> str:

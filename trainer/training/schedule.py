@@ -37,12 +37,18 @@ MOST_STEPS: Final = 12_000
 LEAST_PUBLISHED_STEPS: Final = 1_500
 # It soon knows a few photos by heart: so many epochs of them are enough (docs/decisions/0105).
 ENOUGH_EPOCHS: Final = 100
+# So many times what follows the frozen steps is learned, where there is room for it (docs/decisions/0106).
+MOST_BRANCHES: Final = 3
 
 
 class Schedule(Frozen):
     """The steps of a run and their learning rates; the rate starts to fall after `plateau` of the steps.
 
     A published backbone stays as it is for `frozen` of the steps. A checkpoint without a plateau was begun without one.
+
+    With several `branches` what comes after the first `fork` steps is done so many times, each time from the weights of
+    the fork and on other pictures, and the mean of their weights is the result (Wortsman et al., Model soups, ICML
+    2022; docs/decisions/0106). `plateau` and `frozen` are then shares of a `lap`: the way to the end of one branch.
     """
 
     steps: int
@@ -50,19 +56,58 @@ class Schedule(Frozen):
     peak_rate: float
     plateau: float = Field(default=0.0, ge=0, le=1)
     frozen: float = Field(default=FROZEN_SHARE, ge=0, le=1)
+    branches: int = Field(default=1, ge=1)
+    fork: int = 0
 
     @property
     def epochs(self) -> int:
         """Epochs begun."""
         return math.ceil(self.steps / self.steps_per_epoch)
 
+    @property
+    def branch_steps(self) -> int:
+        """How many steps each branch has."""
+        return (self.steps - self.fork) // self.branches
+
+    @property
+    def lap(self) -> int:
+        """How many steps lead from the beginning to the end of one branch; all, where there is one."""
+        return self.fork + self.branch_steps
+
+    def place(self, step: int) -> int:
+        """How many steps the weights have behind them that learn at `step`, from 0 to `lap`."""
+        return self.fork + (step - self.fork) % self.branch_steps if self._is_branched(step) else step
+
+    def begins_branch(self, step: int) -> bool:
+        """Whether `step` is to begin with the weights of the fork."""
+        return self.branches > 1 and self.fork <= step < self.steps and self.place(step) == self.fork
+
+    def finished_branches(self, step: int) -> int:
+        """How many branches are done after `step` steps; 0 where there is one only."""
+        return 0 if self.branches == 1 else max(0, step - self.fork) // self.branch_steps
+
+    def ends_branch(self, step: int) -> bool:
+        """Whether the last of `step` steps ended one of several branches."""
+        return self.finished_branches(step) > self.finished_branches(step - 1)
+
+    def with_branches(self, branches: int) -> "Schedule":
+        """The same with fewer branches."""
+        steps = self.fork + branches * self.branch_steps
+        fork = self.fork if branches > 1 else 0
+        return self.model_copy(update={"steps": steps, "branches": branches, "fork": fork})
+
+    def count(self, step: int) -> int:
+        """How many steps the optimizer has behind it at `step`: it begins anew with each branch."""
+        return self.place(step) - (self.fork if self._is_branched(step) else 0)
+
     def rate(self, step: int) -> float:
         """Learning rate of `step` (from 0): a linear warm-up, a plateau, then half a cosine."""
-        warmup = min(WARMUP_STEPS, max(1, self.steps // 10))
-        if step < warmup:
-            return self.peak_rate * (step + 1) / warmup
-        begin = max(warmup, self.plateau * self.steps)
-        share = min(1.0, max(0.0, step - begin) / max(1.0, self.steps - begin))
+        own, steps = self.count(step), self.branch_steps if self._is_branched(step) else self.lap
+        warmup = min(WARMUP_STEPS, max(1, steps // 10))
+        if own < warmup:
+            return self.peak_rate * (own + 1) / warmup
+        begin = max(warmup, self.plateau * steps)
+        share = min(1.0, max(0.0, own - begin) / max(1.0, steps - begin))
         return self.peak_rate * (LAST_RATE + (1 - LAST_RATE) * (1 + math.cos(math.pi * share)) / 2)
 
     def is_settled(self, step: int) -> bool:
@@ -71,7 +116,14 @@ class Schedule(Frozen):
 
     def published_share(self, step: int) -> float:
         """Share of the learning rate that weights of a published backbone get at `step`: frozen, then unfrozen."""
-        return 0.0 if step < self.frozen * self.steps else PUBLISHED_RATE
+        return 0.0 if self.place(step) < self.frozen_steps(self.steps) else PUBLISHED_RATE
+
+    def frozen_steps(self, steps: int) -> float:
+        """How many of `steps` steps a published backbone stays as it is."""
+        return self.fork if self.branches > 1 else self.frozen * steps
+
+    def _is_branched(self, step: int) -> bool:
+        return self.branches > 1 and step >= self.fork
 
 
 def plan_schedule(
@@ -83,6 +135,7 @@ def plan_schedule(
     frozen: float | None = None,
     is_published: bool = False,
     is_continued: bool = False,
+    may_branch: bool = False,
 ) -> Schedule:
     """The schedule that a run asks for, without regard to time.
 
@@ -94,6 +147,7 @@ def plan_schedule(
         frozen: Share of the steps in which a published backbone stays as it is, as asked; None takes the default.
         is_published: Whether the backbone begins with published weights.
         is_continued: Whether the whole network has been trained before.
+        may_branch: Whether a published backbone may learn in several branches.
     """
     steps_per_epoch = max(1, round(pictures / global_batch))
     if epochs is not None:
@@ -103,13 +157,28 @@ def plan_schedule(
         steps = max(math.ceil(CONTINUED_STEPS * steps), FEWEST_STEPS) if is_continued else steps
     usual = BASE_RATE * (CONTINUED_RATE if is_continued else 1.0)
     peak = usual * math.sqrt(global_batch / BASE_BATCH) if rate is None else rate
-    return Schedule(
+    schedule = Schedule(
         steps=steps,
         steps_per_epoch=steps_per_epoch,
         peak_rate=peak,
         plateau=PLATEAU,
         frozen=FROZEN_SHARE if frozen is None else frozen,
     )
+    is_default = is_published and not is_continued and epochs is None
+    return _branched(schedule) if may_branch and is_default else schedule
+
+
+def _branched(schedule: Schedule) -> Schedule:
+    """With as many branches, of whole epochs, as `LEAST_PUBLISHED_STEPS` have room for; none without a fork."""
+    epochs = schedule.frozen * schedule.steps / schedule.steps_per_epoch
+    fork = math.ceil(epochs) * schedule.steps_per_epoch
+    branch = math.ceil((schedule.steps - fork) / schedule.steps_per_epoch) * schedule.steps_per_epoch
+    if fork == 0 or branch <= 0:
+        return schedule
+    count = min(MOST_BRANCHES, (LEAST_PUBLISHED_STEPS - fork) // branch)
+    if count < 2:
+        return schedule
+    return schedule.model_copy(update={"steps": fork + count * branch, "branches": count, "fork": fork})
 
 
 def _wanted_steps(steps_per_epoch: int, *, is_published: bool) -> int:

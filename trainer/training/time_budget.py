@@ -74,8 +74,12 @@ class TimeBudget:
         return self._is_steady and self.rest_s(schedule, done) > LATE * self._left_s()
 
     def fit(self, schedule: Schedule, done: int) -> Schedule:
-        """`schedule` shortened to the time left; never longer."""
+        """`schedule` shortened to the time left; never longer. Branches are given up before steps of the first are."""
         if self.minutes is None or not self._step_times_s:
+            return schedule
+        while schedule.branches > 1 and self.rest_s(schedule, done) > self._left_s():
+            schedule = schedule.with_branches(schedule.branches - 1)
+        if schedule.branches > 1 or done >= schedule.steps:
             return schedule
         within = self._left_s() / self._step_s
         ends = range(done + 1, schedule.steps + 1)
@@ -93,7 +97,7 @@ class TimeBudget:
 
     def _learning_steps(self, schedule: Schedule, steps: int, done: int) -> float:
         """How many steps in which all of it learns last as long as those from `done` on, if it ended at `steps`."""
-        frozen = max(0.0, schedule.frozen * steps - done) if self._is_published else 0.0
+        frozen = max(0.0, schedule.frozen_steps(steps) - done) if self._is_published else 0.0
         return frozen / LEARNING_STEP + steps - done - frozen
 
     def _left_s(self) -> float:

@@ -188,6 +188,13 @@ class Learner:
             "average": self.average(),
         }
 
+    def begin(self, average: NDArray[np.float32]) -> None:
+        """Go on from a vector of `average` with nothing in the optimizer's memory."""
+        weights, statistics = np.split(average, [self._flat_weights.shape[0]])
+        nothing = np.zeros_like(weights)
+        moments = {"first_moment": nothing, "second_moment": nothing}
+        self.restore({"weights": weights, "statistics": statistics, "average": average, **moments})
+
     def restore(self, state: dict[str, NDArray[np.float32]]) -> None:
         """Go on from `state()`.
 

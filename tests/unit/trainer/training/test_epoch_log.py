@@ -37,3 +37,22 @@ def test_a_lucky_early_validation_of_few_objects_does_not_win(
     best = 0.3 if best_epoch else None
     progress = TrainingProgress(identity="", seed=0, step=step, best_map=best, best_epoch=best_epoch)
     assert is_better(progress, schedule, figure, objects) is expected
+
+
+@pytest.mark.parametrize(
+    ("step", "best_epoch", "figure", "objects", "expected"),
+    [
+        (30, 2, 0.4, 4, True),  # in the first branch
+        (40, 2, 0.2, 4, True),  # its end
+        (50, 4, 0.9, 4, False),  # in the second: luck, of few objects
+        (70, 4, 0.2, 4, True),  # the mean of two
+        (70, 4, 0.2, 100, False),  # of many objects the best is the best
+        (50, 4, 0.9, 100, True),
+    ],
+)
+def test_the_mean_of_more_branches_wins_where_validation_objects_are_few(
+    step: int, best_epoch: int, figure: float, objects: int, *, expected: bool
+) -> None:
+    schedule = Schedule(steps=100, steps_per_epoch=10, peak_rate=0.1, branches=3, fork=10)
+    progress = TrainingProgress(identity="", seed=0, step=step, best_map=0.3, best_epoch=best_epoch)
+    assert is_better(progress, schedule, figure, objects) is expected

@@ -16,10 +16,12 @@ from trainer.data.examples import Examples
 from trainer.data.training_set import TrainingSet
 from trainer.network.batch_norm import BatchNorm
 from trainer.network.detector import is_backbone
+from trainer.training import schedule
 from trainer.training.checkpoint import EpochRow
 from trainer.training.epoch_log import epochs_without_better
 from trainer.training.loop import Trained, Training
 from trainer.training.strategy import make_strategy
+from trainer.training.time_budget import TimeBudget
 
 SIDE = 64
 
@@ -69,7 +71,7 @@ def trained(
     replicas: int = 1,
     batch: int = 4,
     guard: Any = None,
-    epochs: int = 2,
+    epochs: int | None = 2,
     build: Callable[[], keras.Model] = small_network,
     **more: Any,
 ) -> Trained:
@@ -189,3 +191,56 @@ def test_a_backbone_learns_in_no_step_in_which_it_is_frozen(tmp_path: Path, free
     changed = {value.path for value in done.model.trainable_variables if (value.numpy() != fresh[value.path]).any()}
     assert {path for path in changed if not is_backbone(path)}, "the heads learn"
     assert bool({path for path in changed if is_backbone(path)}) == learns
+
+
+@pytest.fixture
+def _few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Branches of 26 steps after 6, three of them, as a test has time for."""
+    monkeypatch.setattr(schedule, "FEWEST_STEPS", 32)
+    monkeypatch.setattr(schedule, "ENOUGH_EPOCHS", 1)
+    monkeypatch.setattr(schedule, "PUBLISHED_EPOCHS", 1)
+    monkeypatch.setattr(schedule, "FROZEN_SHARE", 6 / 32)
+    monkeypatch.setattr(schedule, "LEAST_PUBLISHED_STEPS", 90)
+
+
+@pytest.mark.usefixtures("_few_steps")
+def test_the_mean_of_all_branches_is_the_result_whether_the_run_is_broken_or_not(tmp_path: Path) -> None:
+    unbroken = trained(tmp_path / "unbroken", epochs=None, distil=True)
+    plan = unbroken.progress.schedule
+    assert plan is not None
+    assert (plan.branches, plan.fork, plan.steps) == (3, 6, 87)
+    with np.load(newest_checkpoint(tmp_path / "unbroken")) as stored:
+        mean, last, fork = stored["mean"], stored["average"], stored["fork"]
+    np.testing.assert_array_equal(flat(unbroken), mean)
+    assert np.abs(mean - last).max() > 1e-4
+    assert np.abs(mean - fork).max() > 1e-2
+    for steps in (4, 20, 27, 30):  # before the fork, in the first branch, in the second, in the third
+        with pytest.raises(StopRequested):
+            trained(tmp_path / "broken", epochs=None, distil=True, guard=StopsAfter(steps))
+    resumed = trained(tmp_path / "broken", epochs=None, distil=True)
+    np.testing.assert_allclose(flat(resumed), mean, atol=1e-6)
+    ends = [row.step for row in unbroken.progress.rows if row.val_map is not None]
+    assert {33, 60, 87} <= set(ends)
+    assert unbroken.progress.best_epoch == plan.epochs
+
+
+@pytest.mark.usefixtures("_few_steps")
+def test_a_branch_without_time_is_given_up_and_the_mean_of_the_others_is_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TimeBudget, "is_late", lambda _, plan, step: step == 72 and plan.branches == 3)
+    monkeypatch.setattr(TimeBudget, "fit", lambda _, plan, step: plan.with_branches(2) if step == 72 else plan)
+    done = trained(tmp_path, epochs=None, distil=True)
+    assert (done.progress.step, done.progress.schedule.steps if done.progress.schedule else 0) == (72, 60)
+    with np.load(newest_checkpoint(tmp_path)) as stored:
+        np.testing.assert_array_equal(flat(done), stored["mean"])
+
+
+def newest_checkpoint(store: Path) -> Path:
+    return max((store / "runs/r/checkpoints").glob("*.npz"))
+
+
+def flat(of: Trained) -> np.ndarray[Any, Any]:
+    """As `Learner.average` has them."""
+    variables = [*of.model.trainable_variables, *of.model.non_trainable_variables]
+    return np.concatenate([np.ravel(variable.numpy()) for variable in variables])

@@ -1,3 +1,5 @@
+from typing import Any, Final
+
 import pytest
 
 from trainer.training.schedule import (
@@ -68,3 +70,55 @@ def test_published_weights_are_frozen_for_as_long_as_asked(asked: float | None, 
 
 def test_a_checkpoint_of_before_there_was_a_choice_has_the_usual_share() -> None:
     assert Schedule.model_validate(SCHEDULE.model_dump(exclude={"frozen"})).frozen == FROZEN_SHARE
+
+
+FEW: Final = {"global_batch": 8, "epochs": None, "rate": None, "is_published": True, "may_branch": True}
+
+
+@pytest.mark.parametrize(
+    ("pictures", "branches", "steps"), [(8, 3, 1_080), (30, 3, 1_080), (40, 3, 1_350), (60, 2, 1_480), (142, 1, 1_500)]
+)
+def test_few_photos_are_learned_in_several_branches_within_the_usual_steps(
+    pictures: int, branches: int, steps: int
+) -> None:
+    found = plan_schedule(pictures=pictures, **FEW)
+    assert (found.branches, found.steps) == (branches, steps)
+    ends = [step for step in range(found.steps + 1) if found.ends_branch(step)]
+    begins = [step for step in range(found.steps) if found.begins_branch(step)]
+    assert len(ends) == len(begins) == (branches if branches > 1 else 0)
+    assert all(step % found.steps_per_epoch == 0 for step in (*begins, *ends)), "whole epochs, with a validation each"
+    alone = plan_schedule(pictures=pictures, **FEW | {"may_branch": False})
+    assert alone.steps <= found.lap < alone.steps + 2 * found.steps_per_epoch
+
+
+@pytest.mark.parametrize(
+    "asked", [{"epochs": 100}, {"is_continued": True}, {"is_published": False}, {"frozen": 0.0}, {"frozen": 1.0}]
+)
+def test_what_is_asked_for_otherwise_has_no_branches(asked: dict[str, Any]) -> None:
+    assert plan_schedule(pictures=30, **FEW | asked).branches == 1
+
+
+def test_each_branch_is_a_training_of_its_own_from_the_fork() -> None:
+    found = plan_schedule(pictures=30, **FEW)
+    first, second, third = (
+        range(found.fork + at * found.branch_steps, found.fork + (at + 1) * found.branch_steps) for at in range(3)
+    )
+    assert third.stop == found.steps
+    for of in (found.rate, found.count, found.place, found.published_share):
+        assert [of(step) for step in first] == [of(step) for step in second] == [of(step) for step in third]
+    assert [found.count(step) for step in first] == list(range(found.branch_steps))
+    assert [found.published_share(step) for step in range(found.fork)] == [0.0] * found.fork
+    assert {found.published_share(step) for step in first} == {PUBLISHED_RATE}
+    assert found.rate(first.stop - 1) == pytest.approx(found.peak_rate * LAST_RATE, rel=0.05)
+
+
+def test_branches_are_given_up_from_the_last_to_the_second() -> None:
+    found = plan_schedule(pictures=30, **FEW)
+    two, one = found.with_branches(2), found.with_branches(1)
+    assert (two.branches, two.steps, two.fork) == (2, found.steps - found.branch_steps, found.fork)
+    assert (one.branches, one.steps) == (1, found.lap)
+    assert [two.rate(step) for step in range(two.steps)] == [found.rate(step) for step in range(two.steps)]
+
+
+def test_a_checkpoint_of_before_there_were_branches_has_one() -> None:
+    assert Schedule.model_validate(SCHEDULE.model_dump(exclude={"branches", "fork"})) == SCHEDULE

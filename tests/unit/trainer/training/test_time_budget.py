@@ -140,3 +140,21 @@ def test_the_rest_is_known_while_the_last_steps_were_still_frozen_ones() -> None
     assert budget.rest_s(SCHEDULE, began) == pytest.approx(LEARNING_STEP * (SCHEDULE.steps - began))
     budget.note_step(LEARNING_STEP)
     assert budget.rest_s(SCHEDULE, began + 1) == pytest.approx(LEARNING_STEP * (SCHEDULE.steps - began - 1))
+
+
+BRANCHED = Schedule(steps=1_000, steps_per_epoch=10, peak_rate=1e-3, branches=3, fork=100)
+
+
+@pytest.mark.parametrize(("minutes", "branches", "steps"), [(60, 3, 1_000), (15, 2, 700), (10, 1, 400), (5, 1, 276)])
+def test_branches_are_given_up_before_steps_of_the_first(minutes: float, branches: int, steps: int) -> None:
+    budget, _ = after_steps(minutes, step_s=1.0, steps=MEASURED_STEPS)
+    found = budget.fit(BRANCHED, MEASURED_STEPS)
+    assert (found.branches, found.steps) == (branches, steps)
+
+
+def test_a_late_branch_is_given_up_while_it_is_under_way() -> None:
+    budget, clock = after_steps(20, step_s=1.0, steps=750)
+    assert not budget.is_late(BRANCHED, 750)
+    clock.now_s += 300
+    assert budget.is_late(BRANCHED, 750)
+    assert budget.fit(BRANCHED, 750) == BRANCHED.with_branches(2)
