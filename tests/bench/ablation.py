@@ -14,8 +14,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,7 +32,8 @@ class Row:
 
     `plateau` is the share of the steps until which the rate stays at its peak, `frozen` that in which a published
     backbone does not learn; `mosaic_until` the share of the steps after which there are no mosaics; `assign` the name
-    of a function of this file instead of the product's.
+    of a function of this file instead of the product's. With several `branches` what follows the frozen steps is done
+    so often, and the mean of the averaged weights is judged besides.
     """
 
     side: int = 320
@@ -41,6 +42,7 @@ class Row:
     rate: float = 2e-3
     plateau: float = 0.5
     frozen: float = 0.15
+    branches: int = 1
     assign: str | None = None
     mosaic_until: float = 0.75
     recipe: dict[str, float] = field(default_factory=dict)
@@ -87,6 +89,8 @@ ROWS: Final[dict[str, Row]] = {
             "lite0": Row(),
             "lite0-paste": Row(recipe={"paste": 0.5}),
             "lite0-never-frozen": Row(frozen=0),
+            "lite0-branches": Row(branches=3),
+            "lite0-paste-branches": Row(branches=3, recipe={"paste": 0.5}),
             "lite0-rate-1": Row(constants={_SHARE: 1.0}),
             "lite0-rate-0.1": Row(constants={_SHARE: 0.1}),
             "lite0-1e-3": Row(rate=1e-3),
@@ -96,6 +100,7 @@ ROWS: Final[dict[str, Row]] = {
             "lite0-mosaic-to-the-end": Row(mosaic_until=1.0),
             "lite0-192": Row(side=192, recipe={"paste": 0.5}),
             "lite0-192-unpasted": Row(side=192),
+            "lite0-192-branches": Row(side=192, branches=3),
             "lite0-192-nano": Row(side=192, model="nano"),
             "lite0-192-frozen": Row(side=192, frozen=1),
             "lite0-224": Row(side=224, recipe={"paste": 0.5}),
@@ -211,12 +216,9 @@ def train_row(
     truth = shard_pictures.truth_from_store(storage, manifest, "val")
     priors, strategy = detector.make_priors(row.side), tf.distribute.get_strategy()
     build: Callable[[], Any] = lambda: _network(row, len(manifest.labels), start)  # noqa: E731
-    closed = round(row.mosaic_until * steps)
-    stream, rest = (
-        batches.batches_from_memory(train, batch=BATCH, recipe=Augmentation(**recipe), seed=seed, first_step=first)
-        for first, recipe in ((0, MOSAIC | row.recipe), (closed, row.recipe | {"mosaic": 0.0}))
-    )
-    student = train_step.Learner(build, priors, strategy, stream.element_spec)
+    stream = partial(batches.batches_from_memory, train, batch=BATCH, seed=seed)
+    opening, rest = (Augmentation(**MOSAIC | row.recipe), Augmentation(**row.recipe | {"mosaic": 0.0}))
+    student = train_step.Learner(build, priors, strategy, stream(recipe=opening).element_spec)
     judged = build()
     detect = postprocess.keras_detector(judged, priors)
     plan = schedule.Schedule(
@@ -226,27 +228,42 @@ def train_row(
         plateau=row.plateau,
         frozen=row.frozen,
     )
+    plan = plan.forked(row.branches)
     times_s: list[float] = []
-    for number, batch in zip(range(steps), chain(stream.take(closed), rest), strict=False):
+    is_opening: bool | None = None
+    fork, means = None, []
+    for number in range(plan.steps):
+        if plan.begins_branch(number):
+            fork = student.average() if fork is None else fork
+            student.begin(fork)
+        is_early = plan.place(number) < row.mosaic_until * plan.lap
+        if is_early is not is_opening:
+            is_opening, pictures = is_early, iter(stream(recipe=opening if is_early else rest, first_step=number))
+        batch = next(pictures)
         began_s = time.perf_counter()
         share = 1.0 if row.backbone == "conv" else plan.published_share(number)
-        sums = student.step(batch, rate=plan.rate(number), number=number, published_share=share)
+        sums = student.step(batch, rate=plan.rate(number), number=plan.count(number), published_share=share)
         times_s.append(time.perf_counter() - began_s)
-        if (number + 1) % (steps // looks) and number + 1 != steps:
+        done = number + 1
+        if plan.ends_branch(done):
+            means.append(student.average())
+        if done % (steps // looks) and done != plan.steps and not plan.ends_branch(done):
             continue
         figures: dict[str, Any] = {
-            "step": number + 1,
+            "step": done,
             "loss": round(sums.total, 3),
             "step_s": round(float(np.median(times_s)), 3),
         }
-        for weights in ("last", "average") if number + 1 == steps else ("average",):
-            state = student.state()
-            train_step.load_average(
-                judged,
-                state["average"] if weights == "average" else np.concatenate([state["weights"], state["statistics"]]),
-            )
+        state = student.state()
+        judged_weights = {"average": state["average"]}
+        if done == plan.steps:
+            judged_weights["last"] = np.concatenate([state["weights"], state["statistics"]])
+        if plan.ends_branch(done):
+            judged_weights = {"branch": state["average"], **judged_weights, "average": np.mean(means, axis=0)}
+        for name, weights in judged_weights.items():
+            train_step.load_average(judged, weights)
             seen = coco_map.average_precision(truth, measure.detect_all(detect, val.shard_pictures(), batch=BATCH))
-            figures[weights] = {
+            figures[name] = {
                 "map50": round(seen.map50, 4),
                 "map": round(seen.map, 4),
                 "ap50": {name: round(own["ap50"] or 0, 3) for name, own in seen.per_class.items()},

@@ -90,10 +90,21 @@ class Schedule(Frozen):
         """Whether the last of `step` steps ended one of several branches."""
         return self.finished_branches(step) > self.finished_branches(step - 1)
 
+    def forked(self, branches: int) -> "Schedule":
+        """The same with what follows the frozen steps done `branches` times, all in whole epochs; or as it is.
+
+        Without frozen steps, or without others, there is nothing to do again.
+        """
+        epoch = self.steps_per_epoch
+        fork = math.ceil(self.frozen * self.steps / epoch) * epoch
+        branch = math.ceil((self.steps - fork) / epoch) * epoch
+        if branches == 1 or fork == 0 or branch <= 0:
+            return self
+        return self.model_copy(update={"steps": fork + branches * branch, "branches": branches, "fork": fork})
+
     def with_branches(self, branches: int) -> "Schedule":
-        """The same with fewer branches."""
-        steps = self.fork + branches * self.branch_steps
-        fork = self.fork if branches > 1 else 0
+        """The same with another number of branches."""
+        steps, fork = self.fork + branches * self.branch_steps, self.fork if branches > 1 else 0
         return self.model_copy(update={"steps": steps, "branches": branches, "fork": fork})
 
     def count(self, step: int) -> int:
@@ -169,16 +180,12 @@ def plan_schedule(
 
 
 def _branched(schedule: Schedule) -> Schedule:
-    """With as many branches, of whole epochs, as `LEAST_PUBLISHED_STEPS` have room for; none without a fork."""
-    epochs = schedule.frozen * schedule.steps / schedule.steps_per_epoch
-    fork = math.ceil(epochs) * schedule.steps_per_epoch
-    branch = math.ceil((schedule.steps - fork) / schedule.steps_per_epoch) * schedule.steps_per_epoch
-    if fork == 0 or branch <= 0:
+    """With as many branches as `LEAST_PUBLISHED_STEPS` have room for."""
+    several = schedule.forked(2)
+    if several.branches == 1:
         return schedule
-    count = min(MOST_BRANCHES, (LEAST_PUBLISHED_STEPS - fork) // branch)
-    if count < 2:
-        return schedule
-    return schedule.model_copy(update={"steps": fork + count * branch, "branches": count, "fork": fork})
+    room = (LEAST_PUBLISHED_STEPS - several.fork) // several.branch_steps
+    return several.with_branches(min(MOST_BRANCHES, room)) if room > 1 else schedule
 
 
 def _wanted_steps(steps_per_epoch: int, *, is_published: bool) -> int:
