@@ -43,7 +43,7 @@ from trainer.network.efficientnet_lite import TEACHER, origin_of
 from trainer.network.postprocess import keras_detector
 from trainer.reporting.advice import AdviceFacts, advise
 from trainer.reporting.figures import FigureInputs, Figures, draw_plots, make_figures
-from trainer.reporting.job_facts import exported_epoch, read_history, read_job_facts
+from trainer.reporting.job_facts import exported_epoch, exported_mean, read_history, read_job_facts
 from trainer.reporting.report import RunSummary, render_card, render_report
 from trainer.tflite import gate, raw_gate
 from trainer.tflite.convert import (
@@ -221,7 +221,7 @@ class Release:
         with self._timed("report"):
             figures = self._figures(measured.seen[self._measured_split]["int8"], measured.best_scores["int8"])
             best = self._best_validation(figures, metrics["int8"]["gate"]["objects"])
-            self._exported = best if self.step is None else f"the checkpoint of step {self.step} was exported"
+            self._exported = self._weights(figures) or best
             facts = read_job_facts(self.storage, self.spec.job)
             asked: dict[str, Any] = {"spec": self.spec, "manifest": self.manifest, "exported": best}
             asked["split_rule"] = facts.split_rule
@@ -246,6 +246,12 @@ class Release:
         )
         self._collect(metrics, summary)
         return metrics
+
+    def _weights(self, figures: Figures) -> str:
+        """Which weights these are, other than those of one validation; "" otherwise."""
+        if self.step is not None:
+            return f"the checkpoint of step {self.step} was exported"
+        return exported_mean(figures.inputs.history, self.best_epoch)
 
     def _best_validation(self, figures: Figures, objects: int) -> str:
         """Which validation's weights these are; "" for those of a named step."""

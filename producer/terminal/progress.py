@@ -205,6 +205,7 @@ def run_facts(run: Mapping[str, Any]) -> str:
     """What a phase of a run tells of itself: form, epoch, loss, validation mAP, as one line without the time left."""
     facts = [str(run.get("form", "")), f"epoch {run['epoch']}" if "epoch" in run else ""]
     facts[1] += f"/{run['epochs']}" if facts[1] and "epochs" in run else ""
+    facts += [f"branch {run['branch']}/{run['branches']}" if "branch" in run and "branches" in run else ""]
     facts += [f"loss {float(run['loss']):.3f}" if "loss" in run else "", validation_facts(run)]
     facts += [f"busy {float(run['busy']):.0%}" if "busy" in run else "", str(run.get("note", ""))]
     return " · ".join(filter(None, facts))

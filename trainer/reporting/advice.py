@@ -299,8 +299,13 @@ def _validations(facts: AdviceFacts) -> list[tuple[float, float]]:
     """Epoch and val mAP, which decides what is exported, of every validation; none if they are all chance."""
     if (facts.val_objects or 0) < _LEAST_CURVE_OBJECTS:
         return []
-    history = facts.figures.inputs.history
+    history = _first_lap(facts)
     return [(row["epoch"] or 0.0, figure) for row in history if (figure := row.get("val_map")) is not None]
+
+
+def _first_lap(facts: AdviceFacts) -> list[Mapping[str, float | None]]:
+    """The epochs to the end of the first branch: each of the others begins anew."""
+    return [row for row in facts.figures.inputs.history if (row.get("branch") or 0) < 2]
 
 
 def _by_chance(facts: AdviceFacts) -> float:
@@ -328,7 +333,7 @@ def _longer(facts: AdviceFacts) -> str:
     if spec.epochs is None and spec.max_minutes is not None and minutes >= _BOUND_USED * spec.max_minutes:
         changes["max_minutes"] = 2 * spec.max_minutes
     else:
-        changes["epochs"] = max(2 * round(history[-1]["epoch"] or 1), _WORTH_EPOCHS) if history else 200
+        changes["epochs"] = max(2 * round(_first_lap(facts)[-1]["epoch"] or 1), _WORTH_EPOCHS) if history else 200
         if spec.max_minutes is not None and 2 * minutes > _BOUND_USED * spec.max_minutes:
             changes["max_minutes"] = math.ceil(4 * minutes)
     asked = words(spec.with_files_in("STORE").model_copy(update=changes), TrainingOptions)

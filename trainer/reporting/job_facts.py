@@ -129,3 +129,19 @@ def exported_epoch(history: Sequence[Mapping[str, float | None]], best_epoch: in
     on = "" if objects is None else f" on {counted(objects, 'object')}"
     best = f"the best of {counted(len(validated), 'validation')}{on}"
     return f"epoch {best_epoch} of {history[-1]['epoch']:.0f} was exported: {best}"
+
+
+def exported_mean(history: Sequence[Mapping[str, float | None]], best_epoch: int) -> str:
+    """`the mean of 3 branches was exported, ...`; "" of a training without branches, or where another epoch is.
+
+    Args:
+        history: Of `read_history`.
+        best_epoch: Whose weights are exported; 0 where none was validated.
+    """
+    epochs = Counter(round(row.get("branch") or 0) for row in history)
+    before, first = epochs.pop(0, 0), epochs[1]
+    # The last one is not whole where there was no time for it.
+    whole = sum(count == first for count in epochs.values()) if first else 0
+    if whole < 2 or best_epoch not in (0, before + whole * first):
+        return ""
+    return f"the mean of {whole} branches was exported, each learned from the same start"

@@ -34,7 +34,8 @@ Arrays = dict[str, NDArray[np.float32]]
 class EpochRow(Frozen):
     """One line of `results.csv`. Losses are means over the epoch's steps; `busy` is the share of the time in steps.
 
-    The mean average precisions are of the averaged weights on the validation split, None where not measured.
+    The mean average precisions are of the averaged weights on the validation split, None where not measured; at the end
+    of a branch of the mean of those that are done. `branch` is that of the epoch (`Schedule.branch`).
     """
 
     epoch: int
@@ -48,6 +49,7 @@ class EpochRow(Frozen):
     busy: float
     val_map50: float | None = None
     val_map: float | None = None
+    branch: int = 0
 
 
 class TrainingProgress(Frozen):

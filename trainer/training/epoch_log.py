@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Final
@@ -54,19 +55,20 @@ class EpochSums:
         spent_s = self.waited_s + self.worked_s
         return self.worked_s / spent_s if spent_s > 0 else 1.0
 
-    def row(self, *, epoch: int, step: int, rate: float, batch: int) -> EpochRow:
-        """The epoch's line: its number from 1, the steps done, the last learning rate; a step has `batch` pictures."""
+    def row(self, schedule: Schedule, *, step: int, batch: int) -> EpochRow:
+        """The line of the epoch that ended after `step` steps, of `batch` pictures each."""
         spent_s, steps = max(self.waited_s + self.worked_s, 1e-9), max(1, self.steps)
         return EpochRow(
-            epoch=epoch,
+            epoch=math.ceil(step / schedule.steps_per_epoch),
             step=step,
             seconds=round(spent_s, 3),
             loss=self.total / steps,
             loss_score=self.score / steps,
             loss_box=self.box / steps,
-            learning_rate=rate,
+            learning_rate=schedule.rate(step - 1),
             images_per_s=round(self.steps * batch / spent_s, 2),
             busy=round(self.busy, 4),
+            branch=schedule.branch(step - 1),
         )
 
     def to_array(self) -> NDArray[np.float32]:

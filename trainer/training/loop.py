@@ -177,6 +177,8 @@ class Training:
         }
         if self._progress.schedule is not None:  # until then nobody knows how many steps there is time for
             shown |= {"epochs": schedule.epochs, "steps": schedule.steps}
+            branch = schedule.branch(step)
+            shown |= {"branch": branch, "branches": schedule.branches} if branch else {}
         eta_s = self._budget.eta_s(schedule, step)
         if eta_s is not None:
             shown["eta_s"] = round(eta_s)
@@ -242,17 +244,16 @@ class Training:
     def _end_epoch(self) -> None:
         """Validate if it is time, keep the weights if they are the best, write the epoch's line."""
         schedule, step = self._schedule, self._progress.step
-        epoch = math.ceil(step / schedule.steps_per_epoch)
         if schedule.ends_branch(step):
             self._mean = _with_one_more(self._mean, self._learner.average(), schedule.finished_branches(step))
-        row = self._epoch.row(epoch=epoch, step=step, rate=schedule.rate(step - 1), batch=self._batch)
+        row = self._epoch.row(schedule, step=step, batch=self._batch)
         self._epoch = EpochSums()
-        if self._is_validation(epoch):
+        if self._is_validation(row.epoch):
             precision = self._validate()
             row = row.model_copy(update={"val_map50": precision.map50, "val_map": precision.map})
             if is_better(self._progress, schedule, precision.map, self._objects):
                 self._best = self._judged()
-                self._update(best_map=precision.map, best_epoch=epoch)
+                self._update(best_map=precision.map, best_epoch=row.epoch)
         self._update(rows=(*self._progress.rows, row))
         self._guard.require_wanted()
         self._monitor.note_epoch(self._progress.rows, is_last=step >= schedule.steps)

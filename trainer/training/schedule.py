@@ -82,9 +82,13 @@ class Schedule(Frozen):
         """Whether `step` is to begin with the weights of the fork."""
         return self.branches > 1 and self.fork <= step < self.steps and self.place(step) == self.fork
 
+    def branch(self, step: int) -> int:
+        """Which of several branches `step` is in, from 1; 0 before them, and where there is one only."""
+        return (step - self.fork) // self.branch_steps + 1 if self._is_branched(step) else 0
+
     def finished_branches(self, step: int) -> int:
         """How many branches are done after `step` steps; 0 where there is one only."""
-        return 0 if self.branches == 1 else max(0, step - self.fork) // self.branch_steps
+        return max(0, self.branch(step) - 1)
 
     def ends_branch(self, step: int) -> bool:
         """Whether the last of `step` steps ended one of several branches."""

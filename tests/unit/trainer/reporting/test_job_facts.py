@@ -11,7 +11,7 @@ from shared.jobs.job import Job
 from shared.jobs.options import parse_options
 from shared.jobs.specs import Augmentation, JobSpec, RunSpec, TrainingOptions
 from shared.storage import Storage
-from trainer.reporting.job_facts import exported_epoch, lint_kinds, read_history, read_job_facts
+from trainer.reporting.job_facts import exported_epoch, exported_mean, lint_kinds, read_history, read_job_facts
 from trainer.reporting.report import reproduce_commands, submit_command
 
 
@@ -148,3 +148,20 @@ def test_history_is_read_back_without_what_was_not_measured(tmp_path: Path) -> N
 def test_an_epoch_that_is_not_the_last_is_named(best_epoch: int, objects: int | None, expected: str) -> None:
     history = [{"epoch": float(at)} | ({"val_map": 0.5} if at % 2 == 0 else {}) for at in range(1, 7)]
     assert exported_epoch(history, best_epoch, objects) == expected
+
+
+@pytest.mark.parametrize(
+    ("branches", "best_epoch", "expected"),
+    [
+        ([0, 1, 1, 2, 2, 3, 3], 7, "the mean of 3 branches was exported, each learned from the same start"),
+        ([0, 1, 1, 2, 2, 3], 5, "the mean of 2 branches was exported, each learned from the same start"),
+        ([0, 1, 1, 2, 2, 3], 0, "the mean of 2 branches was exported, each learned from the same start"),
+        ([0, 1, 1, 2], 3, ""),  # one alone is no mean
+        ([0, 1, 1, 2, 2, 3, 3], 6, ""),  # another epoch
+        ([0, 0, 0], 3, ""),
+        ([], 0, ""),
+    ],
+)
+def test_a_mean_of_branches_is_named(branches: list[int], best_epoch: int, expected: str) -> None:
+    history = [{"epoch": float(at), "branch": float(branch)} for at, branch in enumerate(branches, 1)]
+    assert exported_mean(history, best_epoch) == expected
