@@ -73,7 +73,13 @@ def test_a_checkpoint_of_before_there_was_a_choice_has_the_usual_share() -> None
     assert Schedule.model_validate(SCHEDULE.model_dump(exclude={"frozen"})).frozen == FROZEN_SHARE
 
 
-FEW: Final = {"global_batch": 8, "epochs": None, "rate": None, "is_published": True, "branched_classes": 2}
+FEW: Final[dict[str, Any]] = {
+    "global_batch": 8,
+    "epochs": None,
+    "rate": None,
+    "is_published": True,
+    "branched_classes": 2,
+}
 
 
 @pytest.mark.parametrize(
