@@ -163,7 +163,7 @@ class Training:
             is_published=self._spec.is_taught,
             is_continued=self._spec.start is not None,
             # A fold is no detector to keep, and patience would end the first branch.
-            branched_classes=0 if self._spec.fold or self._spec.patience else len(self._dataset.labels),
+            may_branch=not self._spec.fold and self._spec.patience is None,
         )
 
     def _advance(self) -> None:

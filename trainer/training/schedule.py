@@ -37,7 +37,7 @@ MOST_STEPS: Final = 12_000
 LEAST_PUBLISHED_STEPS: Final = 1_500
 # It soon knows a few photos by heart: so many epochs of them are enough (docs/decisions/0105).
 ENOUGH_EPOCHS: Final = 100
-# So many times what follows the frozen steps is learned from few photos (docs/decisions/0106).
+# So many times what follows the frozen steps is learned, where there is room for it (docs/decisions/0106).
 MOST_BRANCHES: Final = 3
 
 
@@ -150,7 +150,7 @@ def plan_schedule(
     frozen: float | None = None,
     is_published: bool = False,
     is_continued: bool = False,
-    branched_classes: int = 0,
+    may_branch: bool = False,
 ) -> Schedule:
     """The schedule that a run asks for, without regard to time.
 
@@ -162,7 +162,7 @@ def plan_schedule(
         frozen: Share of the steps in which a published backbone stays as it is, as asked; None takes the default.
         is_published: Whether the backbone begins with published weights.
         is_continued: Whether the whole network has been trained before.
-        branched_classes: How many classes it learns, where it may do so in several branches; 0 where it may not.
+        may_branch: Whether a published backbone may learn in several branches.
     """
     steps_per_epoch = max(1, round(pictures / global_batch))
     if epochs is not None:
@@ -180,21 +180,16 @@ def plan_schedule(
         frozen=FROZEN_SHARE if frozen is None else frozen,
     )
     is_default = is_published and not is_continued and epochs is None
-    return _branched(schedule, branched_classes) if branched_classes and is_default else schedule
+    return _branched(schedule) if may_branch and is_default else schedule
 
 
-def _branched(schedule: Schedule, classes: int) -> Schedule:
-    """With several branches instead of a long one for few photos: always of one class, else where there is room."""
-    if schedule.steps > LEAST_PUBLISHED_STEPS:
+def _branched(schedule: Schedule) -> Schedule:
+    """With as many branches as `LEAST_PUBLISHED_STEPS` have room for."""
+    several = schedule.forked(2)
+    if several.branches == 1:
         return schedule
-    if classes > 1:
-        several = schedule.forked(MOST_BRANCHES)
-        room = (LEAST_PUBLISHED_STEPS - several.fork) // several.branch_steps
-        return several.with_branches(min(several.branches, room)) if room > 1 else schedule
-    shares = schedule.frozen + MOST_BRANCHES * (1 - schedule.frozen)
-    lap = max(min(FEWEST_STEPS, schedule.steps), math.ceil(schedule.steps / shares))
-    several = schedule.model_copy(update={"steps": lap}).forked(MOST_BRANCHES)
-    return several if several.branches > 1 else schedule
+    room = (LEAST_PUBLISHED_STEPS - several.fork) // several.branch_steps
+    return several.with_branches(min(MOST_BRANCHES, room)) if room > 1 else schedule
 
 
 def _wanted_steps(steps_per_epoch: int, *, is_published: bool) -> int:

@@ -2,7 +2,6 @@ from typing import Any, Final
 
 import pytest
 
-from shared.jobs.specs import FEWEST_STEPS
 from trainer.training.schedule import (
     FROZEN_SHARE,
     LAST_RATE,
@@ -73,13 +72,7 @@ def test_a_checkpoint_of_before_there_was_a_choice_has_the_usual_share() -> None
     assert Schedule.model_validate(SCHEDULE.model_dump(exclude={"frozen"})).frozen == FROZEN_SHARE
 
 
-FEW: Final[dict[str, Any]] = {
-    "global_batch": 8,
-    "epochs": None,
-    "rate": None,
-    "is_published": True,
-    "branched_classes": 2,
-}
+FEW: Final[dict[str, Any]] = {"global_batch": 8, "epochs": None, "rate": None, "is_published": True, "may_branch": True}
 
 
 @pytest.mark.parametrize(
@@ -94,29 +87,15 @@ def test_few_photos_are_learned_in_several_branches_within_the_usual_steps(
     begins = [step for step in range(found.steps) if found.begins_branch(step)]
     assert len(ends) == len(begins) == (branches if branches > 1 else 0)
     assert all(step % found.steps_per_epoch == 0 for step in (*begins, *ends)), "whole epochs, with a validation each"
-    alone = plan_schedule(pictures=pictures, **FEW | {"branched_classes": 0})
+    alone = plan_schedule(pictures=pictures, **FEW | {"may_branch": False})
     assert alone.steps <= found.lap < alone.steps + 2 * found.steps_per_epoch
-
-
-@pytest.mark.parametrize(
-    ("pictures", "branches", "steps"),
-    [(30, 3, 1_080), (70, 3, 1_089), (100, 3, 1_224), (142, 3, 1_494), (200, 3, 1_525), (310, 1, 1_560)],
-)
-def test_one_class_is_learned_in_branches_of_the_steps_that_several_would_take(
-    pictures: int, branches: int, steps: int
-) -> None:
-    found = plan_schedule(pictures=pictures, **FEW | {"branched_classes": 1})
-    assert (found.branches, found.steps) == (branches, steps)
-    assert found.lap >= FEWEST_STEPS
 
 
 @pytest.mark.parametrize(
     "asked", [{"epochs": 100}, {"is_continued": True}, {"is_published": False}, {"frozen": 0.0}, {"frozen": 1.0}]
 )
-@pytest.mark.parametrize("classes", [1, 2])
-def test_what_is_asked_for_otherwise_has_no_branches(asked: dict[str, Any], classes: int) -> None:
-    asked = FEW | {"branched_classes": classes} | asked
-    assert plan_schedule(pictures=100, **asked) == plan_schedule(pictures=100, **asked | {"branched_classes": 0})
+def test_what_is_asked_for_otherwise_has_no_branches(asked: dict[str, Any]) -> None:
+    assert plan_schedule(pictures=30, **FEW | asked).branches == 1
 
 
 def test_each_branch_is_a_training_of_its_own_from_the_fork() -> None:
