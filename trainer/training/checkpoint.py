@@ -1,8 +1,8 @@
 """The one checkpoint format: everything that a run needs to go on as if it had never stopped.
 
-`runs/<run>/checkpoints/step-<step>.npz`: the learner's flat float32 vectors, the best average so far, and two JSON
-texts: `meta` (a `TrainingProgress`) and `variables` (a `Layout`: which variables the vectors hold). Written whole or
-not at all; zip's own CRCs find damage.
+`runs/<run>/checkpoints/step-<step>.npz`: the learner's flat float32 vectors, the best average so far, of a run with
+branches the weights of the fork and the mean of the finished branches, and two JSON texts: `meta` (a `TrainingProgress`)
+and `variables` (a `Layout`: which variables the vectors hold). Written whole or not at all; zip's own CRCs find damage.
 """
 
 import io
@@ -140,7 +140,8 @@ def exportable_weights(
         step: Of the checkpoint; None takes the newest.
 
     Returns:
-        The weights of the best validation so far, their average where there was none yet; None without a checkpoint.
+        The weights of the best validation so far; where there was none yet, the mean of the finished branches or else
+        the average over steps; None without a checkpoint.
 
     Raises:
         TrainingError: Its variables are others than `layout`.
@@ -154,7 +155,8 @@ def exportable_weights(
     with np.load(io.BytesIO(content)) as stored:
         text = stored["variables"] if "variables" in stored.files else None
         _check_layout(text, layout, storage.url(key), _remedy(storage, run))
-        weights: NDArray[np.float32] = stored["best" if "best" in stored.files else "average"]
+        name = next(name for name in ("best", "mean", "average") if name in stored.files)
+        weights: NDArray[np.float32] = stored[name]
     return weights
 
 
