@@ -1,8 +1,9 @@
 """The one checkpoint format: everything that a run needs to go on as if it had never stopped.
 
 `runs/<run>/checkpoints/step-<step>.npz`: the learner's flat float32 vectors, the best average so far, of a run with
-branches the weights of the fork and the mean of the finished branches, and two JSON texts: `meta` (a `TrainingProgress`)
-and `variables` (a `Layout`: which variables the vectors hold). Written whole or not at all; zip's own CRCs find damage.
+branches the weights of the fork and the mean of the finished branches, and two JSON texts: `meta` (a
+`TrainingProgress`) and `variables` (a `Layout`: which variables the vectors hold). Written whole or not at all; zip's
+own CRCs find damage.
 """
 
 import io
