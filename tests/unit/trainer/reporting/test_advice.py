@@ -122,15 +122,20 @@ def test_a_fall_after_the_best_is_learning_by_heart() -> None:
     assert "Add photos, or change them more (--zoom 0.5, --rotate 10)" in line
 
 
-def test_a_branch_that_begins_anew_is_no_fall_and_longer_means_the_epochs_of_one() -> None:
-    rose = [at / 100 for at in range(100)]
-    rows = [row | {"branch": float(at // 50 + 1)} for at, row in enumerate(history(*rose, *rose[50:], seconds=1))]
-    lines = advise(facts_of(look(CLEAN, history=rows)))
-    assert "--epochs 100" in said("still rose at the end", lines), "twice one branch, not all of them"
+def test_a_branch_that_begins_anew_is_no_fall_and_a_rise_in_it_asks_for_nothing() -> None:
+    rose = history(*[at / 100 for at in range(100)], seconds=1)
+    assert any("still rose" in line for line in advise(facts_of(look(CLEAN, history=rose))))
     fell = history(*[0.5] * 5, *[0.9] * 5, *[0.5] * 10)
     assert any("fell from" in line for line in advise(facts_of(look(CLEAN, history=fell))))
-    branched = [row | {"branch": float(1 + (at >= 10))} for at, row in enumerate(fell)]
-    assert not any("fell from" in line for line in advise(facts_of(look(CLEAN, history=branched))))
+    for rows in (rose, fell):
+        branched = [row | {"branch": float(1 + (at >= 10))} for at, row in enumerate(rows)]
+        assert not any("fell" in line or "rose" in line for line in advise(facts_of(look(CLEAN, history=branched))))
+
+
+def test_longer_means_the_epochs_of_one_branch() -> None:
+    rows = [row | {"branch": float(1 + at // 50)} for at, row in enumerate(history(*[0.0] * 150, seconds=1))]
+    lines = advise(facts_of(look([([(0, 1)], [(4, 1, 0.9)])] * 4, history=rows)))
+    assert "--epochs 100" in said("finds next to nothing", lines), "twice one branch, not all of them"
 
 
 def test_a_class_taken_for_another_is_named_with_its_count() -> None:
