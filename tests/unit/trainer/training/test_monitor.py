@@ -81,7 +81,7 @@ def test_a_run_leaves_curves_and_pictures_for_people_and_for_tensorboard(tmp_pat
     watching.show_validation(examples, in_all(examples, 0.9), step=20)
     watching.note_epoch([row(1), row(2, val_map50=0.5, val_map=0.3)])
     assert decoded((folder / "results.png").read_bytes()).size
-    assert (folder / "results.csv").read_text().splitlines()[2].endswith("0.5,0.3")
+    assert (folder / "results.csv").read_text().splitlines()[2].endswith(",0.5,0.3,0")
     assert {path.name for path in (folder / "plots").iterdir()} == {"train_batches.jpg", "validation.jpg"}
     shown = tags(folder / "tensorboard")
     assert {"train_batches", "validation", "loss", "val_map50", "val_map", "learning_rate", "busy"} <= shown
