@@ -179,8 +179,7 @@ def test_a_checkpoint_of_another_request_on_the_same_shards_is_an_error(tmp_path
 def test_the_best_weights_are_exported_and_the_average_where_there_are_none(tmp_path: Path) -> None:
     storage = saved(tmp_path, 5)
     assert exportable_weights(storage, "r", ONE_WEIGHT) == 5
-    finished = {"average": np.ones(1, np.float32), "mean": np.full(1, 2, np.float32)}
-    saved(tmp_path, 5, **finished)
+    saved(tmp_path, 5, average=np.ones(1, np.float32), mean=np.full(1, 2, np.float32))
     assert exportable_weights(storage, "r", ONE_WEIGHT) == 2
     saved(tmp_path, 5)
     saved(tmp_path, 6, average=np.ones(1, np.float32), best=np.full(1, 0.5, np.float32))
