@@ -118,7 +118,7 @@ def is_better(progress: TrainingProgress, schedule: Schedule, figure: float, obj
     is_higher, best_step = figure >= progress.best_map, progress.best_epoch * schedule.steps_per_epoch
     if objects >= FEW_OBJECTS:
         return is_higher
-    if schedule.branches > 1:
+    if schedule.fork > 0:
         more = schedule.finished_branches(progress.step) - schedule.finished_branches(best_step)
         return more > 0 or (is_higher and schedule.finished_branches(progress.step) == 0)
     return is_higher or (schedule.is_settled(progress.step) and not schedule.is_settled(best_step))

@@ -49,6 +49,7 @@ class Schedule(Frozen):
     With several `branches` what comes after the first `fork` steps is done so many times, each time from the weights of
     the fork and on other pictures, and the mean of their weights is the result (Wortsman et al., Model soups, ICML
     2022; docs/decisions/0106). `plateau` and `frozen` are then shares of a `lap`: the way to the end of one branch.
+    Where the others are given up for want of time, a branch that has begun is still one: `fork` is 0 without any.
     """
 
     steps: int
@@ -80,18 +81,18 @@ class Schedule(Frozen):
 
     def begins_branch(self, step: int) -> bool:
         """Whether `step` is to begin with the weights of the fork."""
-        return self.branches > 1 and self.fork <= step < self.steps and self.place(step) == self.fork
+        return self._is_branched(step) and step < self.steps and self.place(step) == self.fork
 
     def branch(self, step: int) -> int:
-        """Which of several branches `step` is in, from 1; 0 before them, and where there is one only."""
+        """Which branch `step` is in, from 1; 0 before them, and in a schedule without a fork."""
         return (step - self.fork) // self.branch_steps + 1 if self._is_branched(step) else 0
 
     def finished_branches(self, step: int) -> int:
-        """How many branches are done after `step` steps; 0 where there is one only."""
+        """How many branches are done after `step` steps; 0 without a fork."""
         return max(0, self.branch(step) - 1)
 
     def ends_branch(self, step: int) -> bool:
-        """Whether the last of `step` steps ended one of several branches."""
+        """Whether the last of `step` steps ended a branch."""
         return self.finished_branches(step) > self.finished_branches(step - 1)
 
     def forked(self, branches: int) -> "Schedule":
@@ -106,9 +107,10 @@ class Schedule(Frozen):
             return self
         return self.model_copy(update={"steps": fork + branches * branch, "branches": branches, "fork": fork})
 
-    def with_branches(self, branches: int) -> "Schedule":
-        """The same with another number of branches."""
-        steps, fork = self.fork + branches * self.branch_steps, self.fork if branches > 1 else 0
+    def with_branches(self, branches: int, done: int = 0) -> "Schedule":
+        """The same with other branches, after `done` steps: the only one, if it has begun, keeps its fork."""
+        steps = self.fork + branches * self.branch_steps
+        fork = self.fork if branches > 1 or done > self.fork else 0
         return self.model_copy(update={"steps": steps, "branches": branches, "fork": fork})
 
     def count(self, step: int) -> int:
@@ -135,10 +137,10 @@ class Schedule(Frozen):
 
     def frozen_steps(self, steps: int) -> float:
         """How many of `steps` steps a published backbone stays as it is."""
-        return self.fork if self.branches > 1 else self.frozen * steps
+        return self.fork or self.frozen * steps
 
     def _is_branched(self, step: int) -> bool:
-        return self.branches > 1 and step >= self.fork
+        return 0 < self.fork <= step
 
 
 def plan_schedule(

@@ -63,7 +63,7 @@ class TimeBudget:
 
     def eta_s(self, schedule: Schedule, done: int) -> float | None:
         """Seconds until the end of the loop, within the budget; None before the speed is known."""
-        return max(0.0, min(self.rest_s(schedule, done), self._left_s())) if self._step_times_s else None
+        return max(0.0, min(self.rest_s(schedule, done), self._left_s(schedule))) if self._step_times_s else None
 
     def is_measured(self, schedule: Schedule, done: int) -> bool:
         """Whether enough steps are done to know the speed, or none is needed."""
@@ -71,17 +71,17 @@ class TimeBudget:
 
     def is_late(self, schedule: Schedule, done: int) -> bool:
         """Whether the rest of `schedule` takes clearly longer than what is left."""
-        return self._is_steady and self.rest_s(schedule, done) > LATE * self._left_s()
+        return self._is_steady and self.rest_s(schedule, done) > LATE * max(0.0, self._left_s(schedule))
 
     def fit(self, schedule: Schedule, done: int) -> Schedule:
         """`schedule` shortened to the time left; never longer. Branches are given up before steps of the first are."""
         if self.minutes is None or not self._step_times_s:
             return schedule
-        while schedule.branches > 1 and self.rest_s(schedule, done) > self._left_s():
-            schedule = schedule.with_branches(schedule.branches - 1)
+        while schedule.branches > 1 and self.rest_s(schedule, done) > max(0.0, self._left_s(schedule)):
+            schedule = schedule.with_branches(schedule.branches - 1, done)
         if schedule.branches > 1 or done >= schedule.steps:
             return schedule
-        within = self._left_s() / self._step_s
+        within = self._left_s(schedule) / self._step_s
         ends = range(done + 1, schedule.steps + 1)
         affordable = bisect_right(ends, within, key=lambda steps: self._learning_steps(schedule, steps, done))
         # Otherwise a late run would get one more step after each step.
@@ -100,6 +100,14 @@ class TimeBudget:
         frozen = max(0.0, schedule.frozen_steps(steps) - done) if self._is_published else 0.0
         return frozen / LEARNING_STEP + steps - done - frozen
 
-    def _left_s(self) -> float:
-        """Seconds left, validation set aside."""
-        return math.inf if self.minutes is None else self.minutes * 60 * (1 - VALIDATION_SHARE) - self.spent_s
+    def _left_s(self, schedule: Schedule) -> float:
+        """Seconds left, validation set aside.
+
+        A branch cannot be shortened, so for the last of several what validations have not taken so far counts too.
+        """
+        if self.minutes is None:
+            return math.inf
+        whole_s = self.minutes * 60
+        if schedule.branches > 1:
+            return (whole_s - self.spent_s) * (1 - VALIDATION_SHARE)
+        return whole_s * (1 - VALIDATION_SHARE) - self.spent_s

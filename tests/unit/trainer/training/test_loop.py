@@ -225,15 +225,20 @@ def test_the_mean_of_all_branches_is_the_result_whether_the_run_is_broken_or_not
 
 
 @pytest.mark.usefixtures("_few_steps")
+@pytest.mark.parametrize(("late", "whole", "branch"), [(72, 2, 3), (60, 2, 2), (42, 1, 2), (30, 1, 1)])
 def test_a_branch_without_time_is_given_up_and_the_mean_of_the_others_is_the_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: int, whole: int, branch: int
 ) -> None:
-    monkeypatch.setattr(TimeBudget, "is_late", lambda _, plan, step: step == 72 and plan.branches == 3)
-    monkeypatch.setattr(TimeBudget, "fit", lambda _, plan, step: plan.with_branches(2) if step == 72 else plan)
+    monkeypatch.setattr(TimeBudget, "is_late", lambda _, plan, step: step == late and plan.branches == 3)
+    cut = lambda _, plan, step: plan.with_branches(whole, step) if step == late else plan  # noqa: E731 - a stand-in
+    monkeypatch.setattr(TimeBudget, "fit", cut)
     done = trained(tmp_path, epochs=None, distil=True)
-    assert (done.progress.step, done.progress.schedule.steps if done.progress.schedule else 0) == (72, 60)
+    plan, end = done.progress.schedule, 6 + 27 * whole
+    assert (done.progress.step, plan.steps if plan else 0) == (max(late, end), end)
+    assert done.progress.rows[-1].branch == branch
     with np.load(newest_checkpoint(tmp_path)) as stored:
         np.testing.assert_array_equal(flat(done), stored["mean"])
+        assert (np.abs(stored["mean"] - stored["average"]).max() > 0) == (late > end or whole > 1)
 
 
 def newest_checkpoint(store: Path) -> Path:

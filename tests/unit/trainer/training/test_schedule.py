@@ -120,5 +120,15 @@ def test_branches_are_given_up_from_the_last_to_the_second() -> None:
     assert [two.rate(step) for step in range(two.steps)] == [found.rate(step) for step in range(two.steps)]
 
 
+def test_a_branch_that_has_begun_keeps_its_course_when_the_others_are_given_up() -> None:
+    found = plan_schedule(pictures=30, **FEW)
+    begun = found.with_branches(1, found.fork + 1)
+    assert (begun.branches, begun.steps, begun.fork) == (1, found.lap, found.fork)
+    for of in (begun.rate, begun.count, begun.branch, begun.published_share):
+        assert [of(step) for step in range(found.lap)] == [getattr(found, of.__name__)(s) for s in range(found.lap)]
+    assert begun.ends_branch(found.lap)
+    assert found.with_branches(1, found.fork) == found.with_branches(1), "it has not begun"
+
+
 def test_a_checkpoint_of_before_there_were_branches_has_one() -> None:
     assert Schedule.model_validate(SCHEDULE.model_dump(exclude={"branches", "fork"})) == SCHEDULE

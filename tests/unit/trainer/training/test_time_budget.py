@@ -158,3 +158,22 @@ def test_a_late_branch_is_given_up_while_it_is_under_way() -> None:
     clock.now_s += 300
     assert budget.is_late(BRANCHED, 750)
     assert budget.fit(BRANCHED, 750) == BRANCHED.with_branches(2)
+
+
+def test_branches_that_are_done_are_kept_however_much_time_they_took() -> None:
+    budget, clock = after_steps(20, step_s=1.0, steps=700)
+    clock.now_s += 1e4
+    assert budget.fit(BRANCHED, 700) == BRANCHED.with_branches(2), "the second is done"
+    assert budget.fit(BRANCHED, 750) == BRANCHED.with_branches(2), "the third is under way"
+    assert not budget.is_late(BRANCHED, 1_000), "all are done"
+
+
+def test_a_branch_is_not_given_up_for_the_time_that_validations_took() -> None:
+    budget, clock = after_steps(19, step_s=1.0, steps=MEASURED_STEPS)
+    assert budget.fit(BRANCHED, MEASURED_STEPS) == BRANCHED
+    share = 0.9 * VALIDATION_SHARE * 19 * 60 / BRANCHED.steps
+    for step in range(MEASURED_STEPS + 1, BRANCHED.steps + 1):
+        clock.now_s += 1.0 + share
+        budget.note_step(1.0)
+        assert not budget.is_late(BRANCHED, step)
+    assert budget.spent_s < 19 * 60
