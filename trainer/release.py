@@ -220,8 +220,9 @@ class Release:
             self._checks += raw_gate.check_raw_figures({form: row["gate"] for form, row in metrics.items()}, RAW)
         with self._timed("report"):
             figures = self._figures(measured.seen[self._measured_split]["int8"], measured.best_scores["int8"])
-            best = self._best_validation(figures, metrics["int8"]["gate"]["objects"])
-            self._exported = self._weights(figures) or best
+            weights = self._weights(figures)
+            best = "" if weights else self._best_validation(figures, metrics["int8"]["gate"]["objects"])
+            self._exported = weights or best
             facts = read_job_facts(self.storage, self.spec.job)
             asked: dict[str, Any] = {"spec": self.spec, "manifest": self.manifest, "exported": best}
             asked["split_rule"] = facts.split_rule
@@ -254,9 +255,9 @@ class Release:
         return exported_mean(figures.inputs.history, self.best_epoch)
 
     def _best_validation(self, figures: Figures, objects: int) -> str:
-        """Which validation's weights these are; "" for those of a named step."""
+        """Which validation's weights these are."""
         judged = objects if self._gate_split == "val" else None
-        return exported_epoch(figures.inputs.history, self.best_epoch, judged) if self.step is None else ""
+        return exported_epoch(figures.inputs.history, self.best_epoch, judged)
 
     def _keep_detections(self, seen: DetectionsById) -> None:
         """What int8 saw of the measured split, and what that is worth on resamples, for comparisons with other runs."""

@@ -208,18 +208,20 @@ def _note_release(release: Release, metrics: dict[str, Any], timings: dict[str, 
 
 
 def _best_epoch(storage: Storage, spec: RunSpec, manifest: Manifest) -> int:
-    """The epoch of the weights that a run ended with; 0 where nobody knows."""
+    """The epoch of the weights that a run ended with, or would if it ended now; 0 where nobody knows."""
     summary = read_note(storage, RunPaths(spec.run).run, spec.incarnation)
     if summary is not None:
         return int(summary.get("training", {}).get("best_epoch", 0))
-    progress = _refused_training(storage, spec, manifest)
+    progress = _newest_training(storage, spec, manifest)
     return 0 if progress is None else progress.best_epoch
 
 
 def _refused_training(storage: Storage, spec: RunSpec, manifest: Manifest) -> TrainingProgress | None:
     """Where the training of a run stands that failed at its export, if it was trained on these shards."""
-    if not _is_refused(storage, spec):
-        return None
+    return _newest_training(storage, spec, manifest) if _is_refused(storage, spec) else None
+
+
+def _newest_training(storage: Storage, spec: RunSpec, manifest: Manifest) -> TrainingProgress | None:
     progress = newest_progress(storage, spec.run)
     return progress if progress is not None and progress.manifest in ("", manifest.digest()) else None
 

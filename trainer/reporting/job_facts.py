@@ -132,7 +132,7 @@ def exported_epoch(history: Sequence[Mapping[str, float | None]], best_epoch: in
 
 
 def exported_mean(history: Sequence[Mapping[str, float | None]], best_epoch: int) -> str:
-    """`the mean of 3 branches was exported, ...`; "" of a training without branches, or where another epoch is.
+    """`the mean of 3 branches was exported, ...`, or the first; "" of a training without, or where another epoch is.
 
     Args:
         history: Of `read_history`.
@@ -142,6 +142,8 @@ def exported_mean(history: Sequence[Mapping[str, float | None]], best_epoch: int
     before, first = epochs.pop(0, 0), epochs[1]
     # The last one is not whole where there was no time for it.
     whole = sum(count == first for count in epochs.values()) if first else 0
-    if whole < 2 or best_epoch not in (0, before + whole * first):
+    if len(epochs) < 2 or best_epoch not in (0, before + whole * first):
         return ""
+    if whole == 1:
+        return "the first branch was exported: no other was finished"
     return f"the mean of {whole} branches was exported, each learned from the same start"

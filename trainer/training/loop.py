@@ -297,7 +297,8 @@ class Training:
         # Weights are selected at a validation, so a run ends at one too.
         if last.val_map is None or last.step != progress.step:
             return False
-        if spec.stop_at_map is not None and last.val_map >= spec.stop_at_map:
+        # What reached it is exported: within a branch other weights may be (`is_better`).
+        if spec.stop_at_map is not None and last.val_map >= spec.stop_at_map and last.epoch == progress.best_epoch:
             return True
         return spec.patience is not None and epochs_without_better(progress.rows) >= spec.patience
 

@@ -195,6 +195,19 @@ def test_a_training_that_went_on_after_an_export_is_exported_as_it_stands_now(tm
     np.testing.assert_array_equal(network_of(storage), best)
 
 
+def test_an_export_of_a_training_under_way_says_which_epoch_its_weights_are_of(tmp_path: Path) -> None:
+    storage, best = trained_run(tmp_path)
+    storage.remove(RunPaths("r").run)
+    rows = "".join(f"{epoch},0.{9 - epoch},{branch}\n" for epoch, branch in enumerate([0, 1, 1, 2, 2, 3], 1))
+    storage.write("runs/r/results.csv", f"epoch,val_map,branch\n{rows}".encode())
+    progress = TrainingProgress(identity="i", seed=0, step=30, best_map=0.7, best_epoch=2)
+    save_checkpoint(storage, "r", progress, {"best": best}, layout_of(build_model(2, SIDE, "nano")))
+    export_run("r", storage=storage, guard=Unguarded())
+    card = storage.read("runs/r/model_card.md").decode()
+    assert "epoch 2 of 6 was exported" in card
+    assert "the mean of 2 branches" not in card
+
+
 def refused_run(folder: Path) -> Storage:
     """As `trained_run`, but the gate refused its model."""
     storage, _ = trained_run(folder)

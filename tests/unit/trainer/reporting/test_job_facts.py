@@ -156,7 +156,9 @@ def test_an_epoch_that_is_not_the_last_is_named(best_epoch: int, objects: int | 
         ([0, 1, 1, 2, 2, 3, 3], 7, "the mean of 3 branches was exported, each learned from the same start"),
         ([0, 1, 1, 2, 2, 3], 5, "the mean of 2 branches was exported, each learned from the same start"),
         ([0, 1, 1, 2, 2, 3], 0, "the mean of 2 branches was exported, each learned from the same start"),
-        ([0, 1, 1, 2], 3, ""),  # one alone is no mean
+        ([0, 1, 1, 2], 3, "the first branch was exported: no other was finished"),  # one alone is no mean
+        ([0, 1, 1, 2], 4, ""),
+        ([0, 1, 1], 3, ""),
         ([0, 1, 1, 2, 2, 3, 3], 6, ""),  # another epoch
         ([0, 0, 0], 3, ""),
         ([], 0, ""),

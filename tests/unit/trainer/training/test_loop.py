@@ -14,6 +14,7 @@ from tests.unit.trainer.pictures import coco_truth, drawn_examples
 from trainer.data.batches import batches_from_memory
 from trainer.data.examples import Examples
 from trainer.data.training_set import TrainingSet
+from trainer.evaluation.coco_map import AveragePrecision
 from trainer.network.batch_norm import BatchNorm
 from trainer.network.detector import is_backbone
 from trainer.training import schedule
@@ -239,6 +240,20 @@ def test_a_branch_without_time_is_given_up_and_the_mean_of_the_others_is_the_res
     with np.load(newest_checkpoint(tmp_path)) as stored:
         np.testing.assert_array_equal(flat(done), stored["mean"])
         assert (np.abs(stored["mean"] - stored["average"]).max() > 0) == (late > end or whole > 1)
+
+
+@pytest.mark.usefixtures("_few_steps")
+@pytest.mark.parametrize(("reached", "ended"), [(24, 24), (48, 87), (60, 60)])  # in the first, the second, at its end
+def test_a_run_ends_at_a_precision_that_the_weights_have_which_are_exported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reached: int, ended: int
+) -> None:
+    def found(training: Training) -> AveragePrecision:
+        return AveragePrecision(map50=0.9, map=0.9 if training._progress.step == reached else 0.1, per_class={})
+
+    monkeypatch.setattr(Training, "_validate", found)
+    done = trained(tmp_path, epochs=None, distil=True, stop_at_map=0.5)
+    assert done.progress.step == ended
+    assert done.progress.best_epoch == done.progress.rows[-1].epoch
 
 
 def newest_checkpoint(store: Path) -> Path:
