@@ -37,7 +37,9 @@ from producer.cli.session import (
 )
 from shared import command, logs
 from shared.errors import OptionError
-from shared.jobs.specs import JobSpec, ReleaseOptions, TrainingOptions
+from shared.specs.data import JobSpec
+from shared.specs.run import ReleaseOptions
+from shared.specs.training import TrainingOptions
 
 # Modules without which no command works.
 NEEDS: Final = ("celery", "lxml", "obstore", "prometheus_client", "pydantic_settings", "rapidfuzz", "redis")

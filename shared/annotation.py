@@ -14,7 +14,7 @@ from lxml import etree
 
 from shared.errors import AnnotationError
 from shared.jobs.findings import Finding, Rank, of_emptied_photo
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from shared.text import class_name
 
 Box = tuple[float, float, float, float]

@@ -11,8 +11,8 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 from shared.errors import BrokerError
-from shared.jobs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name
 from shared.leasing.scopes import SHARD_QUEUE
+from shared.specs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name
 
 SHARD_TASK: Final = "shard.write"
 RUN_TASK: Final = "run.train"

@@ -10,8 +10,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from producer.settings import ProducerSettings
-from shared.jobs.specs import Augmentation, JobSpec, TrainingOptions
 from shared.settings import CommonSettings
+from shared.specs.augmentation import Augmentation
+from shared.specs.data import JobSpec
+from shared.specs.training import TrainingOptions
 from trainer.settings import TrainerSettings
 from worker.settings import WorkerSettings
 

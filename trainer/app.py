@@ -9,10 +9,10 @@ from typing import Any
 from shared import faults, logs
 from shared.broker import RUN_TASK, celery_app
 from shared.jobs.identity import readable_requests
-from shared.jobs.specs import RunSpec
 from shared.leasing.guard import Guard
 from shared.leasing.heartbeat import StopRequest
 from shared.leasing.scopes import RUN_QUEUE, run_scope
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from shared.worker_process import WorkerProcess, holder_of, look_after, once_per_process
 from trainer.settings import TrainerSettings

@@ -11,7 +11,7 @@ from shared import __version__
 from shared.jobs.identity import make_note
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from trainer.training.checkpoint import TrainingProgress
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 from shared.errors import Cancelled, LeaseLost, StorageError
 from shared.jobs.identity import make_note
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
 from shared.leasing.guard import Guard
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 
 logger = logging.getLogger(__name__)

@@ -26,9 +26,9 @@ from shared.jobs.job import SPLITS, Split
 from shared.jobs.labels import LabelMap
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
 from shared.leasing.guard import Guard
 from shared.model.description import ModelDescription
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from trainer.data.examples import ShardPicture
 from trainer.data.shard_pictures import Pictures, Truth

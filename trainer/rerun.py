@@ -9,15 +9,16 @@ from typing import Any, Final, Literal
 import keras
 
 from shared.errors import ExportError
-from shared.jobs.frozen import canonical_json
 from shared.jobs.identity import file_digest, read_note
 from shared.jobs.job import SPLITS, Split
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import Nms, ReleaseOptions, RunSpec
 from shared.jobs.versioned import read_stored
 from shared.leasing.guard import Guard
 from shared.model.file import MOST_MODEL_BYTES, quoted
+from shared.specs.frozen import canonical_json
+from shared.specs.run import ReleaseOptions, RunSpec
+from shared.specs.training import Nms
 from shared.storage import Storage
 from trainer.commit import commit, released_files, summary_of, training_facts
 from trainer.data.shard_cache import ShardCache, shard_cache

@@ -23,8 +23,8 @@ from shared.jobs.identity import asked_now, file_digest, find_job, read_manifest
 from shared.jobs.labels import ClassChange, read_labels_txt
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths, RunPaths, labels_of
-from shared.jobs.specs import RunSpec
 from shared.leasing.guard import Guard
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from trainer.audit.analysis import audit
 from trainer.audit.fold_detections import detect_part, pack

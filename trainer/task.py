@@ -15,12 +15,12 @@ from shared.broker import RunHint
 from shared.errors import ELSEWHERE, FormatError, MessageError, PipelineError
 from shared.jobs.identity import find_job, make_note, read_note, read_request, require_job
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
 from shared.jobs.versioned import read_message
 from shared.leasing.guard import Guard
 from shared.leasing.lease import Holder, Lease
 from shared.leasing.runner import Done, Runner, store_may_refuse
 from shared.leasing.scopes import RUN_UNIT, Unit, run_scope
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from trainer.progress_note import noted
 

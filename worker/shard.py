@@ -12,12 +12,12 @@ from functools import partial
 
 from shared.errors import StorageError
 from shared.faults import reached
-from shared.jobs.frozen import canonical_json
 from shared.jobs.job import Job, PathPair, ShardTask
 from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import ShardReceipt
 from shared.jobs.schema import SHARD_FORMAT
 from shared.leasing.guard import Guard
+from shared.specs.frozen import canonical_json
 from shared.storage import DataFolder, Storage
 from worker.record.example import StoredObject
 from worker.record.fetched_files import files_of

@@ -14,7 +14,7 @@ from shared.command import hint
 from shared.errors import OptionError, PlanError
 from shared.jobs.identity import read_manifest
 from shared.jobs.job import Job
-from shared.jobs.specs import FoldOptions, RunSpec
+from shared.specs.run import FoldOptions, RunSpec
 from shared.storage import Storage
 from shared.text import counted
 

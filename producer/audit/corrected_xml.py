@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from shared.annotation import Annotation, VocObject, parse_xml, read_annotation
 from shared.audit.findings import AuditFinding, PhotoBox, spelled
-from shared.jobs.specs import JobSpec
 from shared.picture.header import ImageHeader
 from shared.placement import clip_box
+from shared.specs.data import JobSpec
 from shared.text import class_name
 
 # A box of a finding is one of the file, but for clipping and the rounding of its way through the shards.

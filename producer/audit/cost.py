@@ -3,7 +3,7 @@
 from typing import Final
 
 from shared.jobs.job import Job
-from shared.jobs.specs import FoldOptions
+from shared.specs.run import FoldOptions
 from shared.text import counted
 
 # Of an audit for which nobody has said how many.

@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 from shared.audit.findings import AuditFinding
 from shared.errors import PlanError
-from shared.jobs.frozen import SCHEMA_VERSION, Frozen
 from shared.jobs.paths import RunPaths
 from shared.jobs.versioned import read_stored
+from shared.specs.frozen import SCHEMA_VERSION, Frozen
 from shared.storage import Storage
 
 # `right`: the finding is, so the label is to be corrected. `wrong`: the label stays. `open`: as if nobody had decided.

@@ -19,7 +19,7 @@ from producer.cli.common_options import (
 from producer.cli.session import EXIT_ERROR, end, go_on, how_to, out, read_settings, screen_console, with_notify
 from shared import command
 from shared.errors import OptionError
-from shared.jobs.specs import MOST_FOLDS, FoldOptions
+from shared.specs.run import MOST_FOLDS, FoldOptions
 from shared.text import counted
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import typer
 from pydantic import BaseModel
 
 from shared.errors import OptionError
-from shared.jobs.options import Group, ModelOption, options_of, parse_options, plain_type, spell
-from shared.jobs.specs import TrainingOptions
+from shared.specs.options import Group, ModelOption, options_of, parse_options, plain_type, spell
+from shared.specs.training import TrainingOptions
 
 # Letters of a type that fit beside its option at 80 columns.
 _MOST_SHOWN: Final = 24

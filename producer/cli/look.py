@@ -23,7 +23,7 @@ from producer.cli.session import (
 )
 from shared import command
 from shared.jobs.job import Job
-from shared.jobs.specs import DataOptions, JobSpec
+from shared.specs.data import DataOptions, JobSpec
 
 if TYPE_CHECKING:
     from shared.storage import DataFolder, Storage

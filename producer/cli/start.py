@@ -15,7 +15,8 @@ from shared.errors import OptionError
 from shared.jobs.identity import is_name
 from shared.jobs.labels import read_labels_txt
 from shared.jobs.paths import RunPaths, labels_of
-from shared.jobs.specs import JobSpec, TrainingOptions
+from shared.specs.data import JobSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 from shared.text import counted
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from producer.cli.keras_file import MOST_KERAS_BYTES, read_network
 from shared.errors import OptionError
-from shared.jobs.specs import TrainingOptions
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 
 _HDF5: Final = b"\x89HDF\r\n\x1a\n"

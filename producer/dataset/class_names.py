@@ -11,7 +11,7 @@ from rapidfuzz.distance import OSA
 
 from shared.errors import OptionError
 from shared.jobs.findings import Finding
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 
 # So many times more objects than a name a typing mistake apart has: then that name is the mistake, not another class.
 _TIMES_MORE: Final = 5

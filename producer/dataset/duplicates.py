@@ -12,7 +12,7 @@ from shared.annotation import Box, read_annotation
 from shared.errors import AnnotationError
 from shared.jobs.findings import Finding
 from shared.jobs.job import Split
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 
 
 def equal_pictures(photos: Photos, pairs: Sequence[Pair], pictures: Sequence[int]) -> list[list[int]]:

@@ -27,7 +27,7 @@ from shared.command import hint
 from shared.errors import LintError
 from shared.jobs.job import SPLITS, Split
 from shared.jobs.labels import LabelMap, label_map
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from shared.storage import DataFolder
 from shared.text import counted
 

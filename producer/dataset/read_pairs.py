@@ -24,9 +24,9 @@ from shared.annotation import EMPTY, Annotation, read_annotation
 from shared.errors import AnnotationError, ImageError
 from shared.jobs.findings import Finding
 from shared.jobs.fingerprint import fingerprint_pair, hash_parts
-from shared.jobs.specs import JobSpec
 from shared.picture.heif import is_heif
 from shared.placement import MIN_REMAINING, clip_box
+from shared.specs.data import JobSpec
 from shared.storage import DataFolder
 from shared.text import composed
 

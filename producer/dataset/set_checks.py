@@ -19,7 +19,7 @@ from shared.command import hint
 from shared.jobs.findings import Finding
 from shared.jobs.job import SPLITS, Split
 from shared.jobs.labels import LabelMap
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from shared.storage import BucketFolder, DataFolder
 from shared.text import counted
 

@@ -21,7 +21,7 @@ from shared.errors import PipelineError, PlanError
 from shared.jobs.identity import file_digest, find_job, read_note, read_receipt, read_request
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from shared.text import counted
 

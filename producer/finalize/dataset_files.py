@@ -16,13 +16,13 @@ from producer.finalize.near_duplicates import hashed_pictures, near_duplicates
 from producer.finalize.tfds_info import dataset_info, features
 from shared.errors import ShardError
 from shared.jobs.findings import Finding
-from shared.jobs.frozen import canonical_json
 from shared.jobs.job import SPLITS, Job, Split
 from shared.jobs.labels import LabelMap
 from shared.jobs.manifest import Manifest, ManifestShard
 from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import ShardReceipt
 from shared.jobs.versioned import read_stored
+from shared.specs.frozen import canonical_json
 from shared.storage import Storage
 from shared.text import printable
 

@@ -25,9 +25,9 @@ from shared.errors import PlanError
 from shared.jobs.identity import make_note, read_note
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import ReleaseOptions, RunSpec
 from shared.leasing.ledger import Ledger
 from shared.leasing.scopes import job_scope, run_scope
+from shared.specs.run import ReleaseOptions, RunSpec
 from shared.storage import Storage
 from shared.text import counted
 

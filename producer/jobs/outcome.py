@@ -8,7 +8,7 @@ from shared.errors import StorageError
 from shared.jobs.identity import read_note
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 
 

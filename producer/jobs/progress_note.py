@@ -14,9 +14,9 @@ from producer.jobs.local_lock import has_local_run
 from shared.jobs.identity import read_note
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import RunSpec
 from shared.leasing.ledger import Ledger
 from shared.leasing.scopes import RUN_UNIT, ScopeState, as_count, is_run_unit, job_scope, read_holder, run_scope
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 
 # What is noted every 2 or 3 s and is older than this was noted by a process that died; a slow store gets notes late.

@@ -21,10 +21,10 @@ from shared.errors import FormatError, PlanError
 from shared.jobs.identity import is_name, is_removed, read_job_file, read_request
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import RunSpec
 from shared.leasing.lease import RENEW_MOST_S
 from shared.leasing.ledger import Ledger
 from shared.leasing.scopes import is_run_unit, run_scope
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from shared.text import counted
 

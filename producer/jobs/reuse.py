@@ -23,10 +23,10 @@ from shared.errors import AnnotationError, ImageUnsupported, PairChanged, Pipeli
 from shared.jobs.contents import beginning, contents_of, planned_shards, rules_digest
 from shared.jobs.identity import find_job, is_name, read_receipt
 from shared.jobs.job import Job
-from shared.jobs.options import options_of
 from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import ShardReceipt, check_shard
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
+from shared.specs.options import options_of
 from shared.storage import DataFolder, Storage
 
 logger = logging.getLogger(__name__)

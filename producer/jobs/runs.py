@@ -17,7 +17,8 @@ from shared.errors import ExportError, FormatError, OptionError, PlanError
 from shared.jobs.identity import asked_now, find_job, is_name, read_note, read_request, readable_requests
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import ReleaseOptions, RunSpec, TrainingOptions
+from shared.specs.run import ReleaseOptions, RunSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 
 NAME_RULE: Final = "1 to 64 of a-z, 0-9, '.', '_', '-', not beginning with a sign"

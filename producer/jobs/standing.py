@@ -12,9 +12,9 @@ from shared.command import hint, start_hint
 from shared.jobs.identity import read_note
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import RunSpec
 from shared.leasing.ledger import Ledger
 from shared.leasing.scopes import RUN_QUEUE, RUN_UNIT, job_scope, message_id, run_scope
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from shared.text import collapsed, counted
 

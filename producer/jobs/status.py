@@ -26,8 +26,8 @@ from shared.jobs.identity import (
 from shared.jobs.job import Job
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import ReleaseOptions, RunSpec
 from shared.leasing.ledger import Ledger
+from shared.specs.run import ReleaseOptions, RunSpec
 from shared.storage import Storage
 
 # A trainer notes how far it is every 3 s; of one that has not for so long a person is told.

@@ -29,13 +29,15 @@ from shared import __version__, faults
 from shared.command import hint
 from shared.errors import PlanError
 from shared.jobs.contents import contents_of
-from shared.jobs.frozen import SCHEMA_VERSION, canonical_json
 from shared.jobs.identity import asked_now, find_job, is_removed, read_job_file
 from shared.jobs.job import Job
-from shared.jobs.options import words
 from shared.jobs.paths import JobPaths
 from shared.jobs.schema import SHARD_FORMAT
-from shared.jobs.specs import JobSpec, ReleaseOptions, RunSpec, TrainingOptions
+from shared.specs.data import JobSpec
+from shared.specs.frozen import SCHEMA_VERSION, canonical_json
+from shared.specs.options import words
+from shared.specs.run import ReleaseOptions, RunSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import BucketFolder, DataFolder, Stamp, Storage
 
 # Folders of the data root that an error names: enough to notice a typing mistake.

@@ -13,10 +13,10 @@ from shared.jobs.identity import file_digest, read_manifest, read_note, read_rec
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.receipts import check_shard
-from shared.jobs.specs import RunSpec
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import UNREACHABLE
 from shared.leasing.scopes import job_scope
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 
 

@@ -21,9 +21,9 @@ from producer.settings import ProducerSettings
 from shared.errors import PipelineError, PlanError
 from shared.jobs.identity import find_job, is_name, read_request
 from shared.jobs.job import Job
-from shared.jobs.specs import RunSpec
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 
 # A change is on the screen within two of these.

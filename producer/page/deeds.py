@@ -22,8 +22,10 @@ from producer.page.facts.commands import hint_here, rooted_text
 from producer.page.render import CHANGES_COOKIE, here, is_allowed, local_address, problem, render
 from shared.command import hint
 from shared.errors import OptionError, PipelineError
-from shared.jobs.specs import FoldOptions, JobSpec, TrainingOptions
 from shared.leasing.ledger import Ledger
+from shared.specs.data import JobSpec
+from shared.specs.run import FoldOptions
+from shared.specs.training import TrainingOptions
 from shared.storage import data_folder
 from shared.text import counted
 

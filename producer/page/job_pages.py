@@ -23,7 +23,7 @@ from shared.errors import PlanError
 from shared.jobs.job import SPLITS, Job
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import FoldOptions
+from shared.specs.run import FoldOptions
 from shared.storage import Storage
 
 _MOST_TEXT: Final = 200

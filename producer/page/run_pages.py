@@ -22,7 +22,8 @@ from producer.page.render import render
 from producer.page.seen_pages import Tile, least_of, own_least, tiles_of
 from shared.errors import FormatError, OptionError, PlanError
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec, TrainingOptions
+from shared.specs.run import RunSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import Stamp, Storage
 
 MOST_COMPARED: Final = 5

@@ -25,7 +25,7 @@ from shared.errors import StorageError
 from shared.jobs.identity import make_note, read_note
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from shared.text import counted
 

@@ -6,9 +6,9 @@ from typing import Final, TypeVar
 
 from shared.broker import RUN_TASK, SHARD_TASK, Broker, RunHint
 from shared.jobs.job import ShardTask
-from shared.jobs.specs import RunSpec
 from shared.leasing.ledger import Ledger
 from shared.leasing.scopes import RUN_QUEUE, RUN_UNIT, SHARD_QUEUE, job_scope, message_id, run_scope
+from shared.specs.run import RunSpec
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from typing import Final
 from producer.jobs.runs import Requests
 from shared.errors import FormatError, StorageError
 from shared.jobs.identity import read_request
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import FolderMark, Storage
 
 # All of a small store are looked at. Of 500 jobs each is in 100 listings.

@@ -13,9 +13,9 @@ from shared.errors import FormatError, StorageError
 from shared.jobs.identity import find_job, make_note, read_note
 from shared.jobs.job import Job
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
 from shared.leasing.redis_client import is_wrong_type
 from shared.leasing.scopes import RUN_QUEUE, RUN_UNIT, UnderWay, is_run_unit, job_scope, message_id, run_scope
+from shared.specs.run import RunSpec
 
 logger = logging.getLogger(__name__)
 

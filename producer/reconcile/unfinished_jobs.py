@@ -20,9 +20,9 @@ from shared.errors import FormatError, PipelineError, ShardError, StorageError
 from shared.jobs.identity import find_job, is_name, read_note
 from shared.jobs.job import Job
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
 from shared.leasing.redis_client import is_wrong_type, remove_wrong_types
 from shared.leasing.scopes import job_scope, run_scope
+from shared.specs.run import RunSpec
 from shared.storage import Stamp
 
 logger = logging.getLogger(__name__)

@@ -14,9 +14,10 @@ from shared.command import hint
 from shared.jobs.job import Job
 from shared.jobs.labels import ClassChange, read_labels_txt
 from shared.jobs.paths import labels_of, name_of_weights
-from shared.jobs.specs import CONTINUED_RATE, CONTINUED_STEPS, FEWEST_STEPS, RunSpec, TrainingOptions
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
+from shared.specs.run import RunSpec
+from shared.specs.training import CONTINUED_RATE, CONTINUED_STEPS, FEWEST_STEPS, TrainingOptions
 from shared.storage import DataFolder, Storage, data_folder
 from shared.text import counted
 

@@ -35,9 +35,11 @@ from shared.jobs.identity import find_job, read_receipt
 from shared.jobs.job import SPLITS, Job
 from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import ShardReceipt
-from shared.jobs.specs import JobSpec, ReleaseOptions, TrainingOptions
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
+from shared.specs.data import JobSpec
+from shared.specs.run import ReleaseOptions
+from shared.specs.training import TrainingOptions
 from shared.storage import DataFolder, Storage, data_folder
 
 

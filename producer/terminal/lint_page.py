@@ -16,8 +16,8 @@ from producer.dataset.other_formats import without_command
 from shared.command import hint
 from shared.jobs.findings import EMPTIED, Finding, Rank
 from shared.jobs.job import SPLITS
-from shared.jobs.options import words
-from shared.jobs.specs import DataOptions, JobSpec
+from shared.specs.data import DataOptions, JobSpec
+from shared.specs.options import words
 from shared.text import counted
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from shared.jobs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name, canonical_json
+from shared.specs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name, canonical_json
 
 FindingKind = Literal["missing", "made_up", "misplaced", "wrong_class", "double"]
 # (xmin, ymin, xmax, ymax) in pixels of the upright photo.

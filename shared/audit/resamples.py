@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import Literal
 
-from shared.jobs.frozen import SCHEMA_VERSION, Frozen, canonical_json
+from shared.specs.frozen import SCHEMA_VERSION, Frozen, canonical_json
 
 # One for each resample; None where no object was drawn.
 Figures = tuple[float | None, ...]

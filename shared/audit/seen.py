@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from shared.jobs.frozen import SCHEMA_VERSION, Frozen
 from shared.placement import Resize
+from shared.specs.frozen import SCHEMA_VERSION, Frozen
 
 
 class SeenImage(Frozen):

@@ -12,12 +12,12 @@ from contextlib import suppress
 from typing import Any, Final, Literal
 
 from shared.errors import FormatError, StorageError
-from shared.jobs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name, canonical_json
 from shared.jobs.identity import find_job
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import JobSpec
 from shared.jobs.versioned import read_stored
+from shared.specs.data import JobSpec
+from shared.specs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name, canonical_json
 from shared.storage import Storage
 
 # Of a job that has a tenth of another's pictures, 64 of them show none in one of 800 cases.

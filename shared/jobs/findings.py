@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from shared.jobs.frozen import Frozen
+from shared.specs.frozen import Frozen
 
 Rank = Literal["info", "mended", "dropped", "quarantined", "error"]
 

@@ -17,13 +17,13 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel
 
 from shared.errors import Cancelled, FormatError, StorageError, VersionError
-from shared.jobs.frozen import NAME_PATTERN, canonical_json
 from shared.jobs.job import Job
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.receipts import ShardReceipt
-from shared.jobs.specs import RunSpec
 from shared.jobs.versioned import read_stored
+from shared.specs.frozen import NAME_PATTERN, canonical_json
+from shared.specs.run import RunSpec
 from shared.storage import TEMPORARY_MARK, Stamp, Storage
 
 # Files are looked at again and again and seldom change: what was read is remembered until the file is replaced.

@@ -6,8 +6,9 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from shared.jobs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name, ShardFormat
-from shared.jobs.specs import JobSpec, RunSpec
+from shared.specs.data import JobSpec
+from shared.specs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name, ShardFormat
+from shared.specs.run import RunSpec
 from shared.text import one_line
 
 Split = Literal["train", "val", "test"]

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from shared.jobs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name
 from shared.jobs.job import Split
+from shared.specs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name
 
 
 class ManifestShard(Frozen):

@@ -11,9 +11,9 @@ from pydantic import Field
 
 from shared.errors import ShardError
 from shared.jobs.findings import Finding
-from shared.jobs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name, ShardFormat
 from shared.jobs.job import Split
 from shared.jobs.paths import JobPaths
+from shared.specs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name, ShardFormat
 from shared.storage import Storage
 
 

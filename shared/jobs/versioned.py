@@ -12,7 +12,7 @@ from pydantic_core import from_json
 
 from shared import __version__
 from shared.errors import FormatError, MessageError, VersionError
-from shared.jobs.frozen import SCHEMA_VERSION
+from shared.specs.frozen import SCHEMA_VERSION
 
 M = TypeVar("M", bound=BaseModel)
 

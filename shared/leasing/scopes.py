@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from shared.jobs.job import Job, ShardTask
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 
 # The facts about a holder that are words; all others are numbers.
 _WORDS: Final = frozenset({"worker", "phase", "form", "note"})

@@ -192,7 +192,7 @@ def train_row(
 
     from shared.jobs.manifest import Manifest
     from shared.jobs.paths import JobPaths
-    from shared.jobs.specs import Augmentation
+    from shared.specs.augmentation import Augmentation
     from shared.storage import Storage
     from trainer.data import batches, examples, shard_pictures
     from trainer.evaluation import coco_map, measure

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from producer.jobs.status import load_job
 from shared.jobs.identity import read_manifest
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.object_server import ObjectServer
 from trainer.data.shard_cache import shard_cache

@@ -24,8 +24,8 @@ from shared.broker import Broker as Sender
 from shared.jobs.identity import done_shards
 from shared.jobs.job import Job, ShardTask, SplitPlan
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import JobSpec
 from shared.leasing.guard import Unguarded
+from shared.specs.data import JobSpec
 from shared.storage import Storage
 from tests.cluster import Broker, Cluster, wait_until
 from tests.path_pairs import path_pair

@@ -127,8 +127,8 @@ def learn(store: str, job: str, *, start: Path | None = None, from_: str = "", *
     from producer.cli.weights import kept
     from shared.jobs.manifest import Manifest
     from shared.jobs.paths import JobPaths, RunPaths, labels_of
-    from shared.jobs.specs import RunSpec
     from shared.leasing.guard import Unguarded
+    from shared.specs.run import RunSpec
     from shared.storage import Storage
     from trainer.data.training_set import load_training_set
     from trainer.run import network_builder

@@ -30,11 +30,11 @@ from producer.reconcile.context import Context
 from producer.reconcile.reconciler import Reconciler
 from producer.settings import ProducerSettings
 from shared.broker import Broker as Hints
-from shared.jobs.frozen import canonical_json
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import JobSpec
 from shared.leasing.guard import Unguarded
+from shared.specs.data import JobSpec
+from shared.specs.frozen import canonical_json
 from shared.storage import Storage
 from tests.cluster import Broker
 from tests.tiny import add_tiny_picture, make_tiny_voc

@@ -91,7 +91,7 @@ def train_row(name: str, *, side: int, steps: int, seed: int, store: str) -> tup
 
     from shared.jobs.manifest import Manifest
     from shared.jobs.paths import JobPaths
-    from shared.jobs.specs import Augmentation
+    from shared.specs.augmentation import Augmentation
     from shared.storage import Storage
     from trainer.data import batches, examples, shard_pictures
     from trainer.evaluation import coco_map, measure

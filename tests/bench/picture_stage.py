@@ -22,10 +22,10 @@ import cv2
 import numpy as np
 from PIL import Image
 
-from shared.jobs.specs import JobSpec
 from shared.picture.decoder_warnings import decoder_warnings
 from shared.picture.header import read_header
 from shared.placement import PADDING_GRAY, place
+from shared.specs.data import JobSpec
 from worker.picture.encode import decode, resize, store_image
 
 Row = tuple[str, str, str, bool]
@@ -234,12 +234,12 @@ def measure_start() -> list[Row]:
     """CPU and memory of a fresh process that imported the stage and stored one picture."""
     code = (
         "import sys, time; start = time.process_time()\n"
-        "import worker.shard, worker.picture.encode, shared.picture.header, shared.jobs.specs\n"
+        "import worker.shard, worker.picture.encode, shared.picture.header, shared.specs.data\n"
         "took = time.process_time() - start\n"
         "import psutil, cv2, numpy as np\n"
         "content = cv2.imencode('.jpg', np.zeros((1080, 1920, 3), np.uint8))[1].tobytes()\n"
         "header = shared.picture.header.read_header(content, max_pixels=10**8)\n"
-        "worker.picture.encode.store_image(content, header, shared.jobs.specs.JobSpec())\n"
+        "worker.picture.encode.store_image(content, header, shared.specs.data.JobSpec())\n"
         "assert 'tensorflow' not in sys.modules\n"
         "print(took, psutil.Process().memory_info().rss / 2**20)\n"
     )

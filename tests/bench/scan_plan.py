@@ -29,7 +29,7 @@ from producer.dataset.split import assign_splits
 from producer.jobs.plan import PlanLines, plan_job
 from shared.annotation import parse_xml
 from shared.jobs.labels import label_map
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 
 FILES = 100_000
 PAIRS = 1_000_000

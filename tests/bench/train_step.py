@@ -20,7 +20,7 @@ import tensorflow as tf
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from shared.jobs.specs import Augmentation
+from shared.specs.augmentation import Augmentation
 from tests.unit.trainer.pictures import drawn_examples
 from trainer.data.augment import augment_batch
 from trainer.data.batches import batches_from_memory

@@ -30,8 +30,8 @@ from producer.reconcile.dispatch import send_shard
 from shared.broker import Broker as Sender
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import JobSpec
 from shared.leasing.scopes import job_scope
+from shared.specs.data import JobSpec
 from tests.bench.celery_pool import IMAGES_A_SHARD, make_tasks, pool_task
 from tests.cluster import Broker, Cluster, wait_until
 from tests.tiny import make_tiny_voc

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 
 from producer.settings import ProducerSettings
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.browser.chromium import Page
 from tests.browser.test_report import CUT, SMALL, WIDTHS_PX

@@ -9,7 +9,7 @@ import pytest
 from producer.settings import ProducerSettings
 from shared.jobs.identity import make_note
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.browser.chromium import Page
 from tests.page import ServedPage, served

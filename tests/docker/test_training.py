@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from shared.jobs.specs import Lite
+from shared.specs.training import Lite
 from tests.docker.stack import Stack, docker, kill_main_process, wait_for
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(3600)]

@@ -23,7 +23,7 @@ import cv2
 import psutil
 
 from shared.jobs.job import Job
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from tests.path_pairs import path_pair
 from tests.quirks.quirks import Quirk, all_quirks
 from worker.record.prepare import PreparedExample, Quarantine, Recipe, prepare_example, recipe_of

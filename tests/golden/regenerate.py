@@ -17,13 +17,13 @@ import cv2
 
 from producer.dataset.lint import LintedFolder, lint_folder
 from producer.terminal.lint_page import lint_report
-from shared.jobs.frozen import canonical_json
 from shared.jobs.job import SPLITS, Job, ShardTask, Split, SplitPlan
 from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import ShardReceipt
 from shared.jobs.schema import SHARD_FORMAT
-from shared.jobs.specs import JobSpec
 from shared.leasing.guard import Unguarded
+from shared.specs.data import JobSpec
+from shared.specs.frozen import canonical_json
 from shared.storage import Storage
 from tests.golden.readable import COLUMNS, dump, readable_findings, readable_record
 from tests.path_pairs import path_pair

@@ -10,8 +10,8 @@ from producer.jobs.plan import PlanLines, plan_job
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import ShardReceipt
-from shared.jobs.specs import JobSpec
 from shared.leasing.guard import Unguarded
+from shared.specs.data import JobSpec
 from shared.storage import Storage
 from worker.shard import write_shard
 

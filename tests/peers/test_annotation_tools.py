@@ -12,7 +12,7 @@ import cv2
 import pytest
 
 from shared.annotation import read_annotation
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from tests.peers.environment import python_with
 from tests.unit.trainer.exported import LABELS, make_exported
 

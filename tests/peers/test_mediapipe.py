@@ -164,7 +164,7 @@ def map50_on_bccd(
 ) -> float:
     """Against the annotations in original pixels."""
     from shared.annotation import read_annotation
-    from shared.jobs.specs import JobSpec
+    from shared.specs.data import JobSpec
 
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []

@@ -15,8 +15,8 @@ import pytest
 from shared.jobs import schema
 from shared.jobs.job import ShardTask
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import JobSpec
 from shared.leasing.guard import Unguarded
+from shared.specs.data import JobSpec
 from shared.storage import Storage
 from tests.golden.regenerate import GOLDEN, SPECS, golden_job
 from tests.path_pairs import path_pair

@@ -12,7 +12,7 @@ import pytest
 from producer.finalize.dataset_files import dataset_files
 from shared.jobs.job import ShardTask
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from shared.storage import Storage
 from tests.peers.environment import python_with, write_job
 

@@ -19,7 +19,7 @@ from producer.jobs.status import load_job
 from shared.errors import LintError, StorageError
 from shared.jobs.identity import read_receipt
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from shared.storage import BucketFolder, DataFolder, Storage, data_folder
 from tests.cluster import REPOSITORY, Cluster, assert_chain, wait_for_progress, wait_until
 from tests.object_server import BUCKET, Cutting, Gateway, ObjectServer, gateway_before, wait_until_older

@@ -15,8 +15,8 @@ from shared.broker import Broker as Hints
 from shared.errors import PlanError, StorageError
 from shared.jobs.identity import make_note
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import JobSpec
 from shared.leasing.scopes import SHARD_QUEUE
+from shared.specs.data import JobSpec
 from shared.storage import Storage
 from tests.cluster import Cluster, wait_until
 from tests.unit.producer.folders import lint_and_submit

@@ -13,11 +13,11 @@ from producer.jobs.submit import Request
 from producer.run.metrics import PipelineMetrics
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import JobSpec
 from shared.leasing.guard import Unguarded
 from shared.leasing.lease import Holder, Lease
 from shared.leasing.ledger import Ledger
 from shared.leasing.scopes import SHARD_QUEUE, Demand, Unit, job_scope
+from shared.specs.data import JobSpec
 from shared.storage import Storage
 from tests.cluster import Broker, Cluster
 from tests.unit.producer.folders import lint_and_submit

@@ -9,9 +9,9 @@ from shared.errors import StorageError
 from shared.jobs.identity import find_job
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
 from shared.leasing.guard import Guard
 from shared.model.file import MOST_MODEL_BYTES
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from shared.text import counted
 from trainer.audit.fold_detections import every_picture, read_folds

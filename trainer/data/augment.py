@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from shared.jobs.specs import Augmentation
+from shared.specs.augmentation import Augmentation
 from trainer.data.examples import Examples
 from trainer.data.parts import Boxes, Labels, Parts, Places, boxes_of_parts
 from trainer.data.paste import with_pasted

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from shared.jobs.specs import Augmentation
+from shared.specs.augmentation import Augmentation
 from trainer.data.augment import augment_batch
 from trainer.data.examples import SHUFFLE_RECORDS, Examples, draw_rows
 from trainer.data.records import decode_picture, local_files, own_cores, parse_records, parse_source_id

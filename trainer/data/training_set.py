@@ -14,7 +14,7 @@ from shared.errors import PipelineError
 from shared.jobs.job import SPLITS, Split
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from trainer.data.batches import batches_from_memory, batches_from_shards
 from trainer.data.examples import Cache, Examples, choose_cache, picture_file, read_examples, shard_urls

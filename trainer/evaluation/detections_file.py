@@ -11,8 +11,8 @@ import numpy as np
 
 from shared.audit.seen import SeenImage, SeenSplit
 from shared.errors import ExportError
-from shared.jobs.frozen import canonical_json
 from shared.jobs.versioned import read_stored
+from shared.specs.frozen import canonical_json
 from trainer.detections import Detections, DetectionsById, to_coco
 
 # Of a pixel, and of a score: finer than what moves a box over an IoU threshold, or makes two scores equal, by chance.

@@ -9,7 +9,7 @@ import numpy as np
 
 from shared.audit.resamples import Figures, ResampledSplit, digest_of
 from shared.audit.seen import SeenSplit
-from shared.jobs.frozen import canonical_json
+from shared.specs.frozen import canonical_json
 from trainer.evaluation.bootstrap import resampled
 from trainer.evaluation.coco_map import judge
 from trainer.evaluation.detections_file import choose, judged_order

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from shared.errors import ImageError
 from shared.image_formats import format_of
-from shared.jobs.specs import JobSpec
 from shared.picture import cut_short, heif, tiff
 from shared.picture.decoder_warnings import decoder_warnings
 from shared.picture.header import read_header
 from shared.picture.pixels import to_bgr, turn_pixels
+from shared.specs.data import JobSpec
 from shared.text import printable
 
 # Where a camera or a video does not say how many frames it has a second.

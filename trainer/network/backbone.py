@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from shared.errors import TrainingError
-from shared.jobs.specs import Lite
+from shared.specs.training import Lite
 from trainer.network.batch_norm import MOMENTUM
 from trainer.network.efficientnet_lite import lite_levels, load_imagenet
 from trainer.tensors import Tensor

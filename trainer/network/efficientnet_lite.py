@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.errors import TrainingError
-from shared.jobs.specs import Lite
+from shared.specs.training import Lite
 from trainer.network.batch_norm import BatchNorm
 from trainer.network.torch_checkpoint import read_checkpoint
 from trainer.tensors import Tensor

@@ -16,8 +16,9 @@ import numpy as np
 
 from shared.command import PROGRAM
 from shared.jobs.manifest import Manifest
-from shared.jobs.options import words
-from shared.jobs.specs import RunSpec, TrainingOptions
+from shared.specs.options import words
+from shared.specs.run import RunSpec
+from shared.specs.training import TrainingOptions
 from shared.text import counted
 from trainer.evaluation.curves import Curve
 from trainer.reporting.figures import Figures

@@ -13,7 +13,9 @@ from shared.command import hint
 from shared.errors import ExportError
 from shared.jobs.identity import find_job, read_note, read_request
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import DataOptions, RunSpec, TrainingOptions
+from shared.specs.data import DataOptions
+from shared.specs.run import RunSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 from shared.text import counted
 from trainer.evaluation.detections_file import read_detections

@@ -13,9 +13,11 @@ from shared import __version__
 from shared.command import PROGRAM
 from shared.jobs.job import SPLITS, Job
 from shared.jobs.manifest import Manifest
-from shared.jobs.options import words
 from shared.jobs.paths import name_of_weights
-from shared.jobs.specs import JobSpec, RunSpec, TrainingOptions
+from shared.specs.data import JobSpec
+from shared.specs.options import words
+from shared.specs.run import RunSpec
+from shared.specs.training import TrainingOptions
 from trainer.network.efficientnet_lite import TEACHER, origin_of
 from trainer.reporting.charts import class_panels, size_bars, training_panels
 from trainer.reporting.figures import Figures

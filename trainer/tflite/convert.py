@@ -18,8 +18,8 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from shared.jobs.specs import Nms
 from shared.model.description import Decoding, ModelDescription
+from shared.specs.training import Nms
 from trainer.network.detector import CENTER_SCALE, PRIOR_STRIDES, SIZE_SCALE, STRIDES, make_priors
 from trainer.network.postprocess import LEAST_SCORE, MOST_DETECTIONS, NMS_IOU
 from trainer.pixels import normalize

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from shared.command import hint
 from shared.errors import StorageError, TrainingError
 from shared.faults import reached
-from shared.jobs.frozen import SCHEMA_VERSION, Frozen
 from shared.jobs.paths import RunPaths
 from shared.jobs.versioned import read_stored
+from shared.specs.frozen import SCHEMA_VERSION, Frozen
 from shared.storage import Storage
 from trainer.training.schedule import Schedule
 from trainer.training.variable_layout import Layout

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 
 from shared.errors import StopRequested, StorageError, TrainingError
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import DISTIL_SHARE, RunSpec
 from shared.leasing.guard import Guard
+from shared.specs.run import RunSpec
+from shared.specs.training import DISTIL_SHARE
 from shared.storage import Storage
 from trainer.data.training_set import TrainingSet
 from trainer.network.detector import backbone_outputs

@@ -14,9 +14,9 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from shared.errors import StopRequested, TrainingError
-from shared.jobs.frozen import canonical_json
-from shared.jobs.specs import RunSpec
 from shared.leasing.guard import Guard
+from shared.specs.frozen import canonical_json
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from trainer.data.batch_stream import BatchStream
 from trainer.data.training_set import TrainingSet

@@ -23,8 +23,8 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from shared.errors import TrainingError
-from shared.jobs.specs import QAT_REFUSED
 from shared.leasing.guard import Guard
+from shared.specs.training import QAT_REFUSED
 from trainer.data.training_set import TrainingSet
 from trainer.evaluation.coco_map import average_precision
 from trainer.evaluation.measure import detect_all

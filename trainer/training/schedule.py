@@ -5,8 +5,8 @@ from typing import Final
 
 from pydantic import Field
 
-from shared.jobs.frozen import Frozen
-from shared.jobs.specs import CONTINUED_RATE, CONTINUED_STEPS, FEWEST_STEPS
+from shared.specs.frozen import Frozen
+from shared.specs.training import CONTINUED_RATE, CONTINUED_STEPS, FEWEST_STEPS
 
 # AdamW's rate at a global batch of 8; with a larger batch it grows by the square root, as Adam's noise does
 # (Malladi et al., On the SDEs and Scaling Rules for Adaptive Gradient Algorithms, NeurIPS 2022).

@@ -8,7 +8,7 @@ from typing import Literal
 
 import keras
 
-from shared.jobs.frozen import SCHEMA_VERSION, Frozen
+from shared.specs.frozen import SCHEMA_VERSION, Frozen
 
 
 class NetworkVariable(Frozen):

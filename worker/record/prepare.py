@@ -17,10 +17,10 @@ from shared.jobs.findings import Finding, Rank, of_emptied_photo
 from shared.jobs.fingerprint import fingerprint_pair, sample_content
 from shared.jobs.job import Job, PathPair
 from shared.jobs.labels import LabelMap
-from shared.jobs.specs import JobSpec
 from shared.picture import cut_short
 from shared.picture.header import ImageHeader, read_header
 from shared.placement import MIN_REMAINING, clip_box, place
+from shared.specs.data import JobSpec
 from worker.picture.encode import StoredImage, check_image, store_image
 from worker.picture.orientation import FrameChoice, choose_frame, turn_box, upright_size
 from worker.record.example import StoredObject, fractions, serialize_example

@@ -10,8 +10,9 @@ from producer.audit.results import fold_words
 from shared.command import PROGRAM, hint, program
 from shared.jobs.identity import read_request
 from shared.jobs.job import Job
-from shared.jobs.options import words
-from shared.jobs.specs import RunSpec, TrainingOptions
+from shared.specs.options import words
+from shared.specs.run import RunSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 
 

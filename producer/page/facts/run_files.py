@@ -11,7 +11,7 @@ from typing import Any, Final
 from producer.page.facts.curves import Chart, Points, chart
 from shared.jobs.identity import read_note
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 
 # As trained first, as shipped last.

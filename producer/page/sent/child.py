@@ -20,7 +20,7 @@ from typing import IO, Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from shared.errors import ImageError, PipelineError
-from shared.jobs.frozen import canonical_json
+from shared.specs.frozen import canonical_json
 
 MOST_PHOTO_BYTES: Final = 32 << 20
 # Half of what a phone with the most pixels makes in its largest setting; such a photo takes a second.

@@ -21,7 +21,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from shared.jobs.specs import Augmentation
+from shared.specs.augmentation import Augmentation
 from tests.bench.loaders import ours
 from tests.bench.loaders.photos import CLASSES, make_photos
 from tests.bench.loaders.work import Work

@@ -13,7 +13,7 @@ import cv2
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import Augmentation
+from shared.specs.augmentation import Augmentation
 from shared.storage import Storage
 from tests.bench.loaders import usual
 from tests.bench.loaders.scripts import Fed

@@ -7,7 +7,7 @@ from producer.dataset.lint import LintedFolder, lint_folder
 from producer.jobs.submit import Admission, Request, lint_request, submit
 from producer.progress import Progress, no_progress
 from shared.jobs.findings import Finding
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from shared.storage import Storage
 
 Object = tuple[str, float, float, float, float]

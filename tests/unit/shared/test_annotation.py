@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shared.annotation import MAX_OBJECTS, MAX_XML_BYTES, Annotation, read_annotation
 from shared.errors import AnnotationError
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 
 SIZE = "<size><width>640</width><height>480</height><depth>3</depth></size>"
 

@@ -5,7 +5,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from shared.jobs.specs import Augmentation
+from shared.specs.augmentation import Augmentation
 from trainer.data.examples import Examples
 
 UNCHANGED = Augmentation(

@@ -19,9 +19,10 @@ import pytest
 from shared.errors import ExportError
 from shared.jobs.job import Split
 from shared.jobs.manifest import Manifest, ManifestShard
-from shared.jobs.specs import Backbone, Nms, RunSpec
 from shared.leasing.guard import Unguarded
 from shared.model.description import read_description
+from shared.specs.run import RunSpec
+from shared.specs.training import Backbone, Nms
 from shared.storage import Storage
 from tests.unit.trainer.exported import LABELS, SIZE, Exported
 from trainer.detections import Floats, iou_matrix

@@ -13,8 +13,8 @@ import pytest
 from shared.errors import ExportError, FormatError, StopRequested
 from shared.jobs.identity import make_note
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import RunSpec
 from shared.leasing.guard import Unguarded
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.unit.trainer.data.test_examples import SIDE, write_job
 from tests.unit.trainer.pictures import coco_truth, drawn_examples

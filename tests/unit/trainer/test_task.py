@@ -11,9 +11,10 @@ from shared.errors import Cancelled, ExportError, LeaseLost, StopRequested, Stor
 from shared.jobs.identity import make_note
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import JobSpec, RunSpec
 from shared.leasing.guard import Guard
 from shared.leasing.scopes import RUN_UNIT, run_scope
+from shared.specs.data import JobSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.cluster import Broker, wait_until
 from tests.task_logs import events

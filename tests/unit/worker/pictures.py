@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from shared.jobs.job import Job, PathPair, ShardTask, SplitPlan
-from shared.jobs.specs import JobSpec
 from shared.picture.tiff import read_directory
+from shared.specs.data import JobSpec
 from tests.path_pairs import path_pair
 from worker.record.prepare import Recipe, recipe_of
 

@@ -10,7 +10,7 @@ from shared.errors import OptionError, PlanError
 from shared.jobs.identity import make_note
 from shared.jobs.job import Job
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.golden.regenerate import GOLDEN
 

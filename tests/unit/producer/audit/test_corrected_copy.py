@@ -18,8 +18,8 @@ from shared.errors import OptionError, StorageError
 from shared.jobs.identity import read_receipt
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import JobSpec
 from shared.leasing.guard import Unguarded
+from shared.specs.data import JobSpec
 from shared.storage import Storage
 from tests.tiny import XML, make_tiny_voc
 from tests.unit.producer.folders import lint_and_submit

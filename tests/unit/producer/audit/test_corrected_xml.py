@@ -5,8 +5,8 @@ import pytest
 from producer.audit.corrected_xml import corrected
 from shared.annotation import read_annotation
 from shared.audit.findings import AuditFinding, PhotoBox
-from shared.jobs.specs import JobSpec
 from shared.picture.header import ImageHeader
+from shared.specs.data import JobSpec
 
 SPEC = JobSpec()
 HEADER = ImageHeader(format="jpeg", width=200, height=100, orientation=1, can_pass=True)

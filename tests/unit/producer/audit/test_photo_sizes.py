@@ -13,7 +13,7 @@ from producer.progress import no_progress
 from shared.errors import PlanError
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from shared.storage import Storage, data_folder
 from tests.object_server import ObjectServer
 from tests.tiny import make_tiny_voc

@@ -19,7 +19,8 @@ from producer.doctor.disk import prunable
 from producer.jobs.submit import Request
 from producer.progress import no_progress
 from shared.errors import LintError
-from shared.jobs.specs import JobSpec, TrainingOptions
+from shared.specs.data import JobSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 from tests.unit.producer.folders import CAT, lint_and_submit, write_objects
 from trainer.reporting.report import reproduce_commands

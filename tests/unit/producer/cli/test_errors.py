@@ -10,7 +10,8 @@ import pytest
 
 from producer.jobs.submit import Request
 from shared.jobs.identity import find_job
-from shared.jobs.specs import JobSpec, TrainingOptions
+from shared.specs.data import JobSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 from tests.tiny import make_tiny_voc
 from tests.unit.producer.folders import lint_and_submit

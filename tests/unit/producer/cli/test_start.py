@@ -17,7 +17,8 @@ from producer.doctor.disk import prunable
 from producer.jobs.status import load_job
 from shared.errors import OptionError
 from shared.jobs.paths import labels_of
-from shared.jobs.specs import JobSpec, TrainingOptions
+from shared.specs.data import JobSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 from tests.unit.producer.cli.test_submit import submit
 

@@ -12,7 +12,9 @@ from pydantic import ValidationError
 from producer.cli.weights import stored_weights
 from producer.jobs.status import load_job
 from shared.errors import OptionError
-from shared.jobs.specs import Augmentation, RunSpec, TrainingOptions
+from shared.specs.augmentation import Augmentation
+from shared.specs.run import RunSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 from tests.tiny import add_tiny_picture, make_tiny_voc
 from tests.unit.producer.jobs.test_reuse import work as write_shards

@@ -16,7 +16,8 @@ from producer.jobs.status import load_job
 from producer.jobs.submit import Request, further_run
 from shared.jobs.identity import make_note, read_receipt
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import JobSpec, TrainingOptions
+from shared.specs.data import JobSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 from tests.tiny import make_tiny_voc
 from tests.unit.producer.folders import lint_and_submit

@@ -4,7 +4,7 @@ import pytest
 
 from producer.dataset.box_sizes import BoxSizes
 from shared.annotation import read_annotation
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from tests.unit.producer.folders import voc_xml
 
 

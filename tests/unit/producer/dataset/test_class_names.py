@@ -6,7 +6,7 @@ import pytest
 
 from producer.dataset.class_names import name_findings, proposed_renames, require_known_names
 from shared.errors import OptionError
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 
 
 def found(counts: dict[str, int]) -> dict[str, tuple[str, str]]:

@@ -11,7 +11,7 @@ from producer.dataset.read_pairs import read_pairs
 from producer.terminal.lint_page import lint_report
 from shared.annotation import parse_xml
 from shared.errors import LintError
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from tests.unit.producer.folders import CAT, findings, kinds, lint, voc_xml, write, write_objects, write_pair
 
 BCCD = Path(os.environ.get("VOC_BCCD", "../shared/data/bccd"))

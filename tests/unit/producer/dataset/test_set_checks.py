@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shared.errors import LintError
-from shared.jobs.specs import FEW_OBJECTS, FEW_PHOTOS, TrainingOptions
+from shared.specs.training import FEW_OBJECTS, FEW_PHOTOS, TrainingOptions
 from tests.unit.producer.folders import CAT, findings, kinds, lint, voc_xml, write, write_objects, write_pair
 
 

@@ -9,14 +9,14 @@ from producer.finalize.dataset_files import check_annotations, dataset_files
 from producer.jobs.plan import PlanLines, plan_job
 from shared.errors import ShardError
 from shared.jobs.findings import Finding
-from shared.jobs.frozen import canonical_json
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.labels import LabelMap
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import ShardReceipt
 from shared.jobs.schema import FEATURES
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
+from shared.specs.frozen import canonical_json
 from shared.storage import Storage
 from tests.unit.producer.folders import voc_xml, write_pair
 

@@ -13,8 +13,9 @@ from shared.errors import PlanError
 from shared.jobs.identity import read_receipt
 from shared.jobs.job import ShardTask
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import JobSpec, TrainingOptions
 from shared.leasing.guard import Unguarded
+from shared.specs.data import JobSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 from tests.tiny import make_tiny_voc
 from tests.unit.producer.folders import lint_and_submit

@@ -12,7 +12,7 @@ from producer.jobs.plan import plan_job
 from producer.jobs.sharding import cut_shards, least_shards
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from shared.storage import Storage
 from tests.tiny import add_tiny_picture, make_tiny_voc
 from tests.unit.producer.folders import lint

@@ -10,7 +10,7 @@ import pytest
 from producer.jobs.outcome import Outcome, read_outcome, seconds_taken, written_at
 from shared.jobs.identity import make_note
 from shared.jobs.job import Job
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 
 ASKED = RunSpec(run="r", job="j", incarnation="a" * 32)

@@ -12,7 +12,7 @@ from producer.jobs.plan import PlanLines, ShardTasks, dataset_digest, plan_job
 from producer.jobs.sharding import SOURCE_IDS, cut_shards, number_sources
 from shared.errors import LintError
 from shared.jobs.job import ShardTask
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from tests.unit.producer.folders import voc_xml, write, write_pair
 
 ALL_TRAIN = (100, 0, 0)

@@ -9,7 +9,7 @@ import pytest
 from producer.jobs.progress_note import FRESH_S, read_run_progress, run_holder, shards_under_way
 from shared.jobs.identity import make_note
 from shared.jobs.job import Job
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.golden.regenerate import GOLDEN
 

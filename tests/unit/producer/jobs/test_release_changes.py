@@ -17,8 +17,10 @@ from shared.errors import OptionError, PlanError
 from shared.jobs.identity import asked_now, read_receipt, read_request
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import JobSpec, ReleaseOptions, TrainingOptions
 from shared.leasing.guard import Unguarded
+from shared.specs.data import JobSpec
+from shared.specs.run import ReleaseOptions
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 from tests.tiny import make_tiny_voc
 from tests.unit.producer.folders import lint_and_submit

@@ -17,13 +17,13 @@ from producer.jobs.status import job_status, load_job, stored_state
 from producer.jobs.submit import Admission, Request
 from producer.progress import no_progress
 from shared.jobs.contents import contents_of
-from shared.jobs.frozen import canonical_json
 from shared.jobs.identity import read_receipt
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.paths import JobPaths
 from shared.jobs.schema import SHARD_FORMAT
-from shared.jobs.specs import JobSpec
 from shared.leasing.guard import Unguarded
+from shared.specs.data import JobSpec
+from shared.specs.frozen import canonical_json
 from shared.storage import Storage
 from tests.tiny import add_tiny_picture, make_tiny_voc
 from tests.unit.producer.folders import lint_and_submit

@@ -12,7 +12,8 @@ from producer.jobs.submit import Request, folder_below, name_from, request_diges
 from shared.command import hint
 from shared.errors import LintError, OptionError, PlanError
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import JobSpec, TrainingOptions
+from shared.specs.data import JobSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 from tests.tiny import make_tiny_voc
 from tests.unit.producer.folders import lint_and_submit

@@ -10,7 +10,8 @@ from shared.audit.findings import AuditFinding, AuditFindings
 from shared.jobs.identity import make_note
 from shared.jobs.job import Job, PathPair, ShardTask, SplitPlan
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import JobSpec, RunSpec
+from shared.specs.data import JobSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 
 RUN, JOB, IDENTITY = "job.audit-3", "job", "ab" * 16

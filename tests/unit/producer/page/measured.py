@@ -12,7 +12,8 @@ from shared.jobs.identity import make_note
 from shared.jobs.job import Job, Split, SplitPlan
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import JobSpec, RunSpec
+from shared.specs.data import JobSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 
 JOB, IDENTITY, SIDE = "job", "cd" * 16, 100

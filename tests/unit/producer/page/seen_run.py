@@ -9,7 +9,8 @@ import numpy as np
 from shared.audit.seen import SeenImage, SeenSplit
 from shared.jobs.job import Job, SplitPlan
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import JobSpec, RunSpec
+from shared.specs.data import JobSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 
 RUN, IDENTITY = "run", "cd" * 16

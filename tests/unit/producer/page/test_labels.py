@@ -21,7 +21,8 @@ from producer.page.labels import Trail, crop_of
 from shared.audit.findings import FindingKind
 from shared.jobs.identity import make_note
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import JobSpec, RunSpec
+from shared.specs.data import JobSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.browser.served import TOKEN, served
 from tests.unit.producer.page.audited import COUNT, GONE, IDENTITY, IDS, JOB, RUN, SCRIPT, finding, make_audited

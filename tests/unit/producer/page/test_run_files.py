@@ -14,7 +14,8 @@ from producer.settings import ProducerSettings
 from shared.jobs.identity import make_note
 from shared.jobs.job import Job, SplitPlan
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import JobSpec, RunSpec
+from shared.specs.data import JobSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.page import ServedPage, served
 from tests.unit.producer.page.seen_run import RUN, make_seen

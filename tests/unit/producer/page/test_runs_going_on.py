@@ -21,7 +21,7 @@ from shared.audit.findings import AuditFindings
 from shared.jobs.identity import make_note
 from shared.jobs.job import SplitPlan
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.page import ServedPage, served
 from tests.unit.producer.page.audited import finding

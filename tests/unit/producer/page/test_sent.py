@@ -25,7 +25,7 @@ from producer.page.sent.photo import Places
 from producer.settings import ProducerSettings
 from shared.errors import ImageError, PipelineError
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.page import served
 from tests.unit.trainer.exported import LABELS, make_exported

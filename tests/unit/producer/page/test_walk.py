@@ -19,7 +19,7 @@ from shared.command import program
 from shared.jobs.identity import make_note
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.page import ServedPage, served
 from tests.unit.producer.page import audited

@@ -14,7 +14,7 @@ from producer.jobs.status import job_status, load_job
 from producer.reconcile.announce import SINCE, Announcer, announcement
 from producer.settings import ProducerSettings
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from shared.storage import Storage
 from tests.queue.test_announce import Receiver
 from tests.tiny import make_tiny_voc

@@ -16,10 +16,10 @@ from producer.reconcile.reconciler import Reconciler
 from producer.settings import ProducerSettings
 from shared.broker import Broker as Hints
 from shared.jobs.job import Job
-from shared.jobs.specs import JobSpec
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import NO_REDIS, connect
 from shared.leasing.scopes import SHARD_QUEUE, Unit, job_scope
+from shared.specs.data import JobSpec
 from shared.storage import Storage
 from tests.cluster import Broker
 from tests.unit.producer.folders import lint_and_submit

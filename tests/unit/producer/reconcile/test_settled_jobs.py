@@ -10,9 +10,9 @@ from producer.reconcile.reconciler import Reconciler
 from producer.reconcile.settled_jobs import IN_TURN, LEAST_MARKS, LISTINGS, SettledJobs
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import TrainingOptions
 from shared.leasing.guard import Unguarded
 from shared.leasing.scopes import RUN_QUEUE, job_scope
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 from tests.cluster import Broker
 from tests.unit.producer.reconcile.test_reconciler import LISTING_S, Time, World

@@ -4,7 +4,8 @@ import pytest
 
 from producer.run.intent import choice_text, run_intent, start_text
 from shared.jobs.job import Job
-from shared.jobs.specs import RunSpec, TrainingOptions
+from shared.specs.run import RunSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 from tests.golden.regenerate import GOLDEN
 

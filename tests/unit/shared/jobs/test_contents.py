@@ -11,7 +11,7 @@ from shared.jobs.identity import find_job
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths
 from shared.jobs.schema import SHARD_FORMAT
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from shared.storage import Storage
 from tests.tiny import make_tiny_voc
 from tests.unit.producer.folders import lint_and_submit

@@ -5,9 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from shared.jobs.frozen import canonical_json
 from shared.jobs.job import Job, PathPair, ShardTask, SplitPlan, shard_name
-from shared.jobs.specs import JobSpec, RunSpec
+from shared.specs.data import JobSpec
+from shared.specs.frozen import canonical_json
+from shared.specs.run import RunSpec
 
 PAIR = PathPair(image="JPEGImages/a.jpg", annotation="Annotations/a.xml", source_id=7, fingerprint="0123456789abcdef")
 

@@ -8,12 +8,12 @@ from pydantic import BaseModel
 
 from shared.broker import RunHint
 from shared.errors import FormatError, MessageError, VersionError
-from shared.jobs.frozen import SCHEMA_VERSION
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.manifest import Manifest
 from shared.jobs.receipts import ShardReceipt
-from shared.jobs.specs import RunSpec
 from shared.jobs.versioned import read_message, read_stored
+from shared.specs.frozen import SCHEMA_VERSION
+from shared.specs.run import RunSpec
 
 # Everything that outlives the process that wrote it: a version of its own in each.
 VERSIONED: tuple[type[BaseModel], ...] = (Job, RunSpec, ShardTask, RunHint, ShardReceipt, Manifest)

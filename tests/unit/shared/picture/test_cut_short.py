@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from shared.errors import ImageError
-from shared.jobs.specs import JobSpec
 from shared.picture import cut_short
 from shared.picture.header import read_header
+from shared.specs.data import JobSpec
 from tests.unit.worker.pictures import Pixels, decode_stored, encode, psnr, with_orientation
 from worker.picture.encode import check_image, store_image
 

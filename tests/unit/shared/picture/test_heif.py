@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from shared.errors import ImageError
-from shared.jobs.specs import JobSpec
 from shared.picture.header import read_header
+from shared.specs.data import JobSpec
 from tests.unit.worker.pictures import decode_stored, encode, psnr, soft_picture
 from worker.picture.encode import store_image
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from shared.jobs.manifest import Manifest, ManifestShard
-from shared.jobs.specs import RunSpec
 from shared.placement import place
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from trainer.audit.analysis import QUICK_REMARK, of_learned_classes
 from trainer.audit.photo_frames import PhotoFrame, photo_frames

@@ -7,8 +7,8 @@ import numpy as np
 from shared.annotation import read_annotation
 from shared.audit.findings import AuditFindings
 from shared.jobs.manifest import Manifest
-from shared.jobs.specs import JobSpec
 from shared.placement import place
+from shared.specs.data import JobSpec
 from trainer.audit.analysis import ranked
 from trainer.audit.page import render_page
 from trainer.audit.photo_frames import PhotoFrame

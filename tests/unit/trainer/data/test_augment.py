@@ -7,7 +7,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared.jobs.specs import Augmentation
+from shared.specs.augmentation import Augmentation
 from tests.unit.trainer.pictures import UNCHANGED, drawn_examples
 from trainer.data.augment import augment_batch, random_colors, random_flips, random_moves
 from trainer.data.batches import batches_from_memory

@@ -22,9 +22,9 @@ from ai_edge_litert import schema_py_generated as schema
 from shared.errors import ExportError
 from shared.jobs.manifest import Manifest, ManifestShard
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import RunSpec
 from shared.model.description import DESCRIPTION_FILE, LABELS_FILE, description_archive, read_description
 from shared.model.file import MOST_ARCHIVE_BYTES, MOST_MODEL_BYTES, ModelFile
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.unit.trainer.exported import LABELS, SIZE, Exported
 from tests.unit.trainer.hostile import (

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from shared.annotation import read_annotation
-from shared.jobs.specs import JobSpec
+from shared.specs.data import JobSpec
 from tests.unit.trainer.exported import LABELS, Exported
 from trainer.detections import Detections
 from trainer.inference.sources import Frame

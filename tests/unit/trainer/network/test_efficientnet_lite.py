@@ -9,7 +9,7 @@ import pytest
 
 from producer.cli.keras_file import as_detector, read_network
 from shared.errors import TrainingError
-from shared.jobs.specs import Lite
+from shared.specs.training import Lite
 from trainer.network import efficientnet_lite
 from trainer.network.detector import backbone_outputs, build_model, is_backbone
 from trainer.network.efficientnet_lite import lite_levels, load_imagenet, origin_of, put_weights

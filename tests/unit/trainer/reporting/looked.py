@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from shared.jobs.manifest import Manifest, ManifestShard
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from trainer.data.examples import ShardPicture
 from trainer.detections import Detections
 from trainer.evaluation.measure import measure

@@ -11,7 +11,7 @@ import pytest
 from shared.errors import ExportError, FormatError
 from shared.jobs.identity import make_note
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from trainer.reporting.compare import compare_runs, comparison_table
 

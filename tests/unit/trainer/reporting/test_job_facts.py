@@ -8,8 +8,11 @@ import typer
 
 from producer.__main__ import app
 from shared.jobs.job import Job
-from shared.jobs.options import parse_options
-from shared.jobs.specs import Augmentation, JobSpec, RunSpec, TrainingOptions
+from shared.specs.augmentation import Augmentation
+from shared.specs.data import JobSpec
+from shared.specs.options import parse_options
+from shared.specs.run import RunSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 from trainer.reporting.job_facts import exported_epoch, exported_mean, lint_kinds, read_history, read_job_facts
 from trainer.reporting.report import reproduce_commands, submit_command

@@ -11,7 +11,7 @@ import pytest
 from shared.audit.seen import SeenSplit
 from shared.errors import FormatError
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.unit.trainer.reporting.looked import SIDE, Objects, Seen, coco, detections
 from tests.unit.trainer.reporting.test_compare import finished

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from tests.unit.trainer.reporting.looked import Objects, Seen, look, summary_of
 from trainer.reporting.report import class_rows, matrix_rows, render_card, render_report
 from trainer.reporting.templates import measured

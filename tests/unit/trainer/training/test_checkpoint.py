@@ -11,8 +11,8 @@ import pytest
 from shared.errors import TrainingError
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths, RunPaths
-from shared.jobs.specs import RunSpec
 from shared.leasing.guard import Unguarded
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.unit.trainer.training.test_loop import small_network, trained
 from trainer.network.detector import build_model

@@ -7,8 +7,9 @@ import pytest
 
 from shared.errors import StopRequested
 from shared.jobs.paths import RunPaths
-from shared.jobs.specs import RunSpec, TrainingOptions
 from shared.leasing.guard import Unguarded
+from shared.specs.run import RunSpec
+from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 from tests.unit.trainer.pictures import drawn_examples
 from tests.unit.trainer.training.test_loop import SIDE, StopsAfter, trained, training_set

@@ -12,7 +12,8 @@ import pytest
 from shared.errors import StopRequested, TrainingError
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import labels_of
-from shared.jobs.specs import CONTINUED_RATE, CONTINUED_STEPS, FEWEST_STEPS, RunSpec
+from shared.specs.run import RunSpec
+from shared.specs.training import CONTINUED_RATE, CONTINUED_STEPS, FEWEST_STEPS
 from shared.storage import Storage
 from tests.unit.trainer.data.test_examples import write_job
 from tests.unit.trainer.pictures import drawn_examples

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from shared.errors import StopRequested, TrainingError
-from shared.jobs.specs import Augmentation, RunSpec
 from shared.leasing.guard import Unguarded
+from shared.specs.augmentation import Augmentation
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.unit.trainer.pictures import coco_truth, drawn_examples
 from trainer.data.batches import batches_from_memory

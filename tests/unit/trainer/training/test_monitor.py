@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from shared.jobs.specs import Augmentation
+from shared.specs.augmentation import Augmentation
 from shared.storage import Storage
 from tests.unit.trainer.pictures import drawn_examples
 from trainer.data.batches import batches_from_memory

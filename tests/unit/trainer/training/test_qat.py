@@ -12,8 +12,8 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from numpy.typing import NDArray
 
 from shared.errors import TrainingError
-from shared.jobs.specs import Augmentation
 from shared.leasing.guard import Unguarded
+from shared.specs.augmentation import Augmentation
 from tests.unit.trainer.exported import SIZE, Exported, as_batch
 from tests.unit.trainer.pictures import coco_truth, drawn_examples
 from trainer.data.batches import batches_from_memory

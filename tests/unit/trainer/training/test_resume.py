@@ -18,7 +18,7 @@ import sys
 from functools import partial
 import numpy as np
 from shared.leasing.guard import Unguarded
-from shared.jobs.specs import RunSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.unit.trainer.pictures import drawn_examples
 from tests.unit.trainer.training.test_loop import SIDE, training_set

@@ -10,8 +10,9 @@ import pytest
 
 from shared.errors import TrainingError
 from shared.jobs.paths import JobPaths
-from shared.jobs.specs import Augmentation, RunSpec
 from shared.leasing.guard import Unguarded
+from shared.specs.augmentation import Augmentation
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.unit.trainer.data.test_examples import write_job
 from tests.unit.trainer.pictures import coco_truth, drawn_examples

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from shared.jobs.specs import Augmentation
+from shared.specs.augmentation import Augmentation
 from tests.unit.trainer.pictures import drawn_examples
 from tests.unit.trainer.training.test_loop import SIDE, small_network
 from trainer.data.batches import batches_from_memory

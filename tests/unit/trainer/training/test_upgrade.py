@@ -10,7 +10,8 @@ import pytest
 from shared.errors import TrainingError, VersionError
 from shared.jobs.job import Job
 from shared.jobs.manifest import Manifest
-from shared.jobs.specs import JobSpec, RunSpec
+from shared.specs.data import JobSpec
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.unit.trainer.training.test_loop import trained
 from trainer.run import manifest_of

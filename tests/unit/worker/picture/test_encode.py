@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from shared.errors import ImageError
-from shared.jobs.specs import JobSpec
 from shared.picture.header import read_header
 from shared.picture.pixels import turn_pixels
 from shared.picture.tiff import EXTRA_SAMPLES, PHOTOMETRIC, WHITE_IS_ZERO
 from shared.placement import PADDING_GRAY, place
+from shared.specs.data import JobSpec
 from tests.unit.worker.pictures import (
     Pixels,
     decode_stored,

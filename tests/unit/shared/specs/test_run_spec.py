@@ -3,8 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
-from shared.jobs.options import options_of
-from shared.jobs.specs import FoldOptions, ReleaseOptions, RunSpec, TrainingOptions
+from shared.specs.options import options_of
+from shared.specs.run import FoldOptions, ReleaseOptions, RunSpec
+from shared.specs.training import TrainingOptions
 
 
 def test_requests_of_ordinary_runs_do_not_mention_folds() -> None:

@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from shared.jobs.specs import FEW_OBJECTS, FEW_PHOTOS, RunSpec, TrainingOptions
+from shared.specs.run import RunSpec
+from shared.specs.training import FEW_OBJECTS, FEW_PHOTOS, TrainingOptions
 
 
 def run_of(**fields: Any) -> RunSpec:

@@ -5,8 +5,11 @@ from typing import Any
 import pytest
 
 from shared.errors import OptionError
-from shared.jobs.options import options_of, parse_options, words
-from shared.jobs.specs import Augmentation, DataOptions, JobSpec, RunSpec, TrainingOptions
+from shared.specs.augmentation import Augmentation
+from shared.specs.data import DataOptions, JobSpec
+from shared.specs.options import options_of, parse_options, words
+from shared.specs.run import RunSpec
+from shared.specs.training import TrainingOptions
 
 USUAL = {option.name: None for model in (JobSpec, TrainingOptions) for option in options_of(model)}
 SWITCHES = {"flips": True, "vertical_flips": False, "quarter_turns": False, "colours": True, "final": False}

@@ -1,0 +1,84 @@
+"""What is asked of the workers: how a folder is read and what its shards hold."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from shared.specs.frozen import ClassName, Frozen
+from shared.specs.options import NamesText, Option, RenamesText, SharesText
+
+Seed = Annotated[int, Option("Seed of the split and of training.", "Splits"), Field(ge=0, lt=2**31)]
+
+
+def _shares_of_all(split: tuple[int, int, int]) -> tuple[int, int, int]:
+    if sum(split) != 100 or min(split) < 0 or split[0] == 0:
+        raise ValueError("expected three shares that sum to 100, with some for train")
+    return split
+
+
+ClassNames = Annotated[tuple[ClassName, ...], NamesText]
+
+
+def _some_or_all(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if names == ():
+        raise ValueError("expected class names, comma separated, such as cat,dog")
+    return names
+
+
+class DataOptions(Frozen):
+    """What a person may ask of the data: what `lint` and `submit` read it by. docs/reading-rules.md says more.
+
+    `image_size` is the side of the stored square picture in pixels, `split` the shares of train, val and test.
+    """
+
+    image_size: Annotated[
+        int,
+        Option("Side of the model's input in pixels, a multiple of 32.", "Data", is_common=True),
+        Field(ge=32, le=4096, multiple_of=32),
+    ] = 320
+    split: Annotated[
+        tuple[int, int, int],
+        Option("Shares of train/val/test where the folder has no lists.", "Splits"),
+        SharesText,
+        AfterValidator(_shares_of_all),
+    ] = (80, 10, 10)
+    classes: Annotated[
+        ClassNames | None,
+        Option("Only these classes, comma separated.", "Data", is_common=True),
+        AfterValidator(_some_or_all),
+    ] = None
+    resize: Annotated[Literal["stretch", "letterbox"], Option("stretch (as MediaPipe does) or letterbox.", "Data")] = (
+        "stretch"
+    )
+    ignore_classes: Annotated[ClassNames, Option("Leave these classes out, comma separated.", "Data")] = ()
+    rename: Annotated[
+        dict[ClassName, ClassName], Option("old=new; may be given several times.", "Data"), RenamesText
+    ] = Field(default_factory=dict)
+    unknown: Annotated[Literal["error", "skip"], Option("A class outside --classes: error or skip.", "Data")] = "error"
+    difficult: Annotated[
+        Literal["keep", "ignore", "drop"], Option("Objects marked difficult: keep, ignore or drop.", "Data")
+    ] = "keep"
+    voc_coords: Annotated[
+        Literal["corner", "voc1"], Option("corner (LabelImg and most) or voc1 (devkit, 1-based).", "Data")
+    ] = "corner"
+    exif: Annotated[
+        Literal["upright", "raw"], Option("Where EXIF cannot be decided: boxes are upright or raw.", "Data")
+    ] = "upright"
+    damaged: Annotated[
+        Literal["keep", "drop"],
+        Option("A picture that ends too early: keep it if 99 % of its rows are there, or drop.", "Data"),
+        Field(exclude_if=lambda damaged: damaged == "keep"),  # digests of older versions are without it
+    ] = "keep"
+    background: Annotated[
+        Literal["none", "orphans"], Option("Images without XML: none or orphans (kept as background).", "Data")
+    ] = "none"
+    seed: Seed = 0
+
+
+class JobSpec(DataOptions):
+    """What a job asks of the workers. Every field changes the bytes of the shards, or which shards there are."""
+
+    shard_images: Annotated[int, Option("At most this many pictures per shard.", "Output"), Field(ge=1, le=4096)] = 256
+    jpeg_quality: int = Field(default=95, ge=50, le=100)
+    max_pixels: int = Field(default=200_000_000, ge=1)
+    dry: bool = False
