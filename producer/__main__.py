@@ -188,9 +188,9 @@ def retry(
     Example: [bold]voc2tflite retry bccd --max-drop 3[/bold]
     """
     from producer.jobs import control
-    from producer.jobs.local_lock import has_local_run
-    from producer.jobs.status import TERMINAL, load_job, stored_state
     from producer.run.start_job import continue_job
+    from producer.state.local_lock import has_local_run
+    from producer.state.stored import TERMINAL, load_job, stored_state
     from producer.terminal.progress import Screen
     from shared.storage import Storage
 

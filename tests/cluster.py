@@ -15,10 +15,11 @@ from typing import Any
 import psutil
 
 from producer.doctor.job_chain import check_chain
-from producer.jobs.status import JobStatus, job_status, load_job, stored_state
 from producer.local.pipeline import BROKER_OPTIONS
 from producer.local.redis_server import Server, embedded_server
 from producer.redis_users import make_users
+from producer.state.status import JobStatus, job_status
+from producer.state.stored import load_job, stored_state
 from shared.jobs.identity import read_receipt
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths

@@ -19,7 +19,7 @@ from shared.storage import Storage
 
 logger = logging.getLogger(__name__)
 
-# Often enough to watch a loss fall, seldom enough for an object store; `producer.jobs.progress_note.FRESH_S` is longer.
+# Often enough to watch a loss fall, seldom enough for an object store; `FRESH_S` of its readers is longer.
 NOTE_EVERY_S: Final = 3.0
 
 

@@ -5,10 +5,11 @@ from typing import Final
 
 from producer.audit.cost import cost_text, fold_counts, photos_of
 from producer.audit.photo_sizes import note_photo_sizes, photos_folder
-from producer.jobs.runs import add_request, check_name, differing_fields, require_free, run_asked
-from producer.jobs.status import JobStatus, job_status, load_job, run_state, stored_state
 from producer.run.intent import StartOptions, choice_text, say_intent
 from producer.run.start_job import data_root_of, run_or_hand_over
+from producer.state.runs import add_request, check_name, differing_fields, require_free, run_asked
+from producer.state.status import JobStatus, job_status
+from producer.state.stored import load_job, run_state, stored_state
 from producer.terminal.progress import Screen
 from shared.command import hint
 from shared.errors import OptionError, PlanError

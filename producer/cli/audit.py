@@ -84,7 +84,7 @@ def audit_command(  # long: an option each
     from producer.audit.ask import AuditRequest, audit_name, start_audit
     from producer.audit.corrected_copy import check_free
     from producer.audit.results import copy_results, is_copy, results_text
-    from producer.jobs.status import load_job
+    from producer.state.stored import load_job
     from shared.storage import Storage
 
     if folder is not None:
@@ -124,7 +124,7 @@ def _accept(settings: "ProducerSettings", name: str, accept: str, folds: int, fo
     from producer.audit.corrected_copy import check_free, write_corrected
     from producer.audit.decisions import decided
     from producer.audit.photo_sizes import photos_folder
-    from producer.jobs.status import load_job
+    from producer.state.stored import load_job
     from producer.terminal.progress import Screen
     from shared.storage import Storage
 

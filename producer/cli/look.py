@@ -98,7 +98,7 @@ def doctor(
     """
     from producer.doctor.job_chain import check_chain
     from producer.doctor.setup import check_setup
-    from producer.jobs.status import load_job
+    from producer.state.stored import load_job
     from producer.terminal import job_text
     from producer.terminal.progress import Screen
     from shared.storage import Storage
@@ -133,8 +133,9 @@ def status_command(
     Example: [bold]voc2tflite status bccd --json[/bold]
     """
     from producer.doctor.disk import sized
-    from producer.jobs.runs import requests_by_job
-    from producer.jobs.status import job_status, load_job
+    from producer.state.runs import requests_by_job
+    from producer.state.status import job_status
+    from producer.state.stored import load_job
     from producer.terminal import job_text
     from shared.storage import Storage
 
@@ -192,7 +193,7 @@ def _root_of(dataset: "DataFolder") -> "DataFolder":
 
 def _readable(storage: "Storage") -> Iterator[Job]:
     """All jobs but those that cannot be read, which are named on standard error."""
-    from producer.jobs.status import job_names
+    from producer.state.stored import job_names
     from shared.errors import FormatError, StorageError
     from shared.jobs.identity import find_job
 

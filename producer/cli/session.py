@@ -12,9 +12,9 @@ from shared.errors import OptionError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from producer.jobs.status import JobStatus
     from producer.run.intent import StartOptions
     from producer.settings import ProducerSettings
+    from producer.state.status import JobStatus
     from shared.leasing.ledger import Ledger
     from shared.storage import DataFolder
 

@@ -115,8 +115,8 @@ def _ended_before(storage: "Storage", moment: float, failed_share: float) -> lis
 
     A job ends as failed where more than `failed_share` of its shards did.
     """
-    from producer.jobs.runs import requests_by_job, runs_of
-    from producer.jobs.status import TERMINAL, last_change, run_state, stored_state
+    from producer.state.runs import requests_by_job, runs_of
+    from producer.state.stored import TERMINAL, last_change, run_state, stored_state
     from shared.jobs.identity import readable_jobs
 
     requests = requests_by_job(storage)

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
-from producer.jobs.local_lock import has_local_run
 from producer.jobs.removal import remove_files
-from producer.jobs.runs import requests_by_job, runs_of
-from producer.jobs.status import JobStatus, job_names, run_state, stored_state
+from producer.state.local_lock import has_local_run
+from producer.state.runs import requests_by_job, runs_of
+from producer.state.status import JobStatus
+from producer.state.stored import job_names, run_state, stored_state
 from shared.errors import FormatError, StorageError
 from shared.jobs.identity import find_job, is_removed, read_job_file, readable_jobs, readable_requests
 from shared.jobs.paths import JobPaths, RunPaths, labels_of

@@ -12,10 +12,10 @@ from typing import Final
 
 from producer.doctor.setup import CheckResult
 from producer.jobs.plan import PlanReader
-from producer.jobs.runs import runs_of, with_run
-from producer.jobs.status import StoredState, run_state, stored_state
 from producer.jobs.verify import broken_shards, manifest_faults, released_faults
 from producer.progress import Progress
+from producer.state.runs import runs_of, with_run
+from producer.state.stored import StoredState, run_state, stored_state
 from shared.command import hint
 from shared.errors import PipelineError, PlanError
 from shared.jobs.identity import file_digest, find_job, read_note, read_receipt, read_request

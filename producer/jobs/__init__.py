@@ -1,1 +1,1 @@
-"""A job in storage: made, planned, reused, its state, and what a person may do to it."""
+"""What people do with jobs: submit, extend, reuse, cancel, retry, remove, verify."""

@@ -7,8 +7,11 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from producer.jobs.runs import Requests, change_release, names_of, runs_of, with_its_folds
-from producer.jobs.status import (
+from producer.jobs.verify import broken_shards, manifest_faults, queue_again, released_faults, weights_are_intact
+from producer.progress import Progress, no_progress
+from producer.state.runs import Requests, change_release, names_of, runs_of, with_its_folds
+from producer.state.status import times_retried
+from producer.state.stored import (
     TERMINAL,
     StoredState,
     is_cancelled,
@@ -16,10 +19,7 @@ from producer.jobs.status import (
     load_job,
     run_state,
     stored_state,
-    times_retried,
 )
-from producer.jobs.verify import broken_shards, manifest_faults, queue_again, released_faults, weights_are_intact
-from producer.progress import Progress, no_progress
 from shared.command import hint
 from shared.errors import PlanError
 from shared.jobs.identity import make_note, read_note

@@ -12,9 +12,10 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from producer.jobs.control import note_of, scopes_of, tell_redis
-from producer.jobs.local_lock import has_local_run
-from producer.jobs.runs import runs_of, with_its_folds
-from producer.jobs.status import TERMINAL, is_cancelled, job_status, load_job, run_state, stored_state
+from producer.state.local_lock import has_local_run
+from producer.state.runs import runs_of, with_its_folds
+from producer.state.status import job_status
+from producer.state.stored import TERMINAL, is_cancelled, load_job, run_state, stored_state
 from shared import faults
 from shared.command import hint
 from shared.errors import FormatError, PlanError

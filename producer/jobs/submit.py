@@ -14,7 +14,8 @@ from producer.dataset.lint import LintedFolder, lint_folder
 from producer.jobs.plan import PlanLines, ShardTasks, dataset_digest, plan_job
 from producer.jobs.removal import remove_files, remove_run
 from producer.jobs.reuse import Reuse, reuse_shards
-from producer.jobs.runs import (
+from producer.progress import Progress
+from producer.state.runs import (
     add_run,
     check_name,
     command_for,
@@ -23,8 +24,7 @@ from producer.jobs.runs import (
     require_free,
     run_asked,
 )
-from producer.jobs.status import TERMINAL, stored_state
-from producer.progress import Progress
+from producer.state.stored import TERMINAL, stored_state
 from shared import __version__, faults
 from shared.command import hint
 from shared.errors import PlanError

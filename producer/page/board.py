@@ -14,10 +14,11 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from producer.doctor.disk import sized
-from producer.jobs.runs import runs_of
-from producer.jobs.status import TERMINAL, JobStatus, job_status, load_job, run_state
 from producer.reconcile.settled_jobs import SettledJobs, StoredRequests
 from producer.settings import ProducerSettings
+from producer.state.runs import runs_of
+from producer.state.status import JobStatus, job_status
+from producer.state.stored import TERMINAL, load_job, run_state
 from shared.errors import PipelineError, PlanError
 from shared.jobs.identity import find_job, is_name, read_request
 from shared.jobs.job import Job

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from producer.audit.cost import USUAL_FOLDS, cost_text
 from producer.audit.photo_sizes import photos_folder
-from producer.jobs.status import JobStatus, load_job
 from producer.page.board import Board, Row
 from producer.page.facts.commands import hint_here
 from producer.page.facts.drawn import draw, image_of
@@ -19,6 +18,8 @@ from producer.page.facts.findings import PAGE, FindingsTable
 from producer.page.facts.job_runs import besides, counts_text, result_of
 from producer.page.facts.photos import shown_photo
 from producer.page.render import render
+from producer.state.status import JobStatus
+from producer.state.stored import load_job
 from shared.errors import PlanError
 from shared.jobs.job import SPLITS, Job
 from shared.jobs.manifest import Manifest

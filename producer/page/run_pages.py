@@ -9,7 +9,6 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from producer.jobs.status import load_job
 from producer.page.facts.commands import asked_with
 from producer.page.facts.confusion import precision_recall, read_confusion
 from producer.page.facts.differences import Difference, difference, most_different
@@ -20,6 +19,7 @@ from producer.page.facts.seen import SeenPhoto, SeenRun, counts_at, near_at, rea
 from producer.page.facts.thresholds import proposals
 from producer.page.render import render
 from producer.page.seen_pages import Tile, least_of, own_least, tiles_of
+from producer.state.stored import load_job
 from shared.errors import FormatError, OptionError, PlanError
 from shared.jobs.paths import RunPaths
 from shared.specs.run import RunSpec

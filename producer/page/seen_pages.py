@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from producer.audit.photo_sizes import photos_folder
-from producer.jobs.status import load_job
 from producer.page.facts.commands import rooted
 from producer.page.facts.confusion import read_confusion
 from producer.page.facts.photos import shown_photo, shown_size
@@ -18,6 +17,7 @@ from producer.page.facts.run_files import read_run
 from producer.page.facts.seen import Box, SeenPhoto, SeenRun, Shown, counts_at, near_at, quality, read_seen
 from producer.page.facts.thresholds import LEAST_KEPT, proposals
 from producer.page.render import render
+from producer.state.stored import load_job
 from shared.command import hint
 from shared.errors import PlanError
 from shared.jobs.identity import read_request

@@ -18,9 +18,10 @@ from urllib.error import HTTPError
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from producer.jobs.runs import runs_of
-from producer.jobs.status import TERMINAL, JobStatus, is_cancelled, job_status
 from producer.settings import ProducerSettings
+from producer.state.runs import runs_of
+from producer.state.status import JobStatus, job_status
+from producer.state.stored import TERMINAL, is_cancelled
 from shared.errors import StorageError
 from shared.jobs.identity import make_note, read_note
 from shared.jobs.job import Job

@@ -3,10 +3,10 @@
 import logging
 
 from producer.finalize.dataset_files import dataset_files
-from producer.jobs.status import is_hopeless, stored_state
 from producer.jobs.verify import queue_again, what_is_broken
 from producer.reconcile.context import Context
 from producer.reconcile.tracked_job import TrackedJob
+from producer.state.stored import is_hopeless, stored_state
 from shared import faults
 from shared.jobs.identity import read_receipt, require_job
 from shared.jobs.paths import JobPaths

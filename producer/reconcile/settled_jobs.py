@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from producer.jobs.runs import Requests
+from producer.state.runs import Requests
 from shared.errors import FormatError, StorageError
 from shared.jobs.identity import read_request
 from shared.specs.run import RunSpec

@@ -9,11 +9,11 @@ from itertools import islice, repeat
 from typing import Final
 
 from producer.jobs.control import note_of
-from producer.jobs.status import times_retried
 from producer.reconcile.context import Context
 from producer.reconcile.dispatch import in_turn, send_shard, window
 from producer.reconcile.tracked_job import TrackedJob
 from producer.reconcile.unfinished_jobs import UnfinishedJobs
+from producer.state.status import times_retried
 from shared.jobs.identity import require_job
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths

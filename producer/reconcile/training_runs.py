@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from redis.exceptions import ResponseError
 
-from producer.jobs.status import TERMINAL, is_ready, run_state
 from producer.reconcile.context import Context
 from producer.reconcile.dispatch import send_run
+from producer.state.stored import TERMINAL, is_ready, run_state
 from shared.errors import FormatError, StorageError
 from shared.jobs.identity import find_job, make_note, read_note
 from shared.jobs.job import Job

@@ -7,15 +7,16 @@ from contextlib import contextmanager
 from redis.exceptions import ResponseError
 
 from producer.jobs.control import scopes_of, verify
-from producer.jobs.local_lock import has_local_run
-from producer.jobs.runs import requests_by_job, runs_of
-from producer.jobs.status import TERMINAL, StoredState, claims_of, run_state, stored_state, times_retried
 from producer.progress import no_progress
 from producer.reconcile.announce import Announcer
 from producer.reconcile.context import Context
 from producer.reconcile.settled_jobs import SettledJobs, StoredRequests
 from producer.reconcile.tracked_job import TrackedJob
 from producer.reconcile.training_runs import TrainingRuns
+from producer.state.local_lock import has_local_run
+from producer.state.runs import requests_by_job, runs_of
+from producer.state.status import claims_of, times_retried
+from producer.state.stored import TERMINAL, StoredState, run_state, stored_state
 from shared.errors import FormatError, PipelineError, ShardError, StorageError
 from shared.jobs.identity import find_job, is_name, read_note
 from shared.jobs.job import Job

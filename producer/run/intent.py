@@ -7,9 +7,9 @@ from redis.exceptions import RedisError
 from rich.console import Console
 
 from producer.dataset.lint import LintedFolder
-from producer.jobs.runs import run_asked
 from producer.jobs.submit import Request
 from producer.settings import ProducerSettings
+from producer.state.runs import run_asked
 from shared.command import hint
 from shared.jobs.job import Job
 from shared.jobs.labels import ClassChange, read_labels_txt

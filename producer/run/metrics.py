@@ -12,7 +12,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError
 
-from producer.jobs.status import JobStatus, job_names, job_status
+from producer.state.status import JobStatus, job_status
+from producer.state.stored import job_names
 from shared.errors import FormatError, StorageError
 from shared.jobs.identity import find_job
 from shared.jobs.job import Job

@@ -9,13 +9,14 @@ from typing import Final
 
 from rich.console import Console
 
-from producer.jobs.status import TERMINAL, JobStatus, load_job
 from producer.local import interrupts
 from producer.reconcile.context import Context
 from producer.reconcile.reconciler import Reconciler
 from producer.run.endpoints import serve_endpoints
 from producer.run.wait_for_job import SHOW_EVERY_S, show_status
 from producer.settings import ProducerSettings
+from producer.state.status import JobStatus
+from producer.state.stored import TERMINAL, load_job
 from producer.terminal.progress import Screen
 from shared.broker import Broker
 from shared.errors import Interrupted

@@ -4,8 +4,8 @@ import logging
 import time
 from typing import Final
 
-from producer.jobs.progress_note import COUNTED
-from producer.jobs.status import JobStatus
+from producer.state.progress_note import COUNTED
+from producer.state.status import JobStatus
 from shared.errors import StorageError
 from shared.jobs.identity import make_note
 from shared.jobs.job import Job

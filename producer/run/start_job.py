@@ -12,9 +12,6 @@ from producer.dataset.lint import LintedFolder
 from producer.finalize.lint_csv import merged_findings
 from producer.finalize.near_duplicates import hashed_pictures, near_duplicates
 from producer.jobs.control import count_retry, tell_redis, verify
-from producer.jobs.local_lock import lock_for_local_run
-from producer.jobs.runs import change_release, check_name, known_run, require_free, with_its_folds
-from producer.jobs.status import TERMINAL, JobStatus, StoredState, job_status, load_job, stored_state
 from producer.jobs.submit import Request, for_known_job, further_run, lint_request, submit
 from producer.local import interrupts
 from producer.local.pipeline import LocalPipeline, run_pipeline
@@ -24,6 +21,10 @@ from producer.reconcile.reconciler import Reconciler
 from producer.run.intent import StartOptions, job_intent, run_intent, say_intent
 from producer.run.wait_for_job import wait_for_job
 from producer.settings import ProducerSettings
+from producer.state.local_lock import lock_for_local_run
+from producer.state.runs import change_release, check_name, known_run, require_free, with_its_folds
+from producer.state.status import JobStatus, job_status
+from producer.state.stored import TERMINAL, StoredState, load_job, stored_state
 from producer.terminal import job_text
 from producer.terminal.lint_page import lint_report
 from producer.terminal.progress import Screen

@@ -6,10 +6,11 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from producer.jobs.status import TERMINAL, JobStatus, job_status, require_same
 from producer.reconcile.reconciler import Reconciler
 from producer.run.shards_note import ShardsNote
 from producer.settings import ProducerSettings
+from producer.state.status import JobStatus, job_status
+from producer.state.stored import TERMINAL, require_same
 from producer.terminal.progress import Screen
 from shared.jobs.job import Job
 from shared.leasing.ledger import Ledger

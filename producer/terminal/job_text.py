@@ -14,8 +14,9 @@ from rich.filesize import decimal
 from rich.table import Column, Table
 from rich.text import Text
 
-from producer.jobs.runs import retry_hint, ways_on
-from producer.jobs.status import TERMINAL, JobStatus, StoredState, load_job
+from producer.state.runs import retry_hint, ways_on
+from producer.state.status import JobStatus
+from producer.state.stored import TERMINAL, StoredState, load_job
 from producer.terminal.console import Terminal
 from producer.terminal.figures import age, duration, map_text
 from producer.terminal.progress import pace, phase_text, results_table, run_facts, standing_text

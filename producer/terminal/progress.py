@@ -10,7 +10,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, Tex
 from rich.table import Column, Table
 from rich.text import Text
 
-from producer.jobs.status import TERMINAL, JobStatus
+from producer.state.status import JobStatus
+from producer.state.stored import TERMINAL
 from producer.terminal.figures import duration, map_text, percent
 from shared.text import counted
 

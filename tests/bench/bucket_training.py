@@ -20,7 +20,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from producer.jobs.status import load_job
+from producer.state.stored import load_job
 from shared.jobs.identity import read_manifest
 from shared.specs.run import RunSpec
 from shared.storage import Storage

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from producer.jobs.status import JobStatus
+from producer.state.status import JobStatus
 from tests.cluster import Broker, Cluster
 from tests.object_server import ObjectServer
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from producer.jobs.status import JobStatus, load_job
 from producer.reconcile.dispatch import send_shard
+from producer.state.status import JobStatus
+from producer.state.stored import load_job
 from shared.broker import SHARD_TASK, celery_app
 from shared.broker import Broker as Sender
 from shared.jobs.job import ShardTask

@@ -21,8 +21,8 @@ import pytest
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from producer.jobs.status import JobStatus
 from producer.reconcile.dispatch import send_shard
+from producer.state.status import JobStatus
 from shared.broker import SHARD_TASK, celery_app
 from shared.broker import Broker as Sender
 from shared.errors import BrokerError

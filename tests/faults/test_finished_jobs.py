@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from producer.jobs.control import note_of
-from producer.jobs.status import JobStatus, load_job
+from producer.state.status import JobStatus
+from producer.state.stored import load_job
 from shared.jobs.job import ShardTask
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths

@@ -12,7 +12,8 @@ import psutil
 import pytest
 
 from producer.jobs.control import note_of
-from producer.jobs.status import JobStatus, load_job
+from producer.state.status import JobStatus
+from producer.state.stored import load_job
 from shared.jobs.paths import JobPaths
 from shared.jobs.schema import HEIGHT
 from tests.cluster import Cluster, assert_chain, assert_common_outcome, children, wait_until

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from producer.jobs.status import JobStatus
+from producer.state.status import JobStatus
 from tests.cluster import Cluster, assert_common_outcome
 
 pytestmark = pytest.mark.faults

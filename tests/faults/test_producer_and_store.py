@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from producer.jobs.status import JobStatus, job_names
+from producer.state.status import JobStatus
+from producer.state.stored import job_names
 from tests.cluster import Cluster, assert_common_outcome, wait_for_progress, wait_until
 
 pytestmark = pytest.mark.faults

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from producer.jobs.status import JobStatus, load_job
 from producer.reconcile.dispatch import LEAST_WINDOW
+from producer.state.status import JobStatus
+from producer.state.stored import load_job
 from shared.leasing.scopes import SHARD_QUEUE
 from tests.cluster import Cluster, assert_chain, assert_common_outcome, wait_until
 

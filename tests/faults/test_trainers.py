@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from producer.jobs.status import JobStatus
+from producer.state.status import JobStatus
 from shared.jobs.paths import RunPaths
 from tests.cluster import Cluster, GuardedBroker, assert_common_outcome, children, wait_until
 from tests.faults.conftest import LEASE_S

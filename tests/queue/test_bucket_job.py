@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from producer.jobs.local_lock import lock_for_local_run
-from producer.jobs.status import load_job
+from producer.state.local_lock import lock_for_local_run
+from producer.state.stored import load_job
 from shared.jobs.identity import read_receipt
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths, RunPaths

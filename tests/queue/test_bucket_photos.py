@@ -15,7 +15,7 @@ import pytest
 
 from producer.dataset.lint import LintedFolder, lint_folder
 from producer.jobs.plan import PlanLines, plan_job
-from producer.jobs.status import load_job
+from producer.state.stored import load_job
 from shared.errors import LintError, StorageError
 from shared.jobs.identity import read_receipt
 from shared.jobs.paths import JobPaths

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from producer.jobs.status import load_job
+from producer.state.stored import load_job
 from tests.cluster import Cluster, assert_common_outcome, wait_until
 from tests.tiny import XML, add_tiny_picture, make_tiny_voc
 

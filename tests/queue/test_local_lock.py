@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from producer.jobs.local_lock import has_local_run, lock_for_local_run
-from producer.jobs.status import load_job
 from producer.jobs.submit import Request
 from producer.reconcile.context import Context
 from producer.reconcile.reconciler import Reconciler
 from producer.settings import ProducerSettings
+from producer.state.local_lock import has_local_run, lock_for_local_run
+from producer.state.stored import load_job
 from shared.broker import Broker as Hints
 from shared.errors import PlanError, StorageError
 from shared.jobs.identity import make_note

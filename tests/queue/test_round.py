@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from producer.jobs.control import retry
-from producer.jobs.status import load_job
 from producer.reconcile.context import Context
 from producer.reconcile.reconciler import Reconciler
 from producer.settings import ProducerSettings
+from producer.state.stored import load_job
 from shared.broker import Broker as Hints
 from shared.jobs.paths import JobPaths
 from shared.leasing.lease import Holder, Lease

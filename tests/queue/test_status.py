@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 
 from producer.jobs.control import note_of
-from producer.jobs.status import load_job
 from producer.jobs.submit import Request
 from producer.run.metrics import PipelineMetrics
+from producer.state.stored import load_job
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.paths import JobPaths
 from shared.leasing.guard import Unguarded

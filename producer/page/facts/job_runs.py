@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from producer.audit.results import likely_text
-from producer.jobs.status import JobStatus
+from producer.state.status import JobStatus
 from shared.audit.findings import LIKELY, AuditFindings
 from shared.errors import PipelineError
 from shared.text import counted

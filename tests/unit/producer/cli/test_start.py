@@ -14,7 +14,7 @@ import pytest
 from producer.cli.start import started
 from producer.cli.weights import stored_weights
 from producer.doctor.disk import prunable
-from producer.jobs.status import load_job
+from producer.state.stored import load_job
 from shared.errors import OptionError
 from shared.jobs.paths import labels_of
 from shared.specs.data import JobSpec

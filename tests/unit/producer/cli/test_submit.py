@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from producer.cli.weights import stored_weights
-from producer.jobs.status import load_job
+from producer.state.stored import load_job
 from shared.errors import OptionError
 from shared.specs.augmentation import Augmentation
 from shared.specs.run import RunSpec

@@ -11,9 +11,9 @@ import pytest
 
 from producer.finalize.dataset_files import dataset_files
 from producer.jobs.control import cancel, note_of
-from producer.jobs.local_lock import lock_for_local_run
-from producer.jobs.status import load_job
 from producer.jobs.submit import Request, further_run
+from producer.state.local_lock import lock_for_local_run
+from producer.state.stored import load_job
 from shared.jobs.identity import make_note, read_receipt
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.specs.data import JobSpec

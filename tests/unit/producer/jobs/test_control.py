@@ -6,9 +6,10 @@ import pytest
 
 from producer.finalize.dataset_files import dataset_files
 from producer.jobs.control import cancel, note_of, retry
-from producer.jobs.standing import State
-from producer.jobs.status import load_job, stored_state, times_retried
 from producer.jobs.submit import Request
+from producer.state.standing import State
+from producer.state.status import times_retried
+from producer.state.stored import load_job, stored_state
 from shared.errors import PlanError
 from shared.jobs.identity import read_receipt
 from shared.jobs.job import ShardTask

@@ -13,9 +13,10 @@ import pytest
 from producer.jobs.control import cancel
 from producer.jobs.removal import remove
 from producer.jobs.reuse import reuse_shards, why_not
-from producer.jobs.status import job_status, load_job, stored_state
 from producer.jobs.submit import Admission, Request
 from producer.progress import no_progress
+from producer.state.status import job_status
+from producer.state.stored import load_job, stored_state
 from shared.jobs.contents import contents_of
 from shared.jobs.identity import read_receipt
 from shared.jobs.job import Job, ShardTask

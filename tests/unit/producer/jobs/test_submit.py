@@ -7,8 +7,8 @@ import pytest
 
 from producer.jobs.control import cancel, note_of, retry
 from producer.jobs.removal import remove
-from producer.jobs.status import load_job, stored_state
 from producer.jobs.submit import Request, folder_below, name_from, request_digest
+from producer.state.stored import load_job, stored_state
 from shared.command import hint
 from shared.errors import LintError, OptionError, PlanError
 from shared.jobs.paths import JobPaths

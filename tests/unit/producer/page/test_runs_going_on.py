@@ -13,10 +13,11 @@ from pydantic import SecretStr
 
 from producer.audit.decisions import Decision, Decisions
 from producer.jobs.control import cancel
-from producer.jobs.local_lock import lock_for_local_run
-from producer.jobs.status import job_status, load_job
 from producer.page import board
 from producer.settings import ProducerSettings
+from producer.state.local_lock import lock_for_local_run
+from producer.state.status import job_status
+from producer.state.stored import load_job
 from shared.audit.findings import AuditFindings
 from shared.jobs.identity import make_note
 from shared.jobs.job import SplitPlan

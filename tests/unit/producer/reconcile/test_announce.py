@@ -10,16 +10,17 @@ import pytest
 from pydantic import SecretStr
 
 from producer.jobs.control import note_of
-from producer.jobs.status import job_status, load_job
 from producer.reconcile.announce import SINCE, Announcer, announcement
 from producer.settings import ProducerSettings
+from producer.state.status import job_status
+from producer.state.stored import load_job
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.specs.data import JobSpec
 from shared.storage import Storage
 from tests.queue.test_announce import Receiver
 from tests.tiny import make_tiny_voc
 from tests.unit.producer.jobs.test_reuse import ask
-from tests.unit.producer.jobs.test_runs import add, finished_job
+from tests.unit.producer.state.test_runs import add, finished_job
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from producer.jobs.status import stored_state
 from producer.jobs.submit import Request
 from producer.reconcile.context import Context
 from producer.reconcile.leadership import Leadership
 from producer.reconcile.reconciler import Reconciler
 from producer.settings import ProducerSettings
+from producer.state.stored import stored_state
 from shared.broker import Broker as Hints
 from shared.jobs.job import Job
 from shared.leasing.ledger import Ledger

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from producer.jobs.control import cancel, retry
-from producer.jobs.runs import add_run
 from producer.reconcile.reconciler import Reconciler
 from producer.reconcile.settled_jobs import IN_TURN, LEAST_MARKS, LISTINGS, SettledJobs
+from producer.state.runs import add_run
 from shared.jobs.job import Job, ShardTask
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.leasing.guard import Unguarded

@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from producer.jobs.status import JobStatus
+from producer.state.status import JobStatus
 from producer.terminal import progress
 from producer.terminal.progress import FORMS, Screen, results_table, shard_facts
 

@@ -8,10 +8,11 @@ import pytest
 
 from producer.doctor.job_chain import check_chain
 from producer.jobs.control import note_of, retry
-from producer.jobs.runs import change_release, ways_on
-from producer.jobs.status import job_status, load_job, stored_state, times_retried
 from producer.jobs.submit import Request
 from producer.progress import no_progress
+from producer.state.runs import change_release, ways_on
+from producer.state.status import job_status, times_retried
+from producer.state.stored import load_job, stored_state
 from producer.terminal.job_text import status_text
 from shared.errors import OptionError, PlanError
 from shared.jobs.identity import asked_now, read_receipt, read_request

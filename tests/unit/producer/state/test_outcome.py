@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from producer.jobs.outcome import Outcome, read_outcome, seconds_taken, written_at
+from producer.state.outcome import Outcome, read_outcome, seconds_taken, written_at
 from shared.jobs.identity import make_note
 from shared.jobs.job import Job
 from shared.specs.run import RunSpec

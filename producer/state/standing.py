@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from producer.jobs.local_lock import has_local_run
-from producer.jobs.outcome import written_at
-from producer.jobs.runs import retry_hint, run_words, ways_on
+from producer.state.local_lock import has_local_run
+from producer.state.outcome import written_at
+from producer.state.runs import retry_hint, run_words, ways_on
 from shared.command import hint, start_hint
 from shared.jobs.identity import read_note
 from shared.jobs.job import Job

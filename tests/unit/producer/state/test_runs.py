@@ -8,12 +8,13 @@ import pytest
 from producer.doctor.job_chain import check_chain
 from producer.finalize.dataset_files import dataset_files
 from producer.jobs.control import cancel, note_of, retry
-from producer.jobs.local_lock import lock_for_local_run
 from producer.jobs.removal import remove
-from producer.jobs.runs import runs_of
-from producer.jobs.status import job_status, load_job, require_same, run_state, stored_state
 from producer.jobs.submit import Request, for_known_job, further_run
 from producer.progress import no_progress
+from producer.state.local_lock import lock_for_local_run
+from producer.state.runs import runs_of
+from producer.state.status import job_status
+from producer.state.stored import load_job, require_same, run_state, stored_state
 from shared.errors import OptionError, PlanError
 from shared.jobs.identity import read_receipt
 from shared.jobs.job import ShardTask

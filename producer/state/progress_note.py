@@ -10,7 +10,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from producer.jobs.local_lock import has_local_run
+from producer.state.local_lock import has_local_run
 from shared.jobs.identity import read_note
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from producer.jobs.progress_note import FRESH_S, read_run_progress, run_holder, shards_under_way
+from producer.state.progress_note import FRESH_S, read_run_progress, run_holder, shards_under_way
 from shared.jobs.identity import make_note
 from shared.jobs.job import Job
 from shared.specs.run import RunSpec
