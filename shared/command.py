@@ -7,6 +7,7 @@ not installed is left out. The modules of commands are light: each command impor
 import errno
 import inspect
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -52,6 +53,17 @@ def hint(*arguments: object, store: "Storage | None" = None) -> str:
         if store.root not in (usual, str(Path(usual).expanduser().absolute())):
             words += ["--store", shown(Path(store.root)) if store.is_local else store.root]
     return shlex.join(words)
+
+
+def require_local(folder: Path | None, option: str) -> None:
+    """Check that a folder to be written is of this machine: a path of a URL is that of a folder named `s3:`.
+
+    Raises:
+        OptionError: It is a URL.
+    """
+    if folder is not None and re.match("[a-z0-9]{2,}:/", text := str(folder)):  # a Path has one of its slashes
+        url = text.replace(":/", "://", 1)
+        raise OptionError(f"{option} {url}: expected a folder of this machine, found a URL; make it here and copy it")
 
 
 def program() -> list[str]:

@@ -187,6 +187,7 @@ def export_command(
     """
     storage = storage_with(run, store)
     settings = start_tensorflow()
+    from shared.jobs.identity import words_of
     from shared.leasing.guard import Unguarded
     from trainer.inference.quiet import quiet_libraries
     from trainer.rerun import export_run
@@ -201,7 +202,7 @@ def export_command(
     if exported.is_finished:
         typer.echo(f"run {run} is finished with these models", err=True)
     else:
-        go_on = command.hint("resume", exported.job, store=storage)
+        go_on = command.hint("resume", *words_of(storage, run), store=storage)
         typer.echo(f"run {run} is not finished: it has not trained to its end; `{go_on}` goes on with it", err=True)
 
 

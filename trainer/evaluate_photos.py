@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shared import __version__
-from shared.errors import OptionError, PipelineError
+from shared.errors import ExportError, OptionError, PipelineError
 from shared.jobs.job import SPLITS, Split
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths
@@ -126,7 +126,7 @@ def evaluate_photos(  # long: a line for each argument
         splits = [each for each in SPLITS if each in manifest.splits and split in (None, each)]
         if not any(manifest.examples(each) for each in splits):
             raise PipelineError(f"{folder}: it has no photo of {split}")
-        truth, unknown = _truth(storage, manifest, splits, detector)
+        truth, unknown = _truth(storage, manifest, splits, detector.labels, shown)
 
         stream = pictures_of(storage, manifest, None)
 
@@ -196,7 +196,7 @@ def _read_photos(folder: str, description: ModelDescription, store: str, options
 
 
 def _truth(
-    storage: Storage, manifest: Manifest, splits: Sequence[Split], detector: Detector
+    storage: Storage, manifest: Manifest, splits: Sequence[Split], known: Sequence[str], shown: str
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """The COCO-form truth of the splits together, by the model's class ids; objects of other classes, counted.
 
@@ -204,9 +204,12 @@ def _truth(
         ExportError: The model knows none of the folder's classes.
     """
     # A model of an older version may spell accents as they were written.
-    ids = {class_name(name): at for at, name in enumerate(detector.labels, start=1)}
+    ids = {class_name(name): at for at, name in enumerate(known, start=1)}
     if not ids.keys() & set(manifest.labels):
-        raise detector.refusal(f"its classes {', '.join(ids)}", f"some of the folder's, {', '.join(manifest.labels)}")
+        raise ExportError(
+            f"{shown}: it knows {', '.join(ids)}, and the folder has none of them but {', '.join(manifest.labels)}: "
+            "where only names differ, --rename old=new reads the folder's as the model's"
+        )
     parts, unknown = [truth_of(storage, manifest)(split) for split in splits], Counter[str]()
     annotations: list[dict[str, Any]] = []
     for row in (row for part in parts for row in part["annotations"]):

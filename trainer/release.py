@@ -225,8 +225,7 @@ class Release:
             self._exported = weights or best
             facts = read_job_facts(self.storage, self.spec.job)
             asked: dict[str, Any] = {"spec": self.spec, "manifest": self.manifest, "exported": best}
-            asked["split_rule"] = facts.split_rule
-            self._advice = advise(AdviceFacts(metrics=metrics, figures=figures, **asked))
+            self._advice = advise(AdviceFacts(metrics=metrics, figures=figures, split_rule=facts.split_rule, **asked))
             self._files |= {f"plots/{name}": content for name, content in draw_plots(figures).items()}
         summary = RunSummary(
             spec=self.spec,

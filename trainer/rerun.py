@@ -51,7 +51,6 @@ _EARLIER_STAGES: Final = ("read", "train", "qat")
 class Exported:
     """What an export made: `metrics.json`, what a person should know of it, and whether the job's run is finished."""
 
-    job: str
     metrics: dict[str, Any]
     warnings: list[str]
     is_finished: bool
@@ -125,7 +124,7 @@ def export_run(  # long: a line for each option
     with timed(timings, "release"):
         metrics = release.run()
     is_finished = _note_release(release, metrics, timings)
-    return Exported(job=spec.job, metrics=metrics, warnings=release.warnings, is_finished=is_finished)
+    return Exported(metrics=metrics, warnings=release.warnings, is_finished=is_finished)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

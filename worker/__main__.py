@@ -4,7 +4,6 @@
 """
 
 import json
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
@@ -12,7 +11,6 @@ from typing import Annotated, Final
 import typer
 
 from shared import command
-from shared.errors import OptionError
 from shared.jobs.job import Split
 from shared.text import counted, printable
 from worker.synthetic import MAX_IMAGES
@@ -39,8 +37,7 @@ def synthesize_command(
 
     Example: voc2tflite synthesize out/shapes --images 480 --seed 0
     """
-    if re.match("[a-z0-9]+:/", str(out)):  # a Path has one of its slashes
-        raise OptionError(f"{out}: expected a folder of this machine, found a URL; make it here, then copy it there")
+    command.require_local(out, "OUT")
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from worker.synthetic.shapes import synthesize

@@ -16,7 +16,7 @@ from shared.colours import colour_of
 from shared.drawing import Dash, Mark, Pixels, caption, draw_marks, grid
 from shared.errors import ShardError
 from shared.jobs import schema
-from shared.jobs.identity import find_job, read_receipt
+from shared.jobs.identity import find_job, read_receipt, readable_jobs
 from shared.jobs.job import Split
 from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import check_shard
@@ -49,7 +49,10 @@ def draw_records(storage: Storage, job: str, *, count: int, seed: int, split: Sp
         ShardError: There is no such job, it has no finished shard with a record, or a shard is damaged.
     """
     known = find_job(storage, job)
-    found = [read_receipt(storage, known, shard) for shard in known.shards] if known else []
+    if known is None:
+        names = ", ".join(each.job for each in readable_jobs(storage)) or "none"
+        raise ShardError(f"no job {job!r} in {storage.root} (there are: {names})")
+    found = [read_receipt(storage, known, shard) for shard in known.shards]
     receipts = [one for one in found if one and one.size_bytes is not None and split in (None, one.split)]
     places = [(receipt.shard, number) for receipt in receipts for number in range(receipt.written)]
     if not places:

@@ -2,10 +2,12 @@
 
 import csv
 import io
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from producer.state.runs import runs_of
 from shared.audit.findings import AuditFinding, AuditFindings
 from shared.command import hint
 from shared.errors import OptionError, PlanError
@@ -33,7 +35,7 @@ def read_findings(storage: Storage, job: Job, run: str) -> AuditFindings:
     """
     asked = read_request(storage, run)
     if asked is None or asked.incarnation != job.incarnation:
-        raise PlanError(f"job {job.job!r} has no audit {run}: `audit {job.job}` makes one")
+        raise PlanError(_no_audit(storage, job, run))
     if not asked.audits:
         raise PlanError(f"run {run} of job {job.job!r} is no audit, and has no findings of one")
     if read_note(storage, RunPaths(run).run, job.incarnation) is None:
@@ -44,6 +46,21 @@ def read_findings(storage: Storage, job: Job, run: str) -> AuditFindings:
         again = hint("retry", job.job, "--run", run, store=storage)
         raise PlanError(f"audit {run} is done, but {storage.url(key)} is missing: `{again}` makes it again")
     return read_stored(AuditFindings, text, storage.url(key))
+
+
+def _no_audit(storage: Storage, job: Job, run: str) -> str:
+    """What is said where a job has no audit `run`: the one that was meant may have another number of folds."""
+    others = [each.run for each in runs_of(storage, job) if each.audits]
+    if others:
+        known = ", ".join(f"{each} ({shlex.join(_asked_by(each))})" for each in others)
+        return f"job {job.job!r} has no audit {run} (there are: {known})"
+    return f"job {job.job!r} has no audit {run}: `{hint('audit', job.job, *_asked_by(run), store=storage)}` makes one"
+
+
+def _asked_by(run: str) -> list[str]:
+    """The option that means the audit `run` of a job, by the end of its name (`audit_name`)."""
+    which = run.rpartition("-")[2]
+    return ["--quick"] if which == "quick" else ["--folds", which]
 
 
 def accepted(text: str, found: AuditFindings) -> tuple[list[AuditFinding], list[str]]:
@@ -69,6 +86,11 @@ def accepted(text: str, found: AuditFindings) -> tuple[list[AuditFinding], list[
 
 
 def _listed(file: Path, found: AuditFindings) -> tuple[list[AuditFinding], list[str]]:
+    if file.is_dir() or not file.exists():
+        found = "a folder" if file.is_dir() else "no such file"
+        raise OptionError(
+            f"--accept {file}: expected a score from 0 to 1, or a CSV file with a column id; found {found}"
+        )
     known: Mapping[str, AuditFinding] = {finding.id: finding for finding in found.findings}
     ids = _ids(file)
     if not ids:

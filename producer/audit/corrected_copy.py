@@ -19,6 +19,7 @@ from producer.audit.corrected_xml import Corrections, corrected, upright_size
 from producer.photos.copied import write_note
 from producer.progress import Progress, no_progress
 from shared.audit.findings import AuditFinding
+from shared.command import require_local
 from shared.errors import AnnotationError, ImageError, OptionError
 from shared.jobs.contents import planned_shards
 from shared.jobs.job import Job
@@ -36,8 +37,9 @@ def check_free(folder: Path, option: str) -> None:
     """Refuse a folder that somebody has put something into.
 
     Raises:
-        OptionError: It is a file, or not empty.
+        OptionError: It is a URL, a file, or not empty.
     """
+    require_local(folder, option)
     if folder.exists() and not folder.is_dir():
         raise OptionError(f"{option} {folder}: expected a folder, found a file")
     if folder.is_dir() and any(folder.iterdir()):

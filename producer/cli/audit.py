@@ -19,6 +19,8 @@ from producer.cli.common_options import (
 from producer.cli.session import EXIT_ERROR, end, go_on, how_to, out, read_settings, screen_console, with_notify
 from shared import command
 from shared.errors import OptionError
+from shared.specs.data import JobSpec
+from shared.specs.options import words
 from shared.specs.run import MOST_FOLDS, FoldOptions
 from shared.text import counted
 
@@ -146,7 +148,7 @@ def _accept(settings: "ProducerSettings", name: str, accept: str, folds: int, fo
     unchanged = sum(": not changed" in line for line in lines)
     boxes = counted(len(lines) - unchanged, "box", "boxes")
     screen_console.print(f"{boxes} corrected, {unchanged} not; the copy is {folder}")
-    again = command.hint("submit", folder, "--job", "NEW-NAME", store=storage)
+    again = command.hint("submit", folder, "--job", "NEW-NAME", *words(job.spec, JobSpec), store=storage)
     screen_console.print(f"`{again}` makes a job of it; shards without a changed photo are reused", soft_wrap=True)
     if unknown:
         raise typer.Exit(EXIT_ERROR)

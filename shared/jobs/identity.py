@@ -147,6 +147,16 @@ def read_request(storage: Storage, run: str) -> RunSpec | None:
     return request
 
 
+def words_of(storage: Storage, run: str) -> list[str]:
+    """What a command names a run by: its job, and `--run` where it is not the job's own.
+
+    Raises:
+        FormatError: As `read_request`.
+    """
+    asked = read_request(storage, run)
+    return [run] if asked is None or asked.job == run else [asked.job, "--run", run]
+
+
 def asked_now(storage: Storage, run: RunSpec) -> RunSpec:
     """What is asked now of a run that a job asked for: a person may have changed how it is exported and judged.
 

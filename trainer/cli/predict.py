@@ -52,6 +52,8 @@ def predict_command(  # long: a line for each option
     from trainer.inference.voc_files import VocWriter
     from trainer.inference.window import Window
 
+    command.require_local(out, "--out")
+    command.require_local(voc, "--voc")
     _require_own_folder(out, sources)
     failed: list[str] = []
     pictures = _opened(_frames(source, limit, failed, is_only=len(sources) == 1) for source in sources)

@@ -77,7 +77,8 @@ def frames(source: str, limit: int | None = None, tell: Callable[[str], None] = 
 
 def _pictures(folder: Path, tell: Callable[[str], None]) -> Iterator[Frame]:
     """The pictures of a folder by name; what is none by its name, either, is passed over."""
-    for child in sorted(folder.iterdir()):
+    children, is_bare = sorted(folder.iterdir()), True
+    for child in children:
         if not child.is_file():
             continue
         try:
@@ -87,7 +88,10 @@ def _pictures(folder: Path, tell: Callable[[str], None]) -> Iterator[Frame]:
                 tell(f"skipped {error}")
             continue
         if pixels is not None:
+            is_bare = False
             yield Frame(name=child.name, pixels=pixels, path=child, folder=folder)
+    if is_bare and (inside := next((child for child in children if child.is_dir()), None)) is not None:
+        tell(f"{folder}: no picture directly in it; folders in it are not looked into: name them, such as {inside}")
 
 
 def _picture(path: Path, tell: Callable[[str], None]) -> NDArray[np.uint8] | None:

@@ -171,7 +171,9 @@ def _few_objects(facts: AdviceFacts) -> Iterator[str]:
             renamed = f"submit again with --rename {_quoted(f'{label}={like[0]}')}"
             remedy = f"if {like[0]} is meant, {renamed}; if not, annotate more of it"
         else:
-            remedy = f"annotate some {2 * _FEW_OBJECTS} more, or leave it out (submit again with {_ignoring(label)})"
+            remedy = f"annotate some {2 * _FEW_OBJECTS} more"
+            if len(counts) > 1:
+                remedy += f", or leave it out (submit again with {_ignoring(label)})"
         left_out = len(few) - 2 if label in few[1:2] else 0
         more = (
             f" (and {counted(left_out, 'more class', 'more classes')} fewer than {_FEW_OBJECTS})"

@@ -11,7 +11,7 @@ from typing import Any, Final
 from shared.audit.seen import SeenSplit
 from shared.command import hint
 from shared.errors import ExportError
-from shared.jobs.identity import find_job, read_note, read_request
+from shared.jobs.identity import find_job, read_note, read_request, words_of
 from shared.jobs.paths import RunPaths
 from shared.specs.data import DataOptions
 from shared.specs.run import RunSpec
@@ -186,8 +186,7 @@ def _not_finished(run: str, storage: Storage) -> ExportError:
         )
     notes = {"was cancelled": RunPaths(run).cancelled, "failed": RunPaths(run).failed}
     ended = next((how for how, note in notes.items() if read_note(storage, note, asked.incarnation)), None)
-    words = [asked.job, *([] if run == asked.job else ["--run", run])]
-    command = hint("retry" if ended else "status", *words, store=storage)
+    command = hint("retry" if ended else "status", *words_of(storage, run), store=storage)
     goes_on = "goes on with it" if ended else "says where it is"
     return ExportError(f"run {run!r} {ended or 'is not finished'} and has no figures: `{command}` {goes_on}")
 

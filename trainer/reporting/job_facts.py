@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from shared.command import hint
 from shared.errors import FormatError
-from shared.jobs.identity import read_request
+from shared.jobs.identity import words_of
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.versioned import read_stored
@@ -99,9 +99,7 @@ def _excerpt(value: Any) -> str:
 
 
 def _damaged(storage: Storage, run: str, found: str) -> FormatError:
-    asked = read_request(storage, run)
-    job = run if asked is None else asked.job
-    again = hint("retry", job, *([] if run == job else ["--run", run]), store=storage)
+    again = hint("retry", *words_of(storage, run), store=storage)
     return FormatError(
         f"{storage.url(RunPaths(run).run)}: damaged: found {found}, expected a JSON object that sums up the run: "
         f"delete the file, and `{again}` makes it again"

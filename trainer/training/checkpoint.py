@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from shared.command import hint
 from shared.errors import StorageError, TrainingError
 from shared.faults import reached
+from shared.jobs.identity import words_of
 from shared.jobs.paths import RunPaths
 from shared.jobs.versioned import read_stored
 from shared.specs.frozen import SCHEMA_VERSION, Frozen
@@ -194,7 +195,8 @@ def _check_layout(text: NDArray[np.uint8] | None, expected: Layout, where: str, 
 
 
 def _remedy(storage: Storage, run: str) -> str:
-    return f"to train from the start, remove {storage.url(_folder(run))} and `{hint('retry', run, store=storage)}`"
+    again = hint("retry", *words_of(storage, run), store=storage)
+    return f"to train from the start, remove {storage.url(_folder(run))} and `{again}`"
 
 
 def _folder(run: str) -> str:

@@ -125,6 +125,12 @@ def test_the_settings_of_threads_and_memory_reach_the_commands(trainer: Run) -> 
     assert told(trainer(*words, program=program))["threads"]["litert"] == [1, 1]
 
 
+def test_export_of_a_run_under_way_names_what_goes_on_with_that_run(trainer: Run, tmp_path: Path) -> None:
+    (tmp_path / "store/runs/r/run.json").unlink()
+    told = trainer("export", "r", "--store", "store", "--max-drop", "100").stderr
+    assert re.search(r"run r is not finished: .*resume j --run r --store store` goes on with it", told)
+
+
 def test_evaluate_times_each_number_of_threads(trainer: Run) -> None:
     words = ("evaluate", "r", "--store", "store", "--split", "train", "--form", "int8", "--threads", "1,3")
     trainer("export", "r", "--store", "store", "--max-drop", "100")
@@ -133,6 +139,24 @@ def test_evaluate_times_each_number_of_threads(trainer: Run) -> None:
     assert row["median_ms"] == row["latency_ms"]["1"] > 0
     table = trainer(*words).stdout
     assert re.search(r"int8 .* 1: \d+\.\d\d, 3: \d+\.\d\d\n", table)
+
+
+def test_evaluate_on_photos_of_other_classes_says_how_they_are_renamed(trainer: Run, tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    box = "<bndbox><xmin>10</xmin><ymin>10</ymin><xmax>30</xmax><ymax>30</ymax></bndbox>"
+    for name in ("a", "b", "c"):
+        cv2.imwrite(str(tmp_path / f"photos/{name}.png"), np.zeros((40, 60, 3), np.uint8))
+        xml = f"<annotation><object><name>Ape</name>{box}</object></annotation>"
+        (tmp_path / f"photos/{name}.xml").write_text(xml)
+    trainer("export", "r", "--store", "store")
+    told = trainer("evaluate", "store/runs/r/model_int8.tflite", "photos", code=1).stderr
+    assert "and the folder has none of them but Ape: where only names differ, --rename old=new reads" in told
+    assert "export its run again" not in told
+
+
+def test_sizes_of_pictures_that_no_job_can_have_are_refused(trainer: Run) -> None:
+    refused = trainer("sizes", "--image-size", "100000", code=2).stderr
+    assert re.fullmatch(r"error: .*--image-size.*: .* less than or equal to 4096; .*\n", refused)
 
 
 def test_sizes_tells_where_the_time_goes(trainer: Run) -> None:
@@ -148,6 +172,13 @@ def test_sizes_tells_where_the_time_goes(trainer: Run) -> None:
         assert ("TFLite_Detection_PostProcess" in part) == has_suppression
         assert "operators by LiteRT's profiler" in part
         assert "    Convolution (" in part
+
+
+@pytest.mark.parametrize("option", ["--out", "--voc"])
+def test_predict_makes_no_folder_here_that_is_named_like_a_bucket(trainer: Run, tmp_path: Path, option: str) -> None:
+    cv2.imwrite(str(tmp_path / "a.jpg"), np.zeros((40, 60, 3), np.uint8))
+    refused = trainer("predict", "model.tflite", "a.jpg", option, "s3://bucket/seen", code=2).stderr
+    assert refused.startswith(f"error: {option} s3://bucket/seen: expected a folder of this machine, found a URL")
 
 
 @pytest.mark.parametrize(

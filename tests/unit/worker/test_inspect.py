@@ -62,7 +62,7 @@ def test_description_names_every_feature(store: Storage) -> None:
 
 
 def test_job_without_records_and_damaged_shards_are_named(store: Storage) -> None:
-    with pytest.raises(ShardError, match="no finished shard"):
+    with pytest.raises(ShardError, match=r"no job 'other' in .*/store \(there are: job\)"):
         draw_records(store, "other", count=1, seed=0)
     with pytest.raises(ShardError, match="no finished shard"):
         draw_records(store, "job", count=1, seed=0, split="val")
@@ -102,7 +102,7 @@ def test_command_says_what_is_wrong_and_exits_1(tmp_path: Path) -> None:
     done = run_inspect("nothing", "--store", str(tmp_path))
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
-    assert "no finished shard" in done.stderr
+    assert "no job 'nothing' in" in done.stderr
 
 
 def test_made_up_photos_are_no_bucket_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,14 @@ def test_a_score_accepts_all_from_there_on() -> None:
         accepted("7", FOUND)
 
 
+@pytest.mark.parametrize("text", ["90%", "0,9", "absent.csv", "."])
+def test_what_is_neither_a_score_nor_a_file_is_told_what_is_expected(text: str) -> None:
+    with pytest.raises(
+        OptionError, match=r"^--accept .*: expected a score from 0 to 1, or a CSV file with a column id"
+    ):
+        accepted(text, FOUND)
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [("a,b\n1,2\n", "no column id"), ("", "no column id"), ("id\nffff\n", "names no finding of job.audit-3")],
@@ -108,6 +116,19 @@ def test_a_quotation_mark_without_a_partner_is_refused_instead_of_losing_what_fo
     listed.write_text(f'id,accept\n0000000000,yes\n"0000000001,yes\n0000000002,yes\n{tail}')
     with pytest.raises(OptionError, match=r"list\.csv: no CSV from line 3 on: "):
         accepted(str(listed), FOUND)
+
+
+def test_an_audit_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    job = Job.model_validate_json((GOLDEN / "store-0.1.0/jobs/upgraded/job.json").read_text(encoding="utf-8"))
+    with pytest.raises(
+        PlanError, match=rf"no audit up\.audit-quick: `.*audit {job.job} --quick --store .*` makes one$"
+    ):
+        read_findings(storage, job, "up.audit-quick")
+    asked = RunSpec(run="up.audit-2", job=job.job, incarnation=job.incarnation, folds=2, audits=("up.fold-1-of-2",))
+    storage.write(RunPaths(asked.run).request, asked.to_json().encode())
+    with pytest.raises(PlanError, match=r"no audit up\.audit-3 \(there are: up\.audit-2 \(--folds 2\)\)$"):
+        read_findings(storage, job, "up.audit-3")
 
 
 def test_findings_that_are_missing_of_a_finished_audit_are_named_with_what_makes_them_again(tmp_path: Path) -> None:

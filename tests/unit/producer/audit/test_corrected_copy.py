@@ -245,6 +245,8 @@ def test_a_folder_with_something_in_it_or_inside_the_photos_is_refused(
         check_free(folder, "--out")
     with pytest.raises(OptionError, match="found a file"):
         check_free(sorted(folder.rglob("*.xml"))[0], "--out")
+    with pytest.raises(OptionError, match=r"^--out s3://bucket/copy: expected a folder of this machine, found a URL"):
+        check_free(Path("s3://bucket/copy"), "--out")
     job = submitted(folder, "job", storage).job
     with pytest.raises(OptionError, match="inside the photos' folder"):
         list(write_corrected(job, storage, folder, [], folder / "copy"))

@@ -77,7 +77,7 @@ def make_audited(folder: Path) -> Path:
         incarnation=IDENTITY,
         dataset=str(photos.parent),
         folder="voc",
-        spec=JobSpec(),
+        spec=JobSpec(background="orphans"),
         run=None,
         labels=("cat",),
         splits={"train": SplitPlan(pairs=2, digests=(digest,))},

@@ -297,6 +297,7 @@ def test_the_command_takes_what_was_called_right_on_the_page(site: str, store: P
     assert after.returncode == 0, after.stderr
     assert len(after.stdout.splitlines()) == 1, after.stdout
     assert "photos/<b>1.jpg" in after.stdout
+    assert " --job NEW-NAME --background orphans " in " ".join(after.stderr.split())
     xml = (store.parent / "copy" / "photos" / "<b>1.xml").read_text()
     assert "<name>cat</name>" in xml
     assert "<xmin>110" in xml

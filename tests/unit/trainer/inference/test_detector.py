@@ -101,6 +101,16 @@ def test_folder_gives_its_pictures_sorted_and_skips_what_is_none(tmp_path: Path)
     assert [frame.name for frame in frames(str(tmp_path))] == ["a.jpg", "b.png"]
 
 
+def test_a_folder_of_folders_says_that_they_are_to_be_named(tmp_path: Path) -> None:
+    (tmp_path / "day1").mkdir()
+    cv2.imwrite(str(tmp_path / "day1/a.jpg"), picture(20, 30))
+    told: list[str] = []
+    assert list(frames(str(tmp_path), tell=told.append)) == []
+    (line,) = told
+    assert line.startswith(f"{tmp_path}: no picture directly in it; ")
+    assert line.endswith(f"name them, such as {tmp_path}/day1")
+
+
 @pytest.mark.parametrize("extension", [".png", ".webp", ".tiff"])
 def test_what_is_transparent_lies_on_white_as_in_the_shards(tmp_path: Path, extension: str) -> None:
     path = tmp_path / f"logo{extension}"

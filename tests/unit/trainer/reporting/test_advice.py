@@ -160,6 +160,14 @@ def test_a_class_of_one_object_names_the_class_that_may_be_meant() -> None:
     )
 
 
+def test_the_only_class_is_not_proposed_to_be_left_out() -> None:
+    manifest = manifest_of(("cat",), learnt={"cat": 1})
+    line = said(
+        "cat has 1 object", advise(facts_of(look([([(0, 1)], [(0, 1, 0.9)])] * 40, ("cat",)), manifest=manifest))
+    )
+    assert line == "cat has 1 object to learn from: annotate some 20 more"
+
+
 def test_what_is_proposed_of_a_class_works_as_it_is_typed() -> None:
     """By a shell, and by the options: `--ignore-classes` parts its names at commas."""
     labels = ("cup, small", "it's")

@@ -21,6 +21,8 @@ from trainer.training.checkpoint import TrainingProgress, exportable_weights, lo
 from trainer.training.variable_layout import Layout, NetworkVariable, layout_of
 
 REMEDY = r"to train from the start, remove \S+runs/r/checkpoints and `.+ retry r --store \S+`"
+# Of a run that is not the job's own.
+REMEDY_BESIDE = REMEDY.replace("retry r", "retry j --run r")
 
 Rows = list[dict[str, Any]]
 
@@ -41,6 +43,13 @@ def test_layers_of_equal_size_in_another_order_are_refused(tmp_path: Path) -> No
     trained(tmp_path, epochs=1)
     found, expected = r"conv1/kernel float32 \[3, 3, 8, 8\]", r"conv2/kernel float32 \[3, 3, 8, 8\]"
     with pytest.raises(TrainingError, match=rf"variable 3 is {found}, expected {expected}.*; {REMEDY}"):
+        trained(tmp_path, epochs=1, build=lambda: small_network(order=(0, 2, 1)))
+
+
+def test_what_trains_from_the_start_is_named_of_a_run_beside_the_jobs_own(tmp_path: Path) -> None:
+    trained(tmp_path, epochs=1)
+    Storage(str(tmp_path)).write(RunPaths("r").request, RunSpec(run="r", job="j").to_json().encode())
+    with pytest.raises(TrainingError, match=REMEDY_BESIDE):
         trained(tmp_path, epochs=1, build=lambda: small_network(order=(0, 2, 1)))
 
 
@@ -105,7 +114,7 @@ def test_export_from_a_checkpoint_with_other_variables_is_refused(tmp_path: Path
     layout = layout_of(build_model(2, 64, "nano"))
     first, second, *rest = layout.variables
     storage = checkpoint_of_a_detector(tmp_path, layout.model_copy(update={"variables": (second, first, *rest)}))
-    told = rf"variable 0 is stem_norm/gamma float32 \[8\], expected stem/kernel float32 .*; {REMEDY}"
+    told = rf"variable 0 is stem_norm/gamma float32 \[8\], expected stem/kernel float32 .*; {REMEDY_BESIDE}"
     with pytest.raises(TrainingError, match=told):
         export_run("r", storage=storage, guard=Unguarded(), step=step)
 
