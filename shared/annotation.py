@@ -163,7 +163,7 @@ def _parse(xml: bytes, file: str, *, with_comments: bool = False) -> tuple[etree
     try:
         root = _root(xml, parser)
     except etree.XMLSyntaxError as error:
-        raise AnnotationError(f"{file}: malformed XML: {error.msg or 'no content'}") from error
+        raise AnnotationError(f"{file}: malformed XML: {_belied(xml) or error.msg or 'no content'}") from error
     except (ValueError, LookupError) as error:
         raise AnnotationError(f"{file}: unreadable XML: {error}") from error
     # `resolve_entities=False` turns entity text into '' in silence, so no document that could hold any is read.
@@ -185,6 +185,15 @@ def _root(xml: bytes, parser: etree.XMLParser) -> etree._Element:
         if error.code != etree.ErrorTypes.ERR_UNSUPPORTED_ENCODING:
             raise
         return etree.fromstring(_ENCODING.sub(_common_name, xml), parser)
+
+
+def _belied(xml: bytes) -> str:
+    """What is wrong with a declaration of 16 or 32 bits a letter that is written in 8: the parser stumbles over it."""
+    declared = _ENCODING.match(xml)
+    name = declared[2].decode() if declared is not None else ""
+    if not name.lower().startswith(("utf-16", "utf-32", "ucs-2", "ucs-4")):
+        return ""
+    return f"it declares {name}, and is written otherwise: declare what it is written in, such as utf-8"
 
 
 def _common_name(declared: re.Match[bytes]) -> bytes:

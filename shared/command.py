@@ -37,6 +37,9 @@ CALLED_AS: Final = "VOC_CALLED_AS"
 
 EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
+# What the system says of a disk, or of a person's share of it, that is full.
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
 
 def hint(*arguments: object, store: "Storage | None" = None) -> str:
     """A command of this program that works in the terminal it is shown in, quoted for a shell.
@@ -224,8 +227,11 @@ def _explained(error: Exception) -> tuple[int, list[str]] | None:
         return EXIT_USAGE if isinstance(error, OptionError) else EXIT_ERROR, [str(error)]
     if isinstance(error, ModuleNotFoundError):
         return EXIT_ERROR, [f"{error}; this command needs more than is installed: pip install '.[trainer]'"]
-    if isinstance(error, OSError) and error.filename is not None:
-        return EXIT_ERROR, [f"{error.filename}: {error.strerror}"]  # a path that a person gave, or a disk
+    if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
+        # A path that a person gave, or a disk: what cannot be written does not know its file.
+        about = "" if error.filename is None else f"{error.filename}: "
+        remedy = "; make room, then do the same again" if error.errno in _FULL else ""
+        return EXIT_ERROR, [f"{about}{error.strerror}{remedy}"]
     if hasattr(error, "format_message"):  # typer's own; it does not export their class
         return EXIT_USAGE, [_usage_text(error)]
     if isinstance(error, ValueError):

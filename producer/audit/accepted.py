@@ -87,10 +87,8 @@ def accepted(text: str, found: AuditFindings) -> tuple[list[AuditFinding], list[
 
 def _listed(file: Path, found: AuditFindings) -> tuple[list[AuditFinding], list[str]]:
     if file.is_dir() or not file.exists():
-        found = "a folder" if file.is_dir() else "no such file"
-        raise OptionError(
-            f"--accept {file}: expected a score from 0 to 1, or a CSV file with a column id; found {found}"
-        )
+        met = "a folder" if file.is_dir() else "no such file"
+        raise OptionError(f"--accept {file}: expected a score from 0 to 1, or a CSV file with a column id; found {met}")
     known: Mapping[str, AuditFinding] = {finding.id: finding for finding in found.findings}
     ids = _ids(file)
     if not ids:

@@ -25,9 +25,7 @@ def sizes_command(
         list[str] | None,
         typer.Option(help="conv, efficientnet_lite0, efficientnet_lite2, … (default: all); may be given again."),
     ] = None,
-    image_size: Annotated[
-        int, typer.Option(min=32, max=4096, help="Side of the pictures in pixels, a multiple of 32.")
-    ] = 320,
+    image_size: Annotated[int, typer.Option(min=32, max=4096, help="Side of the pictures, a multiple of 32.")] = 320,
     classes: Annotated[int, typer.Option(min=1, help="Classes to tell apart.")] = 3,
     *,
     model: Annotated[list[str] | None, typer.Option(help="nano, small, medium; may be given more than once.")] = None,

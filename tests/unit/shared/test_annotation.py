@@ -292,6 +292,16 @@ def test_malformed_xml_names_the_line_of_the_parser() -> None:
         read_annotation(b"<annotation>\n<object>\n</wrong>", file="a.xml", spec=JobSpec())
 
 
+@pytest.mark.parametrize("name", ["utf-16", "UTF-16LE", "utf-32"])
+def test_a_declaration_of_wider_letters_than_the_file_has_is_named(name: str) -> None:
+    """As .NET declares UTF-16 where it then writes UTF-8."""
+    declared = f'<?xml version="1.0" encoding="{name}"?>\n<annotation/>'
+    with pytest.raises(AnnotationError, match=rf"malformed XML: it declares {name}, and is written otherwise: declare"):
+        read_annotation(declared.encode(), file="a.xml", spec=JobSpec())
+    if name != "UTF-16LE":  # which is without a mark, so the parser takes it for a name of its own
+        assert read_annotation(declared.encode(name), file="a.xml", spec=JobSpec()).objects == ()
+
+
 BOMB = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
 
 

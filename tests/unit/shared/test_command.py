@@ -214,6 +214,15 @@ def test_a_setting_that_is_none_is_one_line_and_exit_code_2(tmp_path: Path, ther
     ]
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device of this system is always full")
+def test_a_full_disk_is_one_line_with_what_to_do(tmp_path: Path, there: dict[str, str]) -> None:
+    make_tiny_voc(tmp_path / "photos", 3)
+    ended = run(whole("lint", "photos", "--csv", "/dev/full"), tmp_path, there)
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines()[-1] == "error: No space left on device; make room, then do the same again"
+    assert "Traceback" not in ended.stderr
+
+
 def test_an_output_that_has_no_letter_for_a_name_gets_its_escape(tmp_path: Path, there: dict[str, str]) -> None:
     """As a pipe on Windows has none for most of the world's."""
     for path in (make_tiny_voc(tmp_path / "photos", 3) / "Annotations").iterdir():
