@@ -1,10 +1,11 @@
 """`sizes`: what each size of the detector costs on this machine."""
 
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, get_args
 
 import typer
 
 from shared.errors import OptionError
+from shared.specs.training import Backbone
 from shared.text import counted
 from trainer.cli.session import NEEDS_MORE, check_known, quiet_tensorflow
 
@@ -12,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from trainer.network.backbone import Size
-    from trainer.network.detector import Backbone
     from trainer.sizes import Cost
 
 app = typer.Typer()
 _SIZES: Final[tuple["Size", ...]] = ("nano", "small", "medium")
+_BACKBONES: Final[tuple[Backbone, ...]] = get_args(Backbone)
 
 
 @app.command(name="sizes", hidden=NEEDS_MORE)
@@ -37,15 +38,7 @@ def sizes_command(
 
     Example: voc2tflite sizes --backbone conv --detail
     """
-    known: list[Backbone] = [
-        "conv",
-        "efficientnet_lite0",
-        "efficientnet_lite0_short",
-        "efficientnet_lite2",
-        "mobilenet_v2",
-        "mobilenet_v3_small",
-    ]
-    check_known("--backbone", backbone, known)
+    check_known("--backbone", backbone, _BACKBONES)
     check_known("--model", model, _SIZES)
     if image_size % 32:
         raise OptionError(f"--image-size {image_size}: expected a multiple of 32")
@@ -54,7 +47,7 @@ def sizes_command(
 
     typer.echo(f"{image_size} px, {counted(classes, 'class', 'classes')}; {machine()}")
     typer.echo(f"{'backbone':26}{'model':8}{'parameters':>12}{'MMAC':>8}{'int8 kB':>9}{'float ms':>10}{'int8 ms':>9}")
-    backbones = [name for name in known if not backbone or name in backbone]
+    backbones = [name for name in _BACKBONES if not backbone or name in backbone]
     chosen = [size for size in _SIZES if not model or size in model]
     rows = iter(costs(backbones, chosen, image_size=image_size, classes=classes))
     while (row := _next_quietly(rows)) is not None:
