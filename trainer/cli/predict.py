@@ -56,9 +56,10 @@ def predict_command(  # long: a line for each option
     command.require_local(voc, "--voc")
     _require_own_folder(out, sources)
     failed: list[str] = []
+    content = model_at(model)
     pictures = _opened(_frames(source, limit, failed, is_only=len(sources) == 1) for source in sources)
     window = Window(model) if show else None
-    detector = Detector(model_at(model), threads, file=model)
+    detector = Detector(content, threads, file=model)
     least = detector.description.threshold if threshold is None else threshold
     if threshold is None:
         typer.echo(f"scores of at least {least:.2f}, the model's best threshold; --threshold sets another", err=True)
