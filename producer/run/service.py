@@ -67,11 +67,11 @@ def _await_round(reconciler: Reconciler, tick_s: float, pause: Callable[[float],
 
 @contextmanager
 def looking_only(name: str) -> Iterator[None]:
-    """Have Ctrl-C say that the job goes on."""
+    """Have Ctrl-C say that it stops nothing."""
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(f"nobody watches {name} here any more; the job goes on") from None
+        raise Interrupted(f"nobody watches {name} here any more; the job is left as it is") from None
 
 
 def watch(name: str, settings: ProducerSettings, console: Console, run: str | None = None) -> JobStatus:

@@ -71,7 +71,10 @@ class TimeBudget:
 
     def is_late(self, schedule: Schedule, done: int) -> bool:
         """Whether the rest of `schedule` takes clearly longer than what is left."""
-        return self._is_steady and self.rest_s(schedule, done) > LATE * max(0.0, self._left_s(schedule))
+        # A branch that is given up is lost: a busy spell after a resume is no reason.
+        enough = SETTLING_STEPS if schedule.branches == 1 else MEASURED_STEPS - SETTLING_STEPS
+        is_known = len(self._step_times_s) >= enough
+        return is_known and self.rest_s(schedule, done) > LATE * max(0.0, self._left_s(schedule))
 
     def fit(self, schedule: Schedule, done: int) -> Schedule:
         """`schedule` shortened to the time left; never longer. Branches are given up before steps of the first are."""

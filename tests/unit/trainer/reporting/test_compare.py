@@ -64,8 +64,9 @@ def test_a_gain_is_called_so(tmp_path: Path) -> None:
     assert "\nworst run: loses 0.50 points; best run: gains 0.70 points\n" in both
 
 
-def test_a_run_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -> None:
+def test_a_run_that_is_not_there_is_told_with_those_that_have_figures(tmp_path: Path) -> None:
     finished(tmp_path, "seed-0", 0.90, 0.89)
+    Storage(str(tmp_path)).write("runs/mine-fold-1/request.json", b"{}")
     with pytest.raises(ExportError, match=r"holds no run 'nope' \(there are: seed-0\)"):
         compare_runs(["seed-0", "nope"], Storage(str(tmp_path)))
 

@@ -160,6 +160,16 @@ def test_a_late_branch_is_given_up_while_it_is_under_way() -> None:
     assert budget.fit(BRANCHED, 750) == BRANCHED.with_branches(2)
 
 
+def test_a_few_slow_steps_after_a_resume_give_up_no_branch() -> None:
+    budget, _ = after_steps(20, step_s=10.0, steps=2 * SETTLING_STEPS)
+    budget.resume(700.0)
+    assert budget.is_late(BRANCHED.with_branches(1), 200), "a schedule without others is shortened at once"
+    assert not budget.is_late(BRANCHED, 700)
+    for _ in range(MEASURED_STEPS - 2 * SETTLING_STEPS):
+        budget.note_step(10.0)
+    assert budget.is_late(BRANCHED, 700)
+
+
 def test_branches_that_are_done_are_kept_however_much_time_they_took() -> None:
     budget, clock = after_steps(20, step_s=1.0, steps=700)
     clock.now_s += 1e4
