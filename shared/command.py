@@ -183,13 +183,18 @@ def stop_now(_number: int, _frame: FrameType | None) -> NoReturn:
 def leave_closed_terminal() -> None:
     """Say what is left to say to nobody where the terminal is gone: writing to it fails, in the middle of the end."""
     for output in (1, 2):
-        try:
-            os.get_terminal_size(output)
-        except OSError as error:
-            if error.errno == errno.EIO:  # a file or a pipe is ENOTTY
-                nowhere = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(nowhere, output)
-                os.close(nowhere)
+        if _is_closed_terminal(output):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, output)
+            os.close(nowhere)
+
+
+def _is_closed_terminal(descriptor: int) -> bool:
+    try:
+        os.get_terminal_size(descriptor)
+    except OSError as error:
+        return error.errno == errno.EIO  # a file or a pipe is ENOTTY
+    return False
 
 
 def run(app: typer.Typer, prog_name: str | None = None) -> None:
@@ -227,6 +232,9 @@ def _explained(error: Exception) -> tuple[int, list[str]] | None:
         return EXIT_USAGE if isinstance(error, OptionError) else EXIT_ERROR, [str(error)]
     if isinstance(error, ModuleNotFoundError):
         return EXIT_ERROR, [f"{error}; this command needs more than is installed: pip install '.[trainer]'"]
+    if isinstance(error, OSError) and error.errno == errno.EIO and any(map(_is_closed_terminal, (0, 1, 2))):
+        leave_closed_terminal()  # a write to it can fail before its SIGHUP comes
+        return EXIT_INTERRUPTED, []
     if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
         # A path that a person gave, or a disk: what cannot be written does not know its file.
         about = "" if error.filename is None else f"{error.filename}: "

@@ -19,6 +19,17 @@ jobs = producer.__main__:app
 models = trainer.__main__:app
 elsewhere = not_there.__main__:app
 """
+TALKS = """
+import time, typer
+from shared import command
+app = typer.Typer()
+@app.command()
+def talk() -> None:
+    while True:
+        typer.echo("still here")
+        time.sleep(0.01)
+command.run(app)
+"""
 HEAVY = ("tensorflow", "keras", "numpy", "cv2", "lxml", "celery")
 
 
@@ -221,6 +232,24 @@ def test_a_full_disk_is_one_line_with_what_to_do(tmp_path: Path, there: dict[str
     assert ended.returncode == 1
     assert ended.stderr.splitlines()[-1] == "error: No space left on device; make room, then do the same again"
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="a system without such terminals")
+def test_a_write_to_a_closed_terminal_ends_it_as_the_signal_of_that_does() -> None:
+    """The write can fail first. Here no signal comes at all: the terminal does not control the process."""
+    terminal, inside = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", TALKS],
+        cwd=REPOSITORY,
+        stdin=inside,
+        stdout=inside,
+        stderr=inside,
+        start_new_session=True,
+    )
+    os.close(inside)
+    assert b"still here" in os.read(terminal, 100)
+    os.close(terminal)
+    assert process.wait(30) == 130
 
 
 def test_an_output_that_has_no_letter_for_a_name_gets_its_escape(tmp_path: Path, there: dict[str, str]) -> None:
