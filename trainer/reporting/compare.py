@@ -75,16 +75,18 @@ def compare_runs(runs: Sequence[str], storage: Storage) -> list[Compared]:
     return [_compared(run, storage) for run in runs]
 
 
-def _key(run: str) -> str:
+def _metrics_key(run: str) -> str:
     """Where the figures of a run are."""
     return f"{RunPaths(run).root}/metrics.json"
 
 
 def _compared(run: str, storage: Storage) -> Compared:
-    content = storage.read_or_none(_key(run))
+    content = storage.read_or_none(_metrics_key(run))
     if content is None:
         if not storage.exists(RunPaths(run).request):
-            names = ", ".join(name for name in storage.list_names("runs") if storage.exists(_key(name))) or "none"
+            names = (
+                ", ".join(name for name in storage.list_names("runs") if storage.exists(_metrics_key(name))) or "none"
+            )
             raise ExportError(f"{storage.root} holds no run {run!r} (there are: {names})")
         raise _not_finished(run, storage)
     facts = _facts_of(run, storage)
@@ -92,7 +94,9 @@ def _compared(run: str, storage: Storage) -> Compared:
         return _figures(run, json.loads(content), facts)
     except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
         found, again = f"{type(error).__name__}: {error}", hint("export", run, store=storage)
-        raise ExportError(f"{storage.url(_key(run))}: damaged ({found}): `{again}` measures the run again") from error
+        raise ExportError(
+            f"{storage.url(_metrics_key(run))}: damaged ({found}): `{again}` measures the run again"
+        ) from error
 
 
 def _figures(run: str, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -> Compared:
