@@ -40,6 +40,7 @@ BY_HAND: Final = (
     "doubt_sheets",
     "few_photos",
     "go_on",
+    "model_times",
     "peer_heads",
     "planted_labels",
     "runtimes",
