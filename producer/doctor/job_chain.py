@@ -47,8 +47,9 @@ def check_chain(storage: Storage, job: Job, failed_share: float, progress: Progr
         "trained": lambda: _run_faults(storage, job, job.run),
     }
     # A person who names a run asks about that one.
-    added = runs_of(storage, job) if find_job(storage, job.job) == job else []
-    steps |= {f"trained {each.run}": partial(_run_faults, storage, job, each) for each in added if each != job.run}
+    runs = runs_of(storage, job)
+    added = [each for each in runs if each != job.run] if find_job(storage, job.job) == job else []
+    steps |= {f"trained {each.run}": partial(_run_faults, storage, job, each) for each in added}
     identity = job.incarnation[:12] or "none, as of version 0.1.0"
     size = f"{counted(len(job.labels), 'class', 'classes')}, {counted(len(job.shards), 'shard')}"
     asked = f"{job.job}, identity {identity}, {size}"
@@ -59,7 +60,7 @@ def check_chain(storage: Storage, job: Job, failed_share: float, progress: Progr
         except PipelineError as error:
             faults = [str(error)]
         found = _faults_text(faults) if faults else _good_text(name, job, stored, storage)
-        advice = _advice(name, job, storage) if faults else ""
+        advice = _advice(name, job, runs, storage) if faults else ""
         checks.append(CheckResult(name=name, is_well=not faults, found=found, advice=advice))
     return checks
 
@@ -81,13 +82,19 @@ def _good_text(name: str, job: Job, stored: StoredState, storage: Storage) -> st
     return f"the {what} is of these shards" if state == "DONE" else f"no {what} yet: {state}"
 
 
-def _advice(name: str, job: Job, storage: Storage) -> str:
+def _advice(name: str, job: Job, runs: Iterable[RunSpec], storage: Storage) -> str:
+    """What mends the step `name`; `runs` are those of the job."""
     if name == "planned":
         remove = hint("rm", job.job, store=storage)
         return f"restore the file from a backup, or `{remove}` and submit the photos again"
-    retry = hint("retry", job.job, store=storage)
-    what = "trained, or its model released, again" if name.startswith("trained") else "written again"
-    return f"`{retry}` has it {what}"
+    if not name.startswith("trained"):
+        return f"`{hint('retry', job.job, store=storage)}` has it written again"
+    run = job.run.run if name == "trained" and job.run is not None else name.split()[1]
+    # A fold is of use to its audit only: that one is told, and does what is left of both.
+    audit = next((asked.run for asked in runs if run in asked.audits and asked.folds), "")
+    which = [] if run == job.job else ["--run", audit or run]
+    what = "done again, with its audit" if audit else "trained, or its model released, again"
+    return f"`{hint('retry', job.job, *which, store=storage)}` has it {what}"
 
 
 def _faults_text(faults: list[str]) -> str:

@@ -194,7 +194,8 @@ def run_failure(storage: Storage, asked: RunSpec) -> str | None:
     """Why a run has failed, or its result does not count; None where neither is so."""
     summary = read_note(storage, RunPaths(asked.run).run, asked.incarnation)
     if summary is not None and not is_of_its_shards(storage, asked, summary):
-        again = hint("retry", asked.job, store=storage)
+        which = [] if asked.run == asked.job else ["--run", asked.run]
+        again = hint("retry", asked.job, *which, store=storage)
         what = "the model was trained" if asked.has_model else "this part of an audit was made"
         return f"{what} on other shards than those that are here now: `{again}` does it again"
     note = read_note(storage, RunPaths(asked.run).failed, asked.incarnation)

@@ -12,7 +12,7 @@ from producer.jobs.removal import remove
 from producer.jobs.submit import Request, for_known_job, further_run
 from producer.progress import no_progress
 from producer.state.local_lock import lock_for_local_run
-from producer.state.runs import runs_of
+from producer.state.runs import add_request, runs_of
 from producer.state.status import job_status
 from producer.state.stored import load_job, require_same, run_state, stored_state
 from shared.errors import OptionError, PlanError
@@ -173,6 +173,25 @@ def test_status_and_doctor_tell_of_every_run(storage: Storage) -> None:
     assert all(check.is_well for check in checks)
     with pytest.raises(PlanError, match=r"no run 'three' \(there are: job, two\)"):
         load_job(storage, "job", "three")
+
+
+def test_doctor_has_a_failed_fold_done_again_with_its_audit_and_a_failed_run_by_its_name(storage: Storage) -> None:
+    add(storage)
+    job = load_job(storage, "job")
+    ours = {"job": job.job, "incarnation": job.incarnation, "folds": 2}
+    audits = ("job.fold-1-of-2", "job.fold-2-of-2")
+    for fold, name in enumerate(audits, 1):
+        add_request(storage, RunSpec(**ours, run=name, fold=fold))
+    add_request(storage, RunSpec(**ours, run="job.audit-2", audits=audits))
+    for name in ("two", audits[1]):
+        storage.write(RunPaths(name).failed, note_of(job, reason="the loss is nan"))
+    checks = {check.name: check for check in check_chain(storage, job, 0.1, no_progress)}
+    assert " retry job --run two " in checks["trained two"].advice
+    assert " retry job --run job.audit-2 " in checks[f"trained {audits[1]}"].advice
+    seen = check_chain(storage, load_job(storage, "job", audits[1]), 0.1, no_progress)
+    assert " retry job --run job.audit-2 " in seen[-1].advice
+    told = retry(storage, None, "job", run="job.audit-2")
+    assert told == f"run job.audit-2 of job: queued again: run {audits[1]}"
 
 
 def test_every_run_says_why_it_does_not_move_and_what_goes_on_with_it(storage: Storage) -> None:
