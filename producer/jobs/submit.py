@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from producer.dataset.lint import LintedFolder, lint_folder
-from producer.jobs.plan import PlanLines, ShardTasks, dataset_digest, plan_job
+from producer.jobs.plan import PlanLines, dataset_digest, plan_job
 from producer.jobs.removal import remove_files, remove_run
 from producer.jobs.reuse import Reuse, reuse_shards
 from producer.progress import Progress
@@ -120,10 +120,7 @@ def submit(
         LintError: More pictures or shards than a job can have; nothing was written.
         PlanError: The name is taken by another request, or the folder is not below `data_root`.
     """
-    asked, folder = request, folder_below(request.dataset, data_root)
-    request = with_backbone(request, linted, storage)
-    tasks = plan_job(linted, job=request.job, incarnation=uuid.uuid4().hex, storage=storage)
-    digest = request_digest(request, dataset_digest(linted))
+    folder = folder_below(request.dataset, data_root)
     leftover = read_job_file(storage, request.job)
     if leftover is not None and is_removed(storage, leftover):
         remove_files(storage, leftover)  # its removal was interrupted; nobody works on it any more
@@ -131,7 +128,7 @@ def submit(
     if job is None:
         if request.run is not None:
             require_free(storage, request.run_name or request.job, request.job)
-        job = _admit(request, linted, tasks, folder, digest, storage)
+        job = _admit(with_backbone(request, linted, storage), linted, folder, storage)
         if job is not None:
             reuse = reuse_shards(job, storage=storage, folder=request.dataset, progress=progress)
             contents_of(storage, job.job)  # noted for those who come later: the same submit again writes nothing
@@ -139,12 +136,29 @@ def submit(
         job = find_job(storage, request.job)
     if job is None:
         raise PlanError(f"job {request.job!r} was submitted by somebody else just now, and removed: submit again")
-    differing = [] if job.request_digest == digest else _differing(request, linted, tasks, job, storage)
-    if differing:
-        raise PlanError(_export_refusal(request, job, differing, storage) or _refusal(asked, job, differing, storage))
+    require_as_known(request, linted, storage)
+    request = with_backbone(request, linted, storage)
     if request.run is not None and request.run_name is not None:
         return further_run(job, request.run_name, request.run, storage)
     return Admission(job=job, outcome="known")
+
+
+def require_as_known(request: Request, linted: LintedFolder, storage: Storage) -> None:
+    """Check that the job of this name, if it is there already, is the one that is asked for.
+
+    Raises:
+        LintError: More pictures or shards than a job can have.
+        OptionError: As `decided`.
+        PlanError: It was asked for otherwise.
+    """
+    job = find_job(storage, request.job)
+    if job is None:
+        return
+    asked, request = request, with_backbone(request, linted, storage)
+    is_same = job.request_digest == request_digest(request, dataset_digest(linted))
+    differing = [] if is_same else _differing(request, linted, job, storage)
+    if differing:
+        raise PlanError(_export_refusal(request, job, differing, storage) or _refusal(asked, job, differing, storage))
 
 
 def further_run(job: Job, name: str, options: TrainingOptions, storage: Storage) -> Admission:
@@ -275,7 +289,7 @@ def request_digest(request: Request, fingerprint: str) -> str:
     return hashlib.sha256(canonical_json(asked).encode()).hexdigest()
 
 
-def _differing(request: Request, linted: LintedFolder, tasks: ShardTasks, job: Job, storage: Storage) -> list[str]:
+def _differing(request: Request, linted: LintedFolder, job: Job, storage: Storage) -> list[str]:
     """In what `request` differs from `job`: names of options, or "pictures".
 
     Nothing where only the digests differ: `job` is of a version without the options that `request` leaves as they are.
@@ -294,7 +308,8 @@ def _differing(request: Request, linted: LintedFolder, tasks: ShardTasks, job: J
         names = [name for name in names if name != "labels"] or ["pictures"]
     if names:
         return names
-    lines = PlanLines(replace(tasks, incarnation=job.incarnation))
+    tasks = plan_job(linted, job=job.job, incarnation=job.incarnation, storage=storage)
+    lines = PlanLines(tasks)
     deque(lines, maxlen=0)
     return [] if tasks.split_plans(lines.digests) == job.splits else ["pictures"]
 
@@ -305,10 +320,9 @@ def _run_of(request: Request, job: str, incarnation: str) -> RunSpec | None:
     return RunSpec(**dict(request.run), run=name, job=job, incarnation=incarnation) if request.run else None
 
 
-def _admit(
-    request: Request, linted: LintedFolder, tasks: ShardTasks, folder: str, digest: str, storage: Storage
-) -> Job | None:
+def _admit(request: Request, linted: LintedFolder, folder: str, storage: Storage) -> Job | None:
     """Write the plan and, last, `job.json`; None where another job has got the name meanwhile."""
+    tasks = plan_job(linted, job=request.job, incarnation=uuid.uuid4().hex, storage=storage)
     paths, lines = JobPaths(tasks.job), PlanLines(tasks)
     storage.make_root()
     leftovers = storage.walk(paths.root)
@@ -327,7 +341,7 @@ def _admit(
         labels=linted.labels.names,
         splits=tasks.split_plans(lines.digests),
         counts=dict(linted.counts),
-        request_digest=digest,
+        request_digest=request_digest(request, dataset_digest(linted)),
         made_by=f"voc2tflite {__version__}",
         shard_format=SHARD_FORMAT,
     )

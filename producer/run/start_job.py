@@ -12,7 +12,7 @@ from producer.dataset.lint import LintedFolder
 from producer.finalize.lint_csv import merged_findings
 from producer.finalize.near_duplicates import hashed_pictures, near_duplicates
 from producer.jobs.control import count_retry, tell_redis, verify
-from producer.jobs.submit import Request, for_known_job, further_run, lint_request, submit
+from producer.jobs.submit import Request, for_known_job, further_run, lint_request, require_as_known, submit
 from producer.local import interrupts
 from producer.local.pipeline import LocalPipeline, run_pipeline
 from producer.progress import no_progress
@@ -60,6 +60,7 @@ def start_job(request: Request, options: StartOptions) -> JobStatus:
     request = _admissible(request, storage)
     with Screen(options.console) as screen:
         linted = lint_request(request, data_root=data_root, progress=screen.stage)
+    require_as_known(request, linted, storage)
     options.console.print(lint_report(linted).render(), crop=False)
     is_known, with_trainer = find_job(storage, request.job) is not None, request.run is not None
     say_intent(job_intent(request, linted, storage), options, is_known=is_known, with_trainer=with_trainer)

@@ -193,3 +193,16 @@ def test_submit_says_how_many_shards_are_reused_and_why_no_more(tmp_path: Path) 
         add_tiny_picture(folder, number)
     grown = submit(folder, store, "--job", "grown", *data)
     assert "6 of 10 shards reused from j; the others not, because photos were added, changed or removed" in grown.stderr
+
+
+def test_a_known_job_asked_otherwise_is_refused_before_anything_is_said_to_go_on(tmp_path: Path) -> None:
+    folder, store = make_tiny_voc(tmp_path / "voc", 6), tmp_path / "store"
+    data = ["--no-train", "--shard-images", "8", "--image-size"]
+    first = submit(folder, store, *data, "32")
+    assert (first.returncode, "it is handed to the broker" in first.stderr) == (0, True)
+    other = submit(folder, store, *data, "64")
+    assert other.returncode == 1
+    assert "goes on" not in other.stderr
+    assert "it is handed" not in other.stderr
+    said = [line for line in other.stderr.splitlines() if not line.startswith(("scanning", "reading"))]
+    assert [line.split(" and is")[0] for line in said] == ["error: job 'j' exists with other options (image_size)"]
