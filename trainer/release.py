@@ -8,10 +8,9 @@ import json
 import logging
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from shared import __version__
 from shared.jobs.identity import read_note
-from shared.jobs.job import SPLITS, Split
+from shared.jobs.job import Split
 from shared.jobs.labels import LabelMap
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import RunPaths
@@ -30,14 +29,13 @@ from shared.leasing.guard import Guard
 from shared.model.description import ModelDescription
 from shared.specs.run import RunSpec
 from shared.storage import Storage
-from trainer.data.examples import ShardPicture
 from trainer.data.shard_pictures import Pictures, Truth
 from trainer.detections import DetectionsById
 from trainer.evaluation.detections_file import detections_file, read_detections
+from trainer.evaluation.forms import JudgingSplits, MeasuredForms, measure_forms
 from trainer.evaluation.latency import decode_ms, latency_ms
-from trainer.evaluation.measure import Measured, detect_all, drop_interval, measure
+from trainer.evaluation.measure import detect_all
 from trainer.evaluation.resamples_file import resamples_file
-from trainer.evaluation.threshold import best_score
 from trainer.inference.detector import Detector
 from trainer.network.efficientnet_lite import TEACHER, origin_of
 from trainer.network.postprocess import keras_detector
@@ -64,8 +62,6 @@ logger = logging.getLogger(__name__)
 # Pictures on which Keras and float32 are compared one by one, and on which layers are traced.
 _PARITY_PICTURES: Final = 16
 _TRACED_PICTURES: Final = 4
-# Training pictures on which the best threshold is looked for where there is no validation split.
-_SCORED_PICTURES: Final = 200
 
 # Of the files that a run hands out, those that hold weights.
 _MODELS: Final = ("model_float", "model_dynamic", "model_int8", "model.keras", "model_qat.keras", "saved_model")
@@ -83,15 +79,6 @@ def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
     start = time.monotonic()
     yield
     seconds[stage] = round(time.monotonic() - start, 2)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Measured:
-    """What every form saw of each split that is looked at, what that is worth, and from which score on it is shown."""
-
-    seen: Mapping[Split, Mapping[str, DetectionsById]]
-    figures: Mapping[Split, Mapping[str, Measured]]
-    best_scores: Mapping[str, float]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,18 +107,14 @@ class Release:
     _seconds: dict[str, float] = field(init=False)
     _files: dict[str, bytes] = field(init=False, default_factory=dict)
     _checks: list[gate.GateCheck] = field(init=False)
-    _measured_split: Split = field(init=False)
-    _gate_split: Split = field(init=False)
-    _score_split: Split = field(init=False)
+    _splits: JudgingSplits = field(init=False)
     _advice: list[str] = field(init=False, default_factory=list)
     _exported: str = field(init=False, default="")
     _model: TrainedModel = field(init=False)
 
     def __post_init__(self) -> None:
         self._seconds = dict(self.timings)
-        self._measured_split = first_split(self.manifest, ("test", "val", "train"))
-        self._gate_split = first_split(self.manifest, ("val", "test", "train"))
-        self._score_split = first_split(self.manifest, ("val", "train"))  # never chosen by the test split
+        self._splits = JudgingSplits.of(self.manifest)
         description = ModelDescription(
             name=self.spec.run,
             version=__version__,
@@ -209,17 +192,15 @@ class Release:
         with self._timed("measure"):
             measured = self._measure(models)
         models = self._with_best_scores(models, measured.best_scores)
-        self._keep_detections(measured.seen[self._measured_split]["int8"])
+        self._keep_detections(measured.seen[self._splits.measured]["int8"])
         with self._timed("latency"):
-            picture = next(iter(self.pictures(self._measured_split))).rgb
-            latency = latency_ms(models, picture, lambda: self.guard.advance(phase="latency"))
-        metrics = self._metrics(models, measured, latency, picture)
+            metrics = self._metrics(models, measured)
         with self._timed("gate"):
-            layers = layer_errors(models["float32"], models["int8"], self._some(self._gate_split, _TRACED_PICTURES))
-            self._checks += gate.check_detections(self._evidence(measured.seen[self._gate_split], metrics, layers))
+            layers = layer_errors(models["float32"], models["int8"], self._some(self._splits.gate, _TRACED_PICTURES))
+            self._checks += gate.check_detections(self._evidence(measured.seen[self._splits.gate], metrics, layers))
             self._checks += raw_gate.check_raw_figures({form: row["gate"] for form, row in metrics.items()}, RAW)
         with self._timed("report"):
-            figures = self._figures(measured.seen[self._measured_split]["int8"], measured.best_scores["int8"])
+            figures = self._figures(measured.seen[self._splits.measured]["int8"], measured.best_scores["int8"])
             weights = self._weights(figures)
             best = "" if weights else self._best_validation(figures, metrics["int8"]["gate"]["objects"])
             self._exported = weights or best
@@ -239,9 +220,9 @@ class Release:
             warnings=self.warnings,
             exported=self._exported,
             timings=self._seconds,
-            measured_split=self._measured_split,
-            gate_split=self._gate_split,
-            score_split=self._score_split,
+            measured_split=self._splits.measured,
+            gate_split=self._splits.gate,
+            score_split=self._splits.score,
             files=[*self._files, *_WRITTEN_LAST],
         )
         self._collect(metrics, summary)
@@ -255,12 +236,12 @@ class Release:
 
     def _best_validation(self, figures: Figures, objects: int) -> str:
         """Which validation's weights these are."""
-        judged = objects if self._gate_split == "val" else None
+        judged = objects if self._splits.gate == "val" else None
         return exported_epoch(figures.inputs.history, self.best_epoch, judged)
 
     def _keep_detections(self, seen: DetectionsById) -> None:
         """What int8 saw of the measured split, and what that is worth on resamples, for comparisons with other runs."""
-        split, manifest = self._measured_split, self.manifest
+        split, manifest = self._splits.measured, self.manifest
         facts: dict[str, Any] = {"labels": manifest.labels, "image_size": manifest.image_size}
         facts |= {"run": self.spec.run, "form": "int8", "split": split, "resize": manifest.resize}
         name = f"detections_{split}.json"
@@ -289,55 +270,20 @@ class Release:
         asked = forms_of(self.spec.nms)
         self._files |= {f"model_{form}.tflite": content for form, content in models.items() if form in asked}
 
-    def _measure(self, models: Mapping[str, bytes]) -> _Measured:
+    def _measure(self, models: Mapping[str, bytes]) -> MeasuredForms:
         detectors = {form: Detector(model, is_ours=True) for form, model in models.items()}
-        judged = dict.fromkeys((self._measured_split, self._gate_split))
-        seen = {split: self._detect(detectors, partial(self.pictures, split)) for split in judged}
-        figures: dict[Split, dict[str, Measured]] = {}
-        for split in judged:
-            self.guard.advance(phase="measure")
-            figures[split] = {form: measure(self.truth(split), found) for form, found in seen[split].items()}
-        scored = seen.get(self._score_split)
-        if scored is None:
-            scored = self._detect(detectors, lambda: islice(self.pictures(self._score_split), _SCORED_PICTURES))
-        best = partial(best_score, truth=self.truth(self._score_split), classes=len(self.manifest.labels))
-        return _Measured(seen=seen, figures=figures, best_scores={form: best(found) for form, found in scored.items()})
+        classes = len(self.manifest.labels)
+        return measure_forms(detectors, self._splits, self.pictures, self.truth, classes, self.guard.advance)
 
-    def _detect(
-        self, detectors: Mapping[str, Detector], pictures: Callable[[], Iterable[ShardPicture]]
-    ) -> dict[str, DetectionsById]:
-        found = {}
-        for form, detector in detectors.items():
-            advance = partial(self.guard.advance, phase="measure", form=form)
-            advance()
-            found[form] = detect_all(detector.detect_batch, pictures(), advance=advance)
-        return found
-
-    def _metrics(
-        self,
-        models: Mapping[str, bytes],
-        measured: _Measured,
-        latency: Mapping[str, dict[str, float]],
-        picture: NDArray[np.uint8],
-    ) -> dict[str, Any]:
-        """By form: figures on the measured split, the same on the gate's split below "gate", bytes and time."""
-        figures, judged = measured.figures[self._measured_split], measured.figures[self._gate_split]
-        metrics: dict[str, Any] = {
-            form: {
-                "split": self._measured_split,
-                **figures[form].figures,
-                "best_score": measured.best_scores[form],
-                "gate": {"split": self._gate_split, **judged[form].figures},
-                "bytes": len(model),
-                "median_ms": latency[form]["1"],
-                "latency_ms": latency[form],
-            }
-            for form, model in models.items()
-        }
+    def _metrics(self, models: Mapping[str, bytes], measured: MeasuredForms) -> dict[str, Any]:
+        """By form: what `measured` has of it, bytes and time."""
+        picture = next(iter(self.pictures(self._splits.measured))).rgb
+        latency = latency_ms(models, picture, lambda: self.guard.advance(phase="latency"))
+        metrics = measured.metrics()
+        for form, model in models.items():
+            metrics[form] |= {"bytes": len(model), "median_ms": latency[form]["1"], "latency_ms": latency[form]}
         for form, model in _raw(models).items():
             metrics[form]["decode_ms"] = decode_ms(Detector(model, is_ours=True), picture)
-        for form in metrics.keys() - {"float32"}:
-            metrics[form]["gate"]["drop_interval"] = list(drop_interval(judged["float32"], judged[form]))
         metrics["int8"]["quantize"] = "ptq" if self.fine_tuned is None else "qat"
         return metrics
 
@@ -360,7 +306,7 @@ class Release:
     def _evidence(
         self, seen: Mapping[str, DetectionsById], metrics: Mapping[str, Any], layers: Sequence[LayerError]
     ) -> gate.Evidence:
-        pictures = list(islice(self.pictures(self._gate_split), _PARITY_PICTURES))
+        pictures = list(islice(self.pictures(self._splits.gate), _PARITY_PICTURES))
         ids = [picture.image_id for picture in pictures]
         return gate.Evidence(
             classes=len(self.manifest.labels),
@@ -376,13 +322,13 @@ class Release:
         return make_figures(
             FigureInputs(
                 labels=self.manifest.labels,
-                truth=self.truth(self._measured_split),
+                truth=self.truth(self._splits.measured),
                 train_truth=self.truth("train"),
                 detections=seen,
-                pictures=lambda: self.pictures(self._measured_split),
+                pictures=lambda: self.pictures(self._splits.measured),
                 history=read_history(self.storage, self.spec.run),
                 score=score,
-                split=self._measured_split,
+                split=self._splits.measured,
                 side_px=self.manifest.image_size,
             )
         )
@@ -401,11 +347,6 @@ class Release:
 def _raw(models: Mapping[str, bytes]) -> dict[str, bytes]:
     """Those without suppression."""
     return {form: model for form, model in models.items() if form.endswith(RAW)}
-
-
-def first_split(manifest: Manifest, wanted: Sequence[Split]) -> Split:
-    """The first of `wanted` that has a picture; `train` always has."""
-    return next((split for split in wanted if manifest.examples(split) > 0), SPLITS[0])
 
 
 def _json(value: Any) -> bytes:

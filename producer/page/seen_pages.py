@@ -75,7 +75,7 @@ def seen(request: Request) -> Response:
     of_cell = {} if cell is None else {"turns": turns.values(), "is_missed": cell[1] == len(confusion.labels)}
     facts: dict[str, Any] = {"cell": cell, "cell_words": "" if cell is None else confusion.words(cell), **of_cell}
     facts |= {"total": len(worst), "least": least, "least_kept": LEAST_KEPT}
-    facts |= {"chosen_on": "val" if "val" in job.splits else "train"}  # as `trainer/release.py` chooses it
+    facts |= {"chosen_on": "val" if "val" in job.splits else "train"}  # as `trainer/evaluation/forms.py` chooses it
     facts |= {"command": _predict(storage, run)} | _figures(seen_run, least, own)
     one = [each for each in seen_run.photos if str(each.image_id) == query.get("image")]
     pages = max(1, -(-len(worst) // _PHOTOS_A_PAGE))

@@ -26,8 +26,9 @@ from shared.specs.training import Backbone, Nms
 from shared.storage import Storage
 from tests.unit.trainer.exported import LABELS, SIZE, Exported
 from trainer.detections import Floats, iou_matrix
+from trainer.evaluation.forms import JudgingSplits
 from trainer.inference.detector import Detector
-from trainer.release import Release, first_split
+from trainer.release import Release
 from trainer.tflite.convert import FORMS, RAW, forms_of
 
 # Keras 3.15's save() turns TensorFlow variables into numpy arrays in a way that numpy 2 warns of.
@@ -332,9 +333,11 @@ def test_outside_hands_out_no_other_and_takes_away_those_of_an_earlier_export(
     assert (folder / "model_int8.tflite").read_bytes() == before, "the same bytes, whatever is made beside them"
 
 
-def test_split_to_measure_on_falls_back() -> None:
-    assert first_split(manifest({"train": 5, "val": 3, "test": 0}), ("test", "val", "train")) == "val"
-    assert first_split(manifest({"train": 5}), ("test", "val", "train")) == "train"
+def test_judging_splits_fall_back_and_no_score_is_chosen_by_the_test_split() -> None:
+    assert JudgingSplits.of(manifest({"train": 5, "val": 3, "test": 2})) == JudgingSplits("test", "val", "val")
+    assert JudgingSplits.of(manifest({"train": 5, "val": 3, "test": 0})) == JudgingSplits("val", "val", "val")
+    assert JudgingSplits.of(manifest({"train": 5, "test": 2})) == JudgingSplits("test", "test", "train")
+    assert JudgingSplits.of(manifest({"train": 5})) == JudgingSplits("train", "train", "train")
 
 
 def test_threshold_is_never_chosen_on_the_pictures_that_a_run_is_measured_on(

@@ -1,0 +1,114 @@
+"""Every form of an exported model on the splits that judge it: what it sees, what that is worth, from which score on.
+
+The test split judges what a person reads, the validation split what the gate decides and which score is proposed.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from typing import Any, Final, Self
+
+from shared.jobs.job import SPLITS, Split
+from shared.jobs.manifest import Manifest
+from trainer.data.examples import ShardPicture
+from trainer.data.shard_pictures import Pictures, Truth
+from trainer.detections import DetectionsById
+from trainer.evaluation.measure import Measured, detect_all, drop_interval, measure
+from trainer.evaluation.threshold import best_score
+from trainer.inference.detector import Detector
+
+# Training pictures on which the best threshold is looked for where there is no validation split.
+_SCORED_PICTURES: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingSplits:
+    """Which split gives the figures that a person reads, which one the gate, and which one the proposed score."""
+
+    measured: Split
+    gate: Split
+    score: Split
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Self:
+        """The best of those that have a picture; `train` always has. No score is chosen by the test split."""
+        return cls(
+            measured=_first_split(manifest, ("test", "val", "train")),
+            gate=_first_split(manifest, ("val", "test", "train")),
+            score=_first_split(manifest, ("val", "train")),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredForms:
+    """By form: what it sees of the judging splits, what that is worth, and from which score on it is shown."""
+
+    splits: JudgingSplits
+    seen: Mapping[Split, Mapping[str, DetectionsById]]
+    figures: Mapping[Split, Mapping[str, Measured]]
+    best_scores: Mapping[str, float]
+
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """By form: the figures of the measured split, and those of the gate's split below "gate"."""
+        figures, judged = self.figures[self.splits.measured], self.figures[self.splits.gate]
+        metrics: dict[str, dict[str, Any]] = {
+            form: {
+                "split": self.splits.measured,
+                **figures[form].figures,
+                "best_score": self.best_scores[form],
+                "gate": {"split": self.splits.gate, **judged[form].figures},
+            }
+            for form in figures
+        }
+        for form in metrics.keys() - {"float32"}:
+            metrics[form]["gate"]["drop_interval"] = list(drop_interval(judged["float32"], judged[form]))
+        return metrics
+
+
+def measure_forms(
+    detectors: Mapping[str, Detector],
+    splits: JudgingSplits,
+    pictures: Pictures,
+    truth: Truth,
+    classes: int,
+    advance: Callable[..., None],
+) -> MeasuredForms:
+    """Let every form look at the pictures of the judging splits, and judge what it saw.
+
+    Args:
+        detectors: By form; "float32" is what the others are held against.
+        splits: Of `JudgingSplits.of`.
+        pictures: Streams a split anew at each call.
+        truth: The COCO form of a split, with categories.
+        classes: How many there are.
+        advance: Called again and again with what is being done: `phase`, and `form` where one is under way.
+    """
+    judged = dict.fromkeys((splits.measured, splits.gate))
+    seen = {split: _detect(detectors, partial(pictures, split), advance) for split in judged}
+    figures: dict[Split, dict[str, Measured]] = {}
+    for split in judged:
+        advance(phase="measure")
+        figures[split] = {form: measure(truth(split), found) for form, found in seen[split].items()}
+    scored = seen.get(splits.score)
+    if scored is None:
+        scored = _detect(detectors, lambda: islice(pictures(splits.score), _SCORED_PICTURES), advance)
+    best = partial(best_score, truth=truth(splits.score), classes=classes)
+    best_scores = {form: best(found) for form, found in scored.items()}
+    return MeasuredForms(splits=splits, seen=seen, figures=figures, best_scores=best_scores)
+
+
+def _detect(
+    detectors: Mapping[str, Detector], pictures: Callable[[], Iterable[ShardPicture]], advance: Callable[..., None]
+) -> dict[str, DetectionsById]:
+    found = {}
+    for form, detector in detectors.items():
+        begun = partial(advance, phase="measure", form=form)
+        begun()
+        found[form] = detect_all(detector.detect_batch, pictures(), advance=begun)
+    return found
+
+
+def _first_split(manifest: Manifest, wanted: Sequence[Split]) -> Split:
+    """The first of `wanted` that has a picture, else the training split."""
+    return next((split for split in wanted if manifest.examples(split) > 0), SPLITS[0])
