@@ -137,7 +137,7 @@ def _end_of(storage: Storage, job: Job, status: JobStatus) -> tuple[str, float]:
         keys = [{"DONE": run.run, "CANCELLED": run.cancelled}.get(status.state, run.failed)]
     else:
         failures = [f"{paths.failed}/{name}" for name in storage.list_names(paths.failed)]
-        keys = [paths.manifest] if status.state == "DONE" else failures
+        keys = [paths.manifest] if status.state == "DONE" else failures or [paths.manifest]  # without a photo
     if run is not None and keys == [run.failed] and not storage.exists(run.failed):
         keys = [run.run, paths.manifest]  # trained on other shards than those that are here
     keys = [key for key in keys if storage.exists(key)]
@@ -156,7 +156,7 @@ def _end_of(storage: Storage, job: Job, status: JobStatus) -> tuple[str, float]:
 def announcement(job: Job, status: JobStatus) -> dict[str, Any]:
     """What is posted: `text` for chat programs, the rest for programs; mAP as fractions, of the int8 model."""
     run = None if status.run is None else str(status.run["run"])
-    error = str((status.run or {}).get("failed") or status.last_error or "").split("\n")[0][:300]
+    error = str((status.run or {}).get("failed") or status.last_error or status.why or "").split("\n")[0][:300]
     name = f"job {job.job}" if run in (None, job.job) else f"run {run} of job {job.job}"
     return {
         "text": f"{name} {_end_text(status, error)}",

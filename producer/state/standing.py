@@ -75,12 +75,21 @@ def standing_of(scene: Scene) -> Standing:
         case "CANCELLED":
             return Standing(state="CANCELLED", why="a person cancelled it", next=retry_hint(scene.storage, scene.job))
         case "FAILED":
+            if scene.run is None and not scene.failed:
+                return _without_photos(scene)
             shards = f"{scene.failed} of {counted(len(scene.job.shards), 'shard')} failed"
             why = collapsed((scene.run or {}).get("failed", shards))
             return Standing(state="FAILED", why=why, next=(*ways_on(scene.storage, scene.job), scene.hint("retry"))[0])
     if scene.is_held:
         return Standing(state="TRAINING" if scene.state == "FINALIZED" else scene.state)
     return _idle_standing(scene)
+
+
+def _without_photos(scene: Scene) -> Standing:
+    """Where a job stands whose shards are written, and are empty."""
+    photos = counted(sum(plan.pairs for plan in scene.job.splits.values()), "photo")
+    why = f"no photo could be used ({photos} set aside): lint.csv says why"
+    return Standing(state="FAILED", why=why, next=hint("lint", scene.job.dataset, "--pixels", store=scene.storage))
 
 
 def _idle_standing(scene: Scene) -> Standing:

@@ -101,8 +101,14 @@ def stored_state(storage: Storage, job: Job, failed_share: float) -> StoredState
     failed = {shard: reason for shard, reason in failed.items() if shard not in done or shard in without}
     shards = _shards_state(storage, job, done.keys(), failed.keys(), manifest, failed_share)
     is_finalized = shards == "FINALIZED"
-    state = shards if not is_finalized else "DONE" if job.run is None else run_state(storage, job.run)
+    own = _state_without_run(manifest) if job.run is None else run_state(storage, job.run)
+    state = own if is_finalized else shards
     return StoredState(state=state, is_finalized=is_finalized, done=done, failed=failed)
+
+
+def _state_without_run(manifest: Manifest | None) -> State:
+    """How a job that only writes shards has ended: with no photo in them it has made nothing."""
+    return "FAILED" if manifest is not None and manifest.counters.get("written") == 0 else "DONE"
 
 
 def _failures(storage: Storage, job: Job) -> dict[str, str]:

@@ -60,6 +60,8 @@ def _known_text(job: Job, stored: StoredState, storage: Storage) -> str:
         return f"job {job.job}: already done, {shards}{' and the model' if job.run else ''}, nothing to do"
     done = f"{len(stored.done)} of {shards} done"
     if stored.state in TERMINAL:
+        if job.run is None and stored.state == "FAILED" and not stored.failed:
+            return f"job {job.job}: known already, FAILED, {done}"
         failed = f", {len(stored.failed)} failed" if stored.failed else ""
         return f"job {job.job}: known already, {stored.state}, {done}{failed}: `{retry_hint(storage, job)}` goes on"
     return f"job {job.job}: known already, {done}; only what is missing is done"
@@ -320,6 +322,10 @@ def failure_text(status: JobStatus, storage: Storage) -> str:
     lines += [f"  {shard}: {reason}" for shard, reason in sorted(status.failures.items())[:10]]
     if status.run is not None and "failed" in status.run:
         lines.append(f"  the run failed: {status.run['failed']}")
+    if status.run is None and not status.failed:  # no photo could be used
+        remove = hint("rm", status.job, store=storage)
+        lines += [f"  {status.why}", f"lint report: {storage.url(JobPaths(status.job).lint)}"]
+        return "\n".join([*lines, f"to go on: mend the photos, `{remove}`, and submit them again"])
     ways = ways_on(storage, load_job(storage, status.job, run)) if run else []
     retry = hint("retry", status.job, *_run_words(status.job, run), store=storage)
     again = f"mend the cause, then `{retry}` does only what is missing"
