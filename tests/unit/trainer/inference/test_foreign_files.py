@@ -13,7 +13,7 @@ from shared.model.description import description_archive
 from shared.storage import Storage
 from tests.unit.trainer.exported import Exported
 from tests.unit.trainer.hostile import labelled, without_archive
-from tests.unit.trainer.inference.test_model_file import put_model, run, store
+from tests.unit.trainer.inference.test_model_file_commands import put_model, run, store
 from tests.unit.trainer.tflite.test_partitions import converted, convolved
 from trainer.evaluate_photos import evaluate_photos
 from trainer.inference.detector import Detector
