@@ -149,6 +149,9 @@ def _intent(job: Job, request: AuditRequest, runs: list[RunSpec], storage: Stora
     text = f"{what} → {cost_text(job, request.folds, request.training)}"
     first = run_asked(storage, job.job, runs[0].run)
     text += choice_text(request.training, fold_counts(job, request.folds), first)
+    if normalized := job.counts.get("boxes_normalized"):
+        photos_of_these = counted(normalized, "photo")
+        text += f"\nthe boxes of {photos_of_these} look normalized (0 to 1): mend them first, lint.csv names them"
     if photos < _FEW_PHOTOS:
         text += f"\n{counted(photos, 'photo')}: a model of so few knows little; look at every finding yourself"
     return text

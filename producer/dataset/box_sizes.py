@@ -24,6 +24,13 @@ _DISTANCES_LEAST: Final = 9.0
 _BOXES_LEAST: Final = 10
 
 
+def are_normalized(annotation: Annotation) -> bool:
+    """Whether all boxes of a file lie between 0 and 1: fractions of the picture, as YOLO has them, and no pixels."""
+    boxes = [voc_object.box for voc_object in annotation.objects]
+    # From -1: `--voc-coords voc1` has moved the near corners.
+    return bool(boxes) and all(min(xmin, ymin) >= -1 and max(xmax, ymax) <= 1 for xmin, ymin, xmax, ymax in boxes)
+
+
 @dataclass(slots=True)
 class ClassAreas:
     """The boxes of one class: logarithm of the area as a share of the picture, index of the pair, number of the object.
@@ -93,7 +100,12 @@ class BoxSizes:
         return self.bins[0]
 
     def add(self, annotation: Annotation, image_size: int, resize: Literal["stretch", "letterbox"]) -> None:
-        """Count the boxes of one file as they will be in a square picture of `image_size` pixels."""
+        """Count the boxes of one file as they will be in a square picture of `image_size` pixels.
+
+        Those that are no pixels have no size, and are a finding of their own.
+        """
+        if are_normalized(annotation):
+            return
         if annotation.size is None:
             self.unsized += len(annotation.objects)
             return

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from multiprocessing import get_context
 from typing import Final
 
-from producer.dataset.box_sizes import BoxAreas, BoxSizes
+from producer.dataset.box_sizes import BoxAreas, BoxSizes, are_normalized
 from producer.dataset.findings import Findings
 from producer.dataset.pairing import image_stem
 from producer.photos import PairFiles, Photos, photos_in
@@ -165,6 +165,7 @@ def _add_annotation(annotation: Annotation, image: str, path: str, spec: JobSpec
     read.class_counts.update([voc_object.name for voc_object in annotation.objects])
     read.written.update(annotation.written)
     read.findings.extend(annotation.findings)
+    read.findings.extend(_normalized(annotation, path))
     read.findings.extend(_beyond_size(annotation, path))
     read.findings.extend(_other_filename(annotation, image, path))
     read.boxes.add(annotation, spec.image_size, spec.resize)
@@ -176,6 +177,16 @@ def _is_emptied(annotation: Annotation) -> bool:
     if annotation.size is None or not annotation.objects:
         return False
     return all(clip_box(each.box, annotation.size)[1] < MIN_REMAINING for each in annotation.objects)
+
+
+def _normalized(annotation: Annotation, file: str) -> Iterator[Finding]:
+    """Boxes that are fractions of the picture, where pixels are expected."""
+    if are_normalized(annotation):
+        corners = "xmin {:g}, ymin {:g}, xmax {:g}, ymax {:g}".format(*annotation.objects[0].box)
+        found = f"all boxes lie between 0 and 1 ({corners}): they look normalized, expected pixels"
+        yield Finding(
+            file=file, rank="info", kind="boxes_normalized", found=found, done="taken as pixels, so of no use"
+        )
 
 
 def _beyond_size(annotation: Annotation, file: str) -> Iterator[Finding]:

@@ -38,6 +38,9 @@ _TO_FILL: Final = {
     "lists": "change the lists, or delete them for --split to deal",
 }
 
+# What to do about boxes that are fractions of the picture.
+TO_PIXELS: Final = "multiply x by the picture's width and y by its height, or export them anew as Pascal VOC"
+
 # Fewer photos, and fewer objects of a class, than anything can be learned from or measured with.
 # Where the other half of the pairs usually is.
 _HALVES: Final = ("Annotations", "annotations", "labels", "xml", "xmls")
@@ -167,6 +170,9 @@ def _why_unusable(facts: FolderFacts) -> str | None:
         if facts.spec.classes is None and not facts.spec.ignore_classes:
             return "no object can be used; the other findings say why"
         return "no object of any class that is asked for"
+    normalized = facts.read.findings.kinds()["boxes_normalized"]
+    if normalized and normalized == counts["annotated"]:
+        return f"the boxes of all {counted(normalized, 'file')} look normalized (0 to 1), expected pixels; {TO_PIXELS}"
     if "train" not in facts.assignment.splits:
         return f"no picture in train ({_RULES[facts.assignment.rule]})"
     return None

@@ -13,6 +13,7 @@ from rich.text import Text
 from producer.dataset.class_names import proposed_renames
 from producer.dataset.lint import LintedFolder
 from producer.dataset.other_formats import without_command
+from producer.dataset.set_checks import TO_PIXELS
 from shared.command import hint
 from shared.jobs.findings import EMPTIED, Finding, Rank
 from shared.jobs.job import SPLITS
@@ -41,6 +42,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "ambiguous_stem": "keep each pair in a folder of its own",
     "box_far_larger": "look whether it is drawn around its object",
     "annotation_unreadable": "label the picture again, or delete both",
+    "boxes_normalized": TO_PIXELS,
     "class_unknown": "name it in --classes, --rename it, or leave it out: `--unknown skip`",
     "copies_across_splits": "put all copies of one photo into one split",
     "duplicate": "delete one of the two",

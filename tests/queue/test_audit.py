@@ -1,6 +1,7 @@
 """What `audit` asks for and refuses, and what becomes of its runs before a trainer comes: with a real broker."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -81,9 +82,12 @@ def test_an_audit_fails_with_the_first_fold_that_does_and_retry_does_both_again(
 def test_sets_that_cannot_be_audited_are_refused_in_one_line(started: Cluster, small_voc: Path) -> None:
     few = small_voc.parent / "few"
     synthesize(few, images=10, seed=1)
+    annotation = next(path for path in sorted(few.rglob("*.xml")) if "<bndbox>" in path.read_text())
+    annotation.write_text(re.sub(r"<(xmin|xmax|ymin|ymax)>", r"<\1>0.00", annotation.read_text()))
     started.producer("submit", str(few), "--job", "job", *DATA)
     asked = started.producer("audit", "job", "--folds", "5", *QUICK, "--no-wait")
     assert "10 photos: a model of so few knows little; look at every finding yourself" in asked.stderr
+    assert "the boxes of 1 photo look normalized (0 to 1): mend them first" in asked.stderr
     far = small_voc.parent / "far"
     synthesize(far, images=4, seed=2)
     for xml in far.rglob("*.xml"):

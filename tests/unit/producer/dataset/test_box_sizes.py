@@ -1,11 +1,16 @@
-"""How large boxes become in the stored picture."""
+"""How large boxes become in the stored picture, and boxes that are no pixels."""
+
+from pathlib import Path
 
 import pytest
 
 from producer.dataset.box_sizes import BoxSizes
+from producer.terminal.console import Terminal
+from producer.terminal.lint_page import lint_report
 from shared.annotation import read_annotation
+from shared.errors import LintError
 from shared.specs.data import JobSpec
-from tests.unit.producer.folders import voc_xml
+from tests.unit.producer.folders import kinds, lint, voc_xml, write_objects
 
 
 @pytest.mark.parametrize(
@@ -25,3 +30,36 @@ def test_boxes_of_unknown_size_are_counted_apart() -> None:
     sizes = BoxSizes()
     sizes.add(read_annotation(voc_xml(size=None), file="a.xml", spec=JobSpec()), 320, "stretch")
     assert (sizes.unsized, sizes.tiny) == (1, 0)
+
+
+def test_normalized_boxes_are_named_and_of_no_size_and_stop_a_submit_where_all_are(tmp_path: Path) -> None:
+    for number in range(12):
+        write_objects(tmp_path, f"a{number}", ("cat", 0.1, 0.2, 0.5, 1), ("cat", 0, 0, 1, 1))
+    linted = lint(tmp_path)
+    found = kinds(linted)
+    assert (len(found["boxes_normalized"]), linted.boxes.tiny) == (12, 0)
+    first = next(finding for finding in linted.findings if finding.kind == "boxes_normalized")
+    assert "(xmin 0.1, ymin 0.2, xmax 0.5, ymax 1): they look normalized, expected pixels" in first.found
+    with pytest.raises(LintError, match=r"the boxes of all 12 files look normalized \(0 to 1\), expected pixels; mult"):
+        linted.require_usable()
+    write_objects(tmp_path, "b", ("cat", 10, 10, 50, 50))
+    mixed = lint(tmp_path)
+    mixed.require_usable()
+    assert mixed.counts["boxes_normalized"] == 12
+    page = Terminal(width=200)
+    with page.capture() as shown:
+        page.print(lint_report(mixed).render())
+    assert "multiply x by the picture's width and y by its height" in shown.get()
+    assert "under 4 px" not in shown.get()
+
+
+def test_boxes_beside_the_corner_are_pixels_where_one_box_is(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", ("cat", 0, 0, 1, 1), ("cat", 0, 0, 40, 40))
+    linted = lint(tmp_path)
+    assert "boxes_normalized" not in kinds(linted)
+    assert linted.boxes.tiny == 1
+
+
+def test_normalized_boxes_are_seen_whatever_the_coordinates_begin_with(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", ("cat", 0.1, 0.2, 0.5, 0.9))
+    assert "boxes_normalized" in kinds(lint(tmp_path, voc_coords="voc1"))
