@@ -9,7 +9,7 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.util import find_spec
 from multiprocessing import get_context
@@ -24,6 +24,7 @@ from shared.annotation import EMPTY, Annotation, read_annotation
 from shared.errors import AnnotationError, ImageError
 from shared.jobs.findings import Finding
 from shared.jobs.fingerprint import fingerprint_pair, hash_parts
+from shared.picture.header import read_header
 from shared.picture.heif import is_heif
 from shared.placement import MIN_REMAINING, clip_box
 from shared.specs.data import JobSpec
@@ -152,6 +153,7 @@ def _read_pair(files: PairFiles, spec: JobSpec, image: str, path: str | None, re
         picture = files.sample.digest
         read.findings.extend(_empty(files.sample.head, image))
         read.findings.extend(_heic(files.sample.head, image))
+        annotation = _sized(annotation, files.sample.head, image, spec, read.findings)
     read.pictures.append(int.from_bytes(picture or hash_parts(image.encode()), "big"))
     read.fingerprints.append(int.from_bytes(fingerprint_pair(xml, picture), "big"))
     read.counts[outcome] += 1
@@ -222,6 +224,20 @@ def _other_filename(annotation: Annotation, image: str, file: str) -> Iterator[F
 def _with_lower_extension(name: str) -> str:
     stem, dot, extension = name.rpartition(".")
     return stem + dot + extension.lower()
+
+
+def _sized(annotation: Annotation, head: bytes, image: str, spec: JobSpec, findings: Findings) -> Annotation:
+    """The annotation with the picture's own size, where its first bytes tell that `<size>` is of another picture."""
+    try:
+        header = read_header(head, max_pixels=spec.max_pixels)
+    except ImageError:  # cut off here, or damaged: the workers read the whole
+        return annotation
+    found = header.is_other_than(annotation.size)
+    if not found:
+        return annotation
+    done = "the picture's own size is used"
+    findings.append(Finding(file=image, rank="mended", kind="size_differs", found=found, done=done))
+    return replace(annotation, size=header.upright_size)
 
 
 def _empty(head: bytes, image: str) -> Iterator[Finding]:

@@ -18,6 +18,8 @@ _BITFIELDS: Final = 3
 _USUAL_MASKS: Final = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
 # The colour type of a PNG of one gray sample a pixel.
 _GRAY: Final = 0
+# From this orientation on the picture lies on its side: width and height change places.
+_FIRST_SIDEWAYS: Final = 5
 # ISO media files by their brand; OpenCV reads them on some machines only.
 _ISO_BRANDS: Final = {b"avif": "AVIF", b"avis": "AVIF"}
 
@@ -38,6 +40,19 @@ class ImageHeader:
     can_pass: bool
     is_cut: bool = False
     clear_gray: int | None = None
+
+    @property
+    def upright_size(self) -> tuple[int, int]:
+        """(width, height) in pixels as a viewer shows it."""
+        is_sideways = self.orientation >= _FIRST_SIDEWAYS
+        return (self.height, self.width) if is_sideways else (self.width, self.height)
+
+    def is_other_than(self, labelled: tuple[int, int] | None) -> str:
+        """What to tell of a `<size>` that is the picture's neither as it is stored nor upright; "" for any other."""
+        if labelled is None or labelled in (self.upright_size, (self.width, self.height)):
+            return ""
+        width, height = self.upright_size
+        return f"<size> {labelled[0]}x{labelled[1]}, the picture is {width}x{height}"
 
 
 def read_header(content: bytes, *, max_pixels: int) -> ImageHeader:

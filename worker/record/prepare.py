@@ -22,7 +22,7 @@ from shared.picture.header import ImageHeader, read_header
 from shared.placement import MIN_REMAINING, clip_box, place
 from shared.specs.data import JobSpec
 from worker.picture.encode import StoredImage, check_image, store_image
-from worker.picture.orientation import FrameChoice, choose_frame, turn_box, upright_size
+from worker.picture.orientation import FrameChoice, choose_frame, turn_box
 from worker.record.example import StoredObject, fractions, serialize_example
 from worker.record.input_files import Inputs, read_file
 
@@ -129,7 +129,7 @@ def make_example(pair: PathPair, annotation: Annotation, content: bytes, recipe:
     boxes = [voc_object.box for voc_object in annotation.objects]
     choice = choose_frame(header.orientation, raw_size, annotation.size, boxes, spec.exif)
     findings.note_frame(annotation, header, choice)
-    size = upright_size(header.orientation, raw_size)
+    size = header.upright_size
     placement = place(*size, spec.image_size, spec.resize)
     objects: list[StoredObject] = []
     for voc_object in annotation.objects:
@@ -201,10 +201,7 @@ class _Findings:
             self._add("mended", f"exif_{choice.frame}", what, f"boxes taken as {choice.frame}, by {choice.by}")
         elif choice.by == "no_boxes":
             self._add("info", "exif_turned", what, "pixels turned upright")
-        size = upright_size(header.orientation, (header.width, header.height))
-        labelled = annotation.size
-        if labelled is not None and labelled not in (size, (header.width, header.height)):
-            found = f"<size> {labelled[0]}x{labelled[1]}, the picture is {size[0]}x{size[1]}"
+        if found := header.is_other_than(annotation.size):
             self._add("mended", "size_differs", found, "the picture's own size is used")
 
     def clip(self, voc_object: VocObject, box: Box, size: tuple[int, int]) -> Box | None:
