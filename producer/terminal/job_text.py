@@ -6,6 +6,7 @@ import json
 import shlex
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -294,13 +295,17 @@ def print_result(status: JobStatus, storage: Storage, console: Terminal, *, is_l
 
 
 def _set_aside(storage: Storage, paths: JobPaths) -> Iterator[str]:
-    """What a person should know of the photos at the end: those set aside, and those alike in two splits."""
+    """What a person should know of the photos at the end: what was set aside or dropped, and what may be wrong."""
     rows = list(csv.DictReader(io.StringIO((storage.read_or_none(paths.lint) or b"").decode())))
     aside = len({row["file"] for row in rows if row["rank"] == "quarantined"})
     if aside:
         yield f"{counted(aside, 'photo')} set aside: lint.csv names {'it' if aside == 1 else 'them'}"
-    alike = sum(row["kind"] == "near_duplicate_across_splits" for row in rows)
-    if alike:
+    kinds = Counter(row["kind"] for row in rows)
+    if outside := kinds["box_outside"]:
+        yield f"{counted(outside, 'box', 'boxes')} dropped, outside of the photo: see lint.csv"
+    if other := kinds["size_differs"]:
+        yield f"{counted(other, 'photo')} not of the size that the XML says: boxes may be misplaced; see lint.csv"
+    if alike := kinds["near_duplicate_across_splits"]:
         yield f"{counted(alike, 'photo')} nearly the same as one of another split: figures are too good; see lint.csv"
 
 

@@ -55,7 +55,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "list_not_read": "if it is one, put it into ImageSets/Main as train.txt, val.txt or test.txt",
     "name_control_character": "rename it",
     "name_not_utf8": "rename it",
-    "size_differs": "if they were made smaller after they were labelled, boxes are misplaced: take those that were labelled",
+    "size_differs": "were photos made smaller after they were labelled, boxes are misplaced: take those labelled",
     "image_unreadable": "open it; if it is damaged copy it anew, or delete it with its XML",
 }
 # Kinds that say "this file is broken", of the XML (lint) and of the picture (workers).

@@ -80,7 +80,7 @@ def check_shards(storage: Storage, manifest: Manifest) -> None:
 
     Raises:
         ShardError: A shard is absent or differs.
-        TrainingError: The job has no picture to train on.
+        TrainingError: The job has no picture to train on, or none with an object.
     """
     paths = JobPaths(manifest.job)
     for shards in manifest.splits.values() if storage.is_local else ():
@@ -88,6 +88,10 @@ def check_shards(storage: Storage, manifest: Manifest) -> None:
             check_file(storage, f"{paths.shards}/{shard.file}", shard.size_bytes, shard.sha256)
     if manifest.examples("train") == 0:
         raise TrainingError(f"job {manifest.job}: the train split has no picture")
+    if not any(shard.objects for shard in manifest.splits["train"]):
+        raise TrainingError(
+            f"job {manifest.job}: no photo of train has an object; lint.csv names those dropped, and why"
+        )
 
 
 def shard_urls(storage: Storage, manifest: Manifest, splits: Sequence[Split]) -> list[str]:

@@ -130,6 +130,13 @@ def test_a_job_without_training_pictures_is_refused(tmp_path: Path) -> None:
         check_shards(storage, manifest.model_copy(update={"splits": {}}))
 
 
+def test_a_job_whose_training_pictures_lost_all_objects_is_refused(tmp_path: Path) -> None:
+    storage, manifest = write_job(tmp_path, drawn_examples(2))
+    empty = tuple(shard.model_copy(update={"objects": 0}) for shard in manifest.splits["train"])
+    with pytest.raises(TrainingError, match=r"job j: no photo of train has an object: lint\.csv says why"):
+        check_shards(storage, manifest.model_copy(update={"splits": {"train": empty}}))
+
+
 def test_a_picture_of_another_size_is_refused(tmp_path: Path) -> None:
     storage, manifest = write_job(tmp_path, drawn_examples(2))
     with pytest.raises(ShardError, match="96 px"):
