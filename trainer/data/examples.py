@@ -89,9 +89,7 @@ def check_shards(storage: Storage, manifest: Manifest) -> None:
     if manifest.examples("train") == 0:
         raise TrainingError(f"job {manifest.job}: the train split has no picture")
     if not any(shard.objects for shard in manifest.splits["train"]):
-        raise TrainingError(
-            f"job {manifest.job}: no photo of train has an object; lint.csv names those dropped, and why"
-        )
+        raise TrainingError(f"job {manifest.job}: no photo of train has an object: lint.csv says why; submit them anew")
 
 
 def shard_urls(storage: Storage, manifest: Manifest, splits: Sequence[Split]) -> list[str]:
