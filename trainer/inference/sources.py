@@ -1,7 +1,8 @@
 """Paths, camera index, video file -> pictures, and a word on each file that is none."""
 
+import mimetypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
@@ -18,7 +19,7 @@ from shared.picture.decoder_warnings import decoder_warnings
 from shared.picture.header import read_header
 from shared.picture.pixels import to_bgr, turn_pixels
 from shared.specs.data import JobSpec
-from shared.text import printable
+from shared.text import counted, printable
 
 # Where a camera or a video does not say how many frames it has a second.
 _USUAL_FPS: Final = 25.0
@@ -90,8 +91,30 @@ def _pictures(folder: Path, tell: Callable[[str], None]) -> Iterator[Frame]:
         if pixels is not None:
             is_bare = False
             yield Frame(name=child.name, pixels=pixels, path=child, folder=folder)
-    if is_bare and (inside := next((child for child in children if child.is_dir()), None)) is not None:
-        tell(f"{folder}: no picture directly in it; folders in it are not looked into: name them, such as {inside}")
+    left = _left(children)
+    if left:
+        tell(f"{folder}: {'no picture directly in it; ' if is_bare else ''}not looked at: {left}")
+
+
+def _left(children: Iterable[Path]) -> str:
+    """What of a folder is not looked at, though there may be pictures in it: one line, or nothing."""
+    shown = [child for child in children if not child.name.startswith(".")]
+    kinds = {
+        "folder": [child for child in shown if child.is_dir()],
+        "video": [child for child in shown if child.is_file() and _is_video(child.name)],
+        "broken link": [child for child in shown if child.is_symlink() and not child.exists()],
+    }
+    told = [
+        f"{counted(len(found), kind)} ({found[0]}{' …' if len(found) > 1 else ''})"
+        for kind, found in kinds.items()
+        if found
+    ]
+    named = "; a folder or video is looked at where it is named itself" if kinds["folder"] or kinds["video"] else ""
+    return f"{', '.join(told)}{named}" if told else ""
+
+
+def _is_video(name: str) -> bool:
+    return (mimetypes.guess_type(name)[0] or "").startswith("video/")
 
 
 def _picture(path: Path, tell: Callable[[str], None]) -> NDArray[np.uint8] | None:

@@ -107,8 +107,30 @@ def test_a_folder_of_folders_says_that_they_are_to_be_named(tmp_path: Path) -> N
     told: list[str] = []
     assert list(frames(str(tmp_path), tell=told.append)) == []
     (line,) = told
-    assert line.startswith(f"{tmp_path}: no picture directly in it; ")
-    assert line.endswith(f"name them, such as {tmp_path}/day1")
+    assert line == (
+        f"{tmp_path}: no picture directly in it; not looked at: 1 folder ({tmp_path}/day1); a folder or video is looked "
+        "at where it is named itself"
+    )
+
+
+def test_what_lies_beside_pictures_and_is_not_looked_at_is_told_in_one_line(tmp_path: Path) -> None:
+    cv2.imwrite(str(tmp_path / "a.jpg"), picture(20, 30))
+    told: list[str] = []
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / "whole.jpg").symlink_to(tmp_path / "a.jpg")
+    assert [frame.name for frame in frames(str(tmp_path), tell=told.append)] == ["a.jpg", "whole.jpg"]
+    assert told == [], "nothing is left out"
+    (tmp_path / "gone.jpg").symlink_to("nowhere")
+    list(frames(str(tmp_path), tell=told.append))
+    assert told == [f"{tmp_path}: not looked at: 1 broken link ({tmp_path}/gone.jpg)"]
+    for name in ("day1", "day2"):
+        (tmp_path / name).mkdir()
+    clip(tmp_path / "clip.avi", 1)
+    list(frames(str(tmp_path), tell=told.append))
+    assert told[1:] == [
+        f"{tmp_path}: not looked at: 2 folders ({tmp_path}/day1 …), 1 video ({tmp_path}/clip.avi), 1 broken link "
+        f"({tmp_path}/gone.jpg); a folder or video is looked at where it is named itself"
+    ]
 
 
 @pytest.mark.parametrize("extension", [".png", ".webp", ".tiff"])
