@@ -1,6 +1,7 @@
 """`predict`: photos, videos or a camera -> what a model sees in them. It needs LiteRT, and no TensorFlow."""
 
 import json
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 # Of `evaluate` too. LiteRT ends the process without a word where the system does not give it so many.
 MOST_THREADS: Final = 256
+
+# Of what is drawn under another name so many are said.
+_NAMED: Final = 3
 
 app = typer.Typer()
 
@@ -57,7 +61,8 @@ def predict_command(  # long: a line for each option
     _require_own_folder(out, sources)
     failed: list[str] = []
     content = model_at(model)
-    pictures = _opened(_frames(source, limit, failed, is_only=len(sources) == 1) for source in sources)
+    found = (_frames(source, limit, failed, is_only=len(sources) == 1) for source in sources)
+    pictures = _opened(map(_with_folder, each) if _are_of_several(sources) else each for each in found)
     window = Window(model) if show else None
     detector = Detector(content, threads, file=model)
     least = detector.description.threshold if threshold is None else threshold
@@ -144,6 +149,12 @@ def _conclude(writer: "DetectionWriter", failed: list[str], sources: int) -> Non
     """
     if writer.folder is not None and writer.images:
         typer.echo(printable(f"what was drawn and detections.json are in {writer.folder}"), err=True)
+    if writer.renamed:
+        others = f" and {len(writer.renamed) - _NAMED} more" if len(writer.renamed) > _NAMED else ""
+        typer.echo(
+            printable(f"drawn under another name, as theirs was taken: {', '.join(writer.renamed[:_NAMED])}{others}"),
+            err=True,
+        )
     if failed:
         raise PipelineError(f"{len(failed)} of {sources} could not be looked at: {', '.join(failed)}")
     if not writer.images:
@@ -166,6 +177,17 @@ def _frames(source: str, limit: int | None, failed: list[str], *, is_only: bool)
             raise
         failed.append(source)
         command.complain(str(error))
+
+
+def _are_of_several(sources: "Iterable[str]") -> bool:
+    """Whether files lie in several folders, and may have the same name."""
+    there = [path for path in map(Path, sources) if path.exists()]
+    return len({(path if path.is_dir() else path.parent).resolve() for path in there}) > 1
+
+
+def _with_folder(frame: "Frame") -> "Frame":
+    """The frame as one that is shown with its folder."""
+    return frame if frame.path is None else replace(frame, place=str(frame.path.parent / frame.shown))
 
 
 def _opened(sources: "Iterable[Iterator[Frame]]") -> "Iterator[Frame]":

@@ -24,14 +24,16 @@ DRAWN: Final = (".jpg", ".mp4")
 class DetectionWriter:
     """Collects what was seen; writes what was drawn as it comes, where there is a folder.
 
-    A picture becomes a picture, a video or camera a video (mp4, without sound).
+    A picture becomes a picture, a video or camera a video (mp4, without sound). `renamed` says which are drawn under
+    another name, because their own was taken.
     """
 
     labels: tuple[str, ...]
     folder: Path | None
     images: list[dict[str, Any]] = field(default_factory=list)
     annotations: list[dict[str, Any]] = field(default_factory=list)
-    _folders: list[Path | None] = field(default_factory=list)
+    renamed: list[str] = field(default_factory=list)
+    _paths: list[Path | None] = field(default_factory=list)
     _taken: set[str] = field(default_factory=set)
     _video: cv2.VideoWriter | None = None
 
@@ -39,7 +41,7 @@ class DetectionWriter:
         """Note the detections of one frame, boxes in its pixels; `drawn` shows them."""
         image_id = len(self.images) + 1
         height, width = frame.pixels.shape[:2]
-        self._folders.append(frame.folder)
+        self._paths.append(frame.path)
         self.images.append({"id": image_id, "file_name": frame.name, "width": width, "height": height})
         for number, record in enumerate(to_coco(seen, image_id), start=len(self.annotations) + 1):
             box: Any = record["bbox"]
@@ -51,24 +53,26 @@ class DetectionWriter:
             self._write_frame(self.folder, frame, drawn)
             return
         content = cv2.imencode(".jpg", drawn, [cv2.IMWRITE_JPEG_QUALITY, 92])[1].tobytes()
-        (self.folder / f"{self._free(Path(frame.name).stem)}.jpg").write_bytes(content)
+        (self.folder / self._free(frame, Path(frame.name).stem, ".jpg")).write_bytes(content)
 
     def _write_frame(self, folder: Path, frame: Frame, drawn: Picture) -> None:
         if self._video is None or frame.is_first:
             self._end_video()
-            path = folder / f"{self._free(str(frame.video))}.mp4"
+            path = folder / self._free(frame, frame.video or "", ".mp4")
             size = drawn.shape[1], drawn.shape[0]
             self._video = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"mp4v"), frame.fps, size)
             if not self._video.isOpened():
                 raise ImageError(f"{path}: this video of {size[0]}x{size[1]} px cannot be written; name another --out")
         self._video.write(drawn)
 
-    def _free(self, stem: str) -> str:
+    def _free(self, frame: Frame, stem: str, ending: str) -> str:
         """A name of its own: two pictures of one stem, or of one name from two folders, both keep theirs."""
         names = (stem if number == 1 else f"{stem}_{number}" for number in count(1))
-        free = next(name for name in names if name not in self._taken)
-        self._taken.add(free)
-        return free
+        free = next(name for name in names if name.casefold() not in self._taken)  # some disks know no case
+        self._taken.add(free.casefold())
+        if free != stem:
+            self.renamed.append(f"{frame.path or frame.shown} as {free}{ending}")
+        return f"{free}{ending}"
 
     def _end_video(self) -> None:
         if self._video is not None:
@@ -78,10 +82,11 @@ class DetectionWriter:
     def coco(self) -> dict[str, Any]:
         """All that was seen, in COCO form; boxes [x, y, width, height] in pixels of the original picture.
 
-        Where files of two folders have the same name, every one is named from the folder that all lie in.
+        Where files of two folders have the same name, every one is named from the folder that all lie in; where two
+        videos of one folder have the same stem, frames are named by the whole name of their file.
         """
         categories = [{"id": index, "name": name} for index, name in enumerate(self.labels, start=1)]
-        names = _told_apart([image["file_name"] for image in self.images], self._folders)
+        names = _told_apart([image["file_name"] for image in self.images], self._paths)
         images = [image | {"file_name": name} for image, name in zip(self.images, names, strict=True)]
         return {"images": images, "annotations": self.annotations, "categories": categories}
 
@@ -93,17 +98,26 @@ class DetectionWriter:
             (self.folder / DETECTIONS).write_text(json.dumps(self.coco(), indent=1), encoding="ascii")
 
 
-def _told_apart(names: Sequence[str], folders: Sequence[Path | None]) -> list[str]:
-    """The names, with the folders below the common one where two files would be called the same."""
-    places = [None if folder is None else Path(os.path.abspath(folder)) for folder in folders]  # noqa: PTH100 - no links
-    lying = {(place, name) for place, name in zip(places, names, strict=True) if place is not None}
+def _told_apart(names: Sequence[str], paths: Sequence[Path | None]) -> list[str]:
+    """The names; where two files would be called the same, by the whole file, below the folder common to all."""
+    files = [None if path is None else Path(os.path.abspath(path)) for path in paths]  # noqa: PTH100 - no links
+    lying = {(file, name) for file, name in zip(files, names, strict=True) if file is not None}
     if len({name for _, name in lying}) == len(lying):
         return list(names)
-    common = _common_folder([place for place, _ in lying])
+    is_stem_shared = len({(file.parent, name) for file, name in lying}) < len(lying)
+    whole = [_by_whole_name(name, file) if is_stem_shared else name for name, file in zip(names, files, strict=True)]
+    if is_stem_shared:
+        return _told_apart(whole, paths)
+    common = _common_folder([file.parent for file, _ in lying])
     return [
-        name if place is None else (place / name).as_posix().removeprefix(common)
-        for place, name in zip(places, names, strict=True)
+        name if file is None else (file.parent / name).as_posix().removeprefix(common)
+        for file, name in zip(files, names, strict=True)
     ]
+
+
+def _by_whole_name(name: str, file: Path | None) -> str:
+    """A frame's name that says which video it is of, `clip.avi_000000.jpg`; a picture's is that of its file."""
+    return name if file is None or name == file.name else f"{file.name}{name.removeprefix(file.stem)}"
 
 
 def _common_folder(places: Sequence[Path]) -> str:

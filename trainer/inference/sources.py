@@ -36,13 +36,12 @@ _SHOWN: Final = 30
 class Frame:
     """A picture to look at: `pixels` uint8 [H, W, 3], BGR; `video` is the name of the video or camera that it is of.
 
-    `place` says which frame of it this is; `path` is the file of a picture; `folder` has that, or the video.
+    `place` says which frame of it this is; `path` is the file of a picture or video, None for a camera.
     """
 
     name: str
     pixels: NDArray[np.uint8]
     path: Path | None = None
-    folder: Path | None = None
     video: str | None = None
     fps: float = _USUAL_FPS
     is_first: bool = True
@@ -69,7 +68,7 @@ def frames(source: str, limit: int | None = None, tell: Callable[[str], None] = 
     if path.is_dir():
         yield from _pictures(path, tell)
     elif path.is_file() and (pixels := _picture(path, tell)) is not None:
-        yield Frame(name=path.name, pixels=pixels, path=path, folder=path.parent)
+        yield Frame(name=path.name, pixels=pixels, path=path)
     elif path.is_file() or source.isdecimal():
         yield from islice(_moving(source), limit)
     else:
@@ -90,7 +89,7 @@ def _pictures(folder: Path, tell: Callable[[str], None]) -> Iterator[Frame]:
             continue
         if pixels is not None:
             is_bare = False
-            yield Frame(name=child.name, pixels=pixels, path=child, folder=folder)
+            yield Frame(name=child.name, pixels=pixels, path=child)
     left = _left(children)
     if left:
         tell(f"{folder}: {'no picture directly in it; ' if is_bare else ''}not looked at: {left}")
@@ -213,7 +212,7 @@ def _moving(source: str) -> Iterator[Frame]:
                 _absent_camera(source) if is_camera else f"{source}: neither a picture nor a video that OpenCV reads"
             )
         name, told = f"camera{source}" if is_camera else Path(source).stem, capture.get(cv2.CAP_PROP_FPS)
-        known: dict[str, Any] = {"video": name, "folder": None if is_camera else Path(source).parent}
+        known: dict[str, Any] = {"video": name, "path": None if is_camera else Path(source)}
         fps = float(told) if 1 <= told <= _MOST_FPS else _USUAL_FPS
         for index in count():
             is_read, pixels = capture.read()

@@ -38,7 +38,7 @@ class VocWriter:
 
     def add(self, frame: Frame, seen: Detections) -> None:
         """Write the XML of one picture, boxes in its pixels; where there can be none, `refused` gets a line."""
-        if frame.path is None:
+        if frame.path is None or frame.video is not None:
             if frame.is_first:
                 self.refused.append(f"{frame.video} is a video: save its frames as pictures first")
             return

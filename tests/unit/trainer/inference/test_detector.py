@@ -219,6 +219,34 @@ def test_frames_of_videos_of_one_name_are_told_apart_by_their_folders(tmp_path: 
     assert named(clips, tmp_path / "seen") == ["clip_000000.jpg", "other/clip_000000.jpg"]
 
 
+def test_frames_of_videos_of_one_stem_in_one_folder_have_the_whole_name_of_their_file(tmp_path: Path) -> None:
+    clips = [clip(tmp_path / "clip.avi", 2), clip(tmp_path / "CLIP.avi", 1), clip(tmp_path / "clip.mkv", 1)]
+    videos = [clips[0], clips[2]]
+    frames_of_both = ["clip.avi_000000.jpg", "clip.avi_000001.jpg", "clip.mkv_000000.jpg"]
+    assert named(videos, tmp_path / "seen") == frames_of_both
+    assert sorted(path.name for path in (tmp_path / "seen").glob("*.mp4")) == ["clip.mp4", "clip_2.mp4"]
+    cv2.imwrite(str(tmp_path / "clip_000000.jpg"), picture(20, 30))
+    beside = named([clips[0], tmp_path / "clip_000000.jpg"], tmp_path / "beside")
+    assert beside == [*frames_of_both[:2], "clip_000000.jpg"]
+    named(clips[:2], tmp_path / "cases")  # on a disk that knows no case they would be one file
+    assert sorted(path.name for path in (tmp_path / "cases").glob("*.mp4")) == ["CLIP_2.mp4", "clip.mp4"]
+
+
+def test_predict_says_which_folder_a_picture_is_of_and_what_is_drawn_under_another_name(
+    model_path: Path, tmp_path: Path
+) -> None:
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+        cv2.imwrite(str(folder / "a.jpg"), picture(20, 30))
+    done = predicted(model_path, *folders, "--out", tmp_path / "seen")
+    assert [line.split(": ")[0] for line in done.stdout.splitlines()] == [f"{folder}/a.jpg" for folder in folders]
+    said = f"drawn under another name, as theirs was taken: {folders[1]}/a.jpg as a_2.jpg"
+    assert done.stderr.splitlines()[-1] == said
+    alone = predicted(model_path, folders[0])
+    assert alone.stdout.startswith("a.jpg: ")
+
+
 def test_a_picture_whose_own_name_is_the_next_one_of_another_is_written_too(tmp_path: Path) -> None:
     writer = DetectionWriter(labels=LABELS, folder=tmp_path)
     for brightness, name in ((50, "a.jpg"), (100, "a.png"), (150, "a_2.jpg"), (200, "a.jpg")):
@@ -363,8 +391,8 @@ def test_a_video_becomes_a_video_of_its_length_and_speed_with_boxes(model_path: 
     lines = done.stdout.splitlines()
     assert (len(lines), lines[0].split(":")[0], lines[-1].split(":")[0]) == (
         10,
-        "clip.avi, frame 1",
-        "clip.avi, frame 3",
+        f"{tmp_path}/clip.avi, frame 1",
+        f"{tmp_path}/other/clip.avi, frame 3",
     )
     assert sorted(path.name for path in (tmp_path / "seen").iterdir()) == ["clip.mp4", "clip_2.mp4", "detections.json"]
     capture = cv2.VideoCapture(str(tmp_path / "seen/clip.mp4"))
