@@ -228,7 +228,7 @@ class Cutting(Gateway):
 class Trouble:
     """What a `Troubled` gateway does at present: `kind` to what `touches` it, `""` for nothing; `times` counts it.
 
-    slow_down, denied, skewed and no_bucket answer in the server's place; held keeps an answer back until the trouble is
+    slow_down, denied, skewed, expired and no_bucket answer in the server's place; held keeps an answer back until the trouble is
     over, and drops it; late passes a request on and keeps its answer back likewise; lost passes it on and drops its
     answer, reset breaks the connection as well; flipped changes a byte of what is handed out, spoiled one of what is
     handed in.
@@ -255,6 +255,7 @@ class Troubled(Gateway):
         "slow_down": (503, "SlowDown"),
         "denied": (403, "AccessDenied"),
         "skewed": (403, "RequestTimeTooSkewed"),
+        "expired": (400, "ExpiredToken"),
         "no_bucket": (404, "NoSuchBucket"),
     }
 

@@ -21,6 +21,7 @@ from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import NO_REDIS, connect
 from shared.leasing.scopes import RUN_QUEUE, SHARD_QUEUE
 from shared.storage import BucketFolder, Storage, data_folder
+from shared.storage.bucket import advice as bucket_advice
 
 LEAST_FREE_GB: Final = 1.0
 # The service does a round every 2 s.
@@ -183,7 +184,9 @@ def _round_trip(storage: Storage, key: str) -> CheckResult:
         storage.remove(key)
     except StorageError as error:
         advice = "give this user the right to write there"
-        if storage.is_local and (above := _file_in_the_way(Path(storage.root))) is not None:
+        if not storage.is_local:
+            advice = bucket_advice(storage.root, str(error), "list the bucket, and to read, write and remove in it")
+        elif (above := _file_in_the_way(Path(storage.root))) is not None:
             advice = f"name a folder by --store or VOC_STORE, or move the file {above} away"
         return CheckResult(name="store", is_well=False, found=str(error), advice=advice)
     return CheckResult(name="store", is_well=True, found=f"write, read and remove in {storage.root}")

@@ -27,9 +27,10 @@ _PROFILE: Final = {
     "aws_session_token": "session_token",
     "region": "region",
 }
-# What servers say to wrong credentials, and to right ones without permission; the second line is Azure's.
+# What servers say to wrong credentials, and to right ones without permission; the last line is Azure's.
 _DENIED: Final = (
-    *("AccessDenied", "SignatureDoesNotMatch", "InvalidAccessKeyId", "Token", "401", "403", "Forbidden"),
+    *("AccessDenied", "SignatureDoesNotMatch", "InvalidAccessKeyId", "Token"),
+    *("400 Bad Request", "401 Unauthorized", "403 Forbidden"),
     *("AuthorizationFailure", "AuthenticationFailed", "AuthorizationPermissionMismatch"),
 )
 # What servers say where the bucket itself is not there: S3 and Google, Azure.
@@ -98,8 +99,8 @@ def require_plain(url: str) -> None:
         raise StorageError(f"{url}: {EXPECTED}")
 
 
-def advice(url: str, reason: str) -> str:
-    """What a person can do about a request to the bucket of `url` that failed for `reason`."""
+def advice(url: str, reason: str, rights: str = "list the bucket and to read what is in it") -> str:
+    """What a person can do about a request to the bucket of `url`, which needs `rights`, that failed for `reason`."""
     scheme = url.partition(":")[0]
     own_server, key, how = _ACCESS[scheme]
     if any(told in reason for told in NO_BUCKET):
@@ -111,7 +112,7 @@ def advice(url: str, reason: str) -> str:
     if not (os.environ.get(key) or has_profile) and (scheme == "s3" or is_denied):
         return f"no credentials were found: set {how}"
     if is_denied:
-        return "these credentials must be right, and be allowed to list the bucket and to read what is in it"
+        return f"these credentials must be right, and be allowed to {rights}"
     return f"does its server answer ({own_server})?"
 
 

@@ -34,8 +34,16 @@ _TRIES: Final = 3
 # The answers to a range from the start of an object without a byte.
 _NO_SUCH_RANGE: Final = ("InvalidRange", "416")
 # What a person does about an error by its code; a request is signed with the time of the machine that makes it.
-_REMEDIES: Final = {"RequestTimeTooSkewed": "; set this machine's clock"}
-_REFUSED: Final = "these credentials do not allow it, or this machine's clock is wrong"
+_REMEDIES: Final = {
+    "RequestTimeTooSkewed": "; set this machine's clock",
+    "ExpiredToken": "; set new credentials, then do the same again",
+}
+# What the answer to a HEAD, which has no words, means by its status.
+_WORDLESS: Final = {
+    "400": "the credentials may have expired, or the region is another than the bucket's",
+    "401": "these credentials do not allow it, or this machine's clock is wrong",
+    "403": "these credentials do not allow it, or this machine's clock is wrong",
+}
 # In an object's metadata: the write that made it.
 _WRITE: Final = "write"
 
@@ -372,5 +380,5 @@ def _reason(error: Exception) -> str:
         message = unescape(told["message"]).partition("\n")[0]  # Azure has lines on the request behind it
         return f"{told['code']}: {message}{_REMEDIES.get(told['code'], '')}"
     found = " ".join(text.rpartition(" - ")[2].split())[:200].rstrip(": ")
-    # The answer to a HEAD has no words.
-    return f"{found}: {_REFUSED}" if re.search(r"\b40[13]\b", found) else found
+    status = re.search(r"\b40[013]\b", found)
+    return f"{found}: {_WORDLESS[status[0]]}" if status is not None else found

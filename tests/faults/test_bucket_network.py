@@ -280,6 +280,8 @@ LINES: dict[str, tuple[type[Gateway] | str, tuple[str, ...], tuple[str, ...], st
         "RequestTimeTooSkewed of a test; set this machine's clock",
     ),
     "in a HEAD": ("skewed", (), ("status", "job"), "403 Forbidden: .*this machine's clock is wrong"),
+    "credentials of yesterday": ("expired", (), ("list",), "ExpiredToken of a test; set new credentials, then do"),
+    "the same in a HEAD": ("expired", (), ("status", "job"), "400 Bad Request: the credentials may have expired"),
     "no answer": ("held", (), ("status", "job"), "no whole answer within VOC_REQUEST_TIMEOUT_S"),
     "answer to a write too late": ("late", ("PUT",), ("submit",), "no whole answer within VOC_REQUEST_TIMEOUT_S"),
     "wrong checksum": ("spoiled", ("PUT",), ("submit",), "BadDigest"),

@@ -4,9 +4,11 @@ import json
 import uuid
 from typing import Any
 
+import pytest
+
 from shared.storage import Storage
 from tests.cluster import Cluster
-from tests.object_server import Forgetful, ObjectServer, gateway_before
+from tests.object_server import Forgetful, ObjectServer, Trouble, Troubled, gateway_before
 
 
 def commit_check(cluster: Cluster, **environment: str) -> dict[str, Any]:
@@ -38,3 +40,26 @@ def test_a_gateway_that_forgets_conditions_is_named(cluster: Cluster, object_ser
     assert not check["is_well"]
     assert check["found"].startswith(f"{url} cannot commit: of 8 who created one file at once ")
     assert "SeaweedFS from 4.48" in check["advice"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "advice"),
+    [
+        ("denied", "these credentials must be right, and be allowed to list the bucket, and to read, write and remove"),
+        ("expired", "these credentials must be right"),
+        ("no_bucket", "is the bucket's name right"),
+        ("", "does its server answer (AWS_ENDPOINT_URL)?"),
+    ],
+)
+def test_what_to_do_about_a_bucket_fits_what_is_wrong_with_it(
+    cluster: Cluster, object_server: ObjectServer, kind: str, advice: str
+) -> None:
+    facts = {"VOC_STORE": object_server.url(uuid.uuid4().hex), "VOC_REQUEST_TIMEOUT_S": "1"}
+    with gateway_before(object_server, Troubled, trouble=Trouble(kind)) as gateway:
+        url = gateway if kind else "http://127.0.0.1:9"
+        told = cluster.producer("doctor", "--json", check=False, **facts, AWS_ENDPOINT_URL=url)
+    assert told.returncode == 1
+    checks = json.loads(told.stdout)
+    check = next(each for each in checks if each["name"] == "store")
+    assert not check["is_well"]
+    assert check["advice"].startswith(advice), check
