@@ -9,7 +9,7 @@ import logging
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from producer.progress import Progress
 from shared import faults
 from shared.command import hint
 from shared.errors import AnnotationError, ImageUnsupported, PairChanged, PipelineError
-from shared.jobs.contents import beginning, contents_of, planned_shards, rules_digest
+from shared.jobs.contents import JobContents, beginning, contents_of, planned_shards, rules_digest
 from shared.jobs.identity import find_job, is_name, read_receipt
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths
@@ -34,6 +34,9 @@ logger = logging.getLogger(__name__)
 # What a worker found that may be otherwise now. XML that the submit could read has changed since.
 _PASSING: Final = frozenset({PairChanged.kind, AnnotationError.kind, ImageUnsupported.kind})
 
+_CHANGED: Final = "photos were added, changed or removed"
+# The same photos were submitted from another folder.
+_MOVED: Final = f"{_CHANGED}, or lie at other paths below the folder"
 _NO_OTHER: Final = "no other job has photos at these paths with these annotations"
 
 
@@ -48,24 +51,41 @@ class Reuse:
 
 @dataclass(slots=True)
 class _Loan:
-    """What is known while the jobs of a store are asked: contents still needed, who lent, and why others did not."""
+    """What is known while the jobs of a store are asked: contents still needed, who lent, and why others did not.
 
+    `kin` are the jobs of the same photos, `changed` is what to say where one of them has no shard that is needed.
+    """
+
+    sample: frozenset[str]
     missing: dict[str, str]
     lenders: Counter[str]
     refusals: list[tuple[int, str]]
     held_back: dict[str, str]
-    has_kin: bool = False
+    kin: set[str] = field(default_factory=set)
+    changed: str = ""
 
     def reasons(self) -> tuple[str, ...]:
         """Why shards are missing still."""
         if not self.missing:
             return ()
         held = {self.held_back[content] for content in self.missing if content in self.held_back}
-        is_other = not self.missing.keys() <= self.held_back.keys() and (self.has_kin or bool(self.lenders))
-        changed = ["photos were added, changed or removed"] if is_other else []
+        is_other = not self.missing.keys() <= self.held_back.keys() and bool(self.changed or self.lenders)
+        told = self.changed if self.changed and not self.lenders else _CHANGED
+        changed = [told] if is_other else []
         # Of the jobs with other options, the nearest one says enough.
         nearest = [] if changed else [text for _, text in sorted(self.refusals, key=itemgetter(0))[:1]]
         return (*changed, *sorted(held), *nearest)
+
+    def note_kin(self, contents: JobContents, dataset: str) -> bool:
+        """Whether a job is of the photos that are asked about, in their folder `dataset` or where they lay before."""
+        shared = 2 * len(self.sample.intersection(contents.sample))
+        is_kin = contents.dataset == dataset or shared >= max(1, min(len(self.sample), len(contents.sample)))
+        self.kin.update([contents.job] if is_kin else [])
+        return is_kin
+
+    def note_changed(self, dataset: str, lender: str) -> None:
+        """Note that a job of the same photos, submitted from the folder `lender`, has other shards of them."""
+        self.changed = _CHANGED if dataset == lender else self.changed or _MOVED
 
 
 def reuse_shards(job: Job, *, storage: Storage, folder: DataFolder, progress: Progress) -> Reuse:
@@ -77,7 +97,9 @@ def reuse_shards(job: Job, *, storage: Storage, folder: DataFolder, progress: Pr
         [name for name in storage.list_names("jobs") if is_name(name) and name != job.job] if not job.spec.dry else []
     )
     missing = _missing_shards(job, storage) if names else dict.fromkeys(job.shards, "")
-    loan = _Loan(missing=missing, lenders=Counter(), refusals=[], held_back={})
+    contents = contents_of(storage, job.job) if names else None  # noted for those who come later
+    sample = frozenset(contents.sample if contents is not None else ())
+    loan = _Loan(sample=sample, missing=missing, lenders=Counter(), refusals=[], held_back={})
     photos = photos_in(folder)
     rules = rules_digest(job.spec, job.labels, job.shard_format)
     for name in names:
@@ -101,10 +123,10 @@ def _lender(name: str, job: Job, rules: str, loan: _Loan, storage: Storage) -> J
     contents = contents_of(storage, name)
     if contents is None:
         return None
-    is_kin = contents.dataset == job.dataset
+    is_kin = loan.note_kin(contents, job.dataset)
     if not contents.may_have({beginning(content) for content in loan.missing}):
         if is_kin and contents.rules == rules:
-            loan.has_kin = True
+            loan.note_changed(job.dataset, contents.dataset)
             return None
         if not is_kin:
             return None
@@ -114,12 +136,13 @@ def _lender(name: str, job: Job, rules: str, loan: _Loan, storage: Storage) -> J
 def _borrow(job: Job, lender: Job, loan: _Loan, *, storage: Storage, photos: Photos, progress: Progress) -> None:
     """Reuse what `lender` has of the missing shards, or note why it lends none."""
     reason = why_not(job.spec, job.labels, job.shard_format, lender)
-    is_kin = lender.dataset == job.dataset
+    is_kin = lender.job in loan.kin
     if reason is not None:
         differing = len(_differing_options(job.spec, lender.spec))
         loan.refusals += [(differing, f"{lender.job} has {reason}")] if is_kin and not lender.spec.dry else []
         return
-    loan.has_kin = loan.has_kin or is_kin
+    if is_kin:
+        loan.note_changed(job.dataset, lender.dataset)
     for content, receipt in _matching_shards(loan.missing.keys(), lender, job, storage, photos):
         if isinstance(receipt, str):
             loan.held_back[content] = receipt

@@ -267,6 +267,26 @@ def test_the_nearest_job_alone_is_named_with_values_as_they_are_typed(storage: S
     assert bare.reuse.reasons == ("near has other options (no --classes)",)
 
 
+def test_photos_whose_folder_was_moved_are_known_again_and_the_reason_is_the_true_one(
+    storage: Storage, folder: Path, tmp_path: Path
+) -> None:
+    work(storage, ask(folder, "first", storage).job, folder)
+    moved = folder.rename(tmp_path / "moved")
+    other = ask(moved, "other", storage, JobSpec(shard_images=32, image_size=64)).reuse
+    assert other is not None
+    assert other.reasons == ("first has other options (--image-size 32)",)
+    add_tiny_picture(moved, PICTURES)
+    grown = ask(moved, "grown", storage).reuse
+    assert grown is not None
+    assert (grown.lenders, grown.reasons) == (("first",), ("photos were added, changed or removed",))
+    (tmp_path / "above").mkdir()
+    moved.rename(tmp_path / "above/deeper")
+    deeper = ask(tmp_path / "above", "deeper", storage).reuse
+    assert deeper is not None
+    assert deeper.shards == 0
+    assert deeper.reasons == ("photos were added, changed or removed, or lie at other paths below the folder",)
+
+
 def reason(job: Job, lender: Job) -> str | None:
     return why_not(job.spec, job.labels, job.shard_format, lender)
 
