@@ -108,8 +108,8 @@ def test_a_folder_of_folders_says_that_they_are_to_be_named(tmp_path: Path) -> N
     assert list(frames(str(tmp_path), tell=told.append)) == []
     (line,) = told
     assert line == (
-        f"{tmp_path}: no picture directly in it; not looked at: 1 folder ({tmp_path}/day1); a folder or video is looked "
-        "at where it is named itself"
+        f"{tmp_path}: no picture directly in it; not looked at: 1 folder ({tmp_path}/day1); a folder or video is "
+        "looked at where it is named itself"
     )
 
 
