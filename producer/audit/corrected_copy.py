@@ -16,6 +16,7 @@ from typing import Final
 
 from producer.audit.copied_tree import copy_tree
 from producer.audit.corrected_xml import Corrections, corrected, upright_size
+from producer.photos import photos_in
 from producer.photos.copied import write_note
 from producer.progress import Progress, no_progress
 from shared.audit.findings import AuditFinding
@@ -83,7 +84,7 @@ def write_corrected(
         folder = Path(name, "copy")
         changed = copy_tree(dataset, _data_root(job, dataset), folder, progress)
         _make_writable(folder)
-        write_note(folder, changed)
+        write_note(folder, changed, _names_known(job, dataset))
         for file, about in sorted(by_file.items()):
             yield from _correct(job, folder, file, annotations, about)
         with suppress(FileNotFoundError):
@@ -95,6 +96,12 @@ def _make_writable(folder: Path) -> None:
     """Let the owner write into folders of the copy where the original lets nobody."""
     for place, _, _ in os.walk(folder):
         Path(place).chmod(Path(place).stat().st_mode | stat.S_IRWXU)
+
+
+def _names_known(job: Job, dataset: DataFolder) -> set[str]:
+    """The classes that the job's options name: it was admitted, so its photos or those that they correct had them."""
+    before = photos_in(dataset).names_before
+    return {*before, *job.spec.rename, *(job.spec.classes or ()), *job.spec.ignore_classes}
 
 
 def _data_root(job: Job, dataset: DataFolder) -> DataFolder:

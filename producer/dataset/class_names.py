@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -29,8 +29,13 @@ _OBJECTS_NAMED: Final = 10
 Where = Callable[[str], Sequence[tuple[str, int]]]
 
 
-def require_known_names(spec: JobSpec, written: Mapping[str, int]) -> None:
-    """Refuse options that name classes which no object has; `written` counts objects by the name in their file.
+def require_known_names(spec: JobSpec, written: Mapping[str, int], before: Collection[str] = ()) -> None:
+    """Refuse options that name classes which no object has.
+
+    Args:
+        spec: The options.
+        written: How many objects have a name in their file.
+        before: Names that objects had before they were corrected: the same options are meant again.
 
     Raises:
         OptionError: One line for each such name, with the nearest one that there is.
@@ -41,7 +46,7 @@ def require_known_names(spec: JobSpec, written: Mapping[str, int]) -> None:
     asked = [(f"--rename {old}={new}", old, written) for old, new in spec.rename.items()]
     asked += [(f"--classes {name}", name, renamed) for name in spec.classes or ()]
     asked += [(f"--ignore-classes {name}", name, {**renamed, **written}) for name in spec.ignore_classes]
-    missing = [(option, name, counts) for option, name, counts in asked if not counts.get(name)]
+    missing = [(option, name, counts) for option, name, counts in asked if not counts.get(name) and name not in before]
     # A name that something else is renamed to is not what a missing one was meant to be.
     taken = {new for old, new in spec.rename.items() if old != new}
     meant = [(option, name, _without(counts, taken) if "=" in option else counts) for option, name, counts in missing]

@@ -105,7 +105,7 @@ def lint_folder(
     pairs: list[Pair] = sorted([*pairing.pairs, *background])
     read = read_pairs(folder, pairs, spec, progress)
     if read.written:
-        require_known_names(spec, read.written)
+        require_known_names(spec, read.written, photos.names_before)
     images, duplicates = [image for image, _ in pairs], equal_pictures(photos, pairs, read.pictures)
     lists = list(lists_by_root.values())
     assignment = assign_splits(images, lists=lists, duplicates=duplicates, shares=spec.split, seed=spec.seed)

@@ -1,7 +1,7 @@
 """A data set in a bucket: `Photos` by one listing in pages, and by many requests at the same time."""
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -82,6 +82,11 @@ class BucketPhotos:
         """The SHA-256 of files."""
         with Ahead(paths, self._digest) as found:
             yield from found
+
+    @property
+    def names_before(self) -> Collection[str]:
+        """Of no classes: corrected copies are written into folders."""
+        return ()
 
     def changed_at(self, path: str) -> float:
         """When an object was written at the latest."""

@@ -1,11 +1,12 @@
-"""The note in a copy of a data set that says when each photo had last changed where it was copied from.
+"""The note in a copy of a data set: when each photo had last changed where it was copied from, and known classes.
 
-A copied file is new to its file system. Without the note no shard could be reused for it, though its bytes are equal.
+A copied file is new to its file system. Without the note no shard could be reused for it, though its bytes are equal;
+and a class that was corrected away would make an option that names it look like a typing mistake.
 """
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,10 @@ class CopiedPhotos:
             found = {}
         photos = found.get("photos") if isinstance(found, dict) else None
         self._photos: Mapping[str, object] = photos if isinstance(photos, dict) else {}
+        names = found.get("names") if isinstance(found, dict) else None
+        self.names = (
+            frozenset(name for name in names if isinstance(name, str)) if isinstance(names, list) else frozenset()
+        )
 
     def changed_at(self, path: str, stat: os.stat_result) -> float:
         """When a photo last changed, in seconds of Unix time: before it was copied, if not since."""
@@ -32,7 +37,15 @@ class CopiedPhotos:
         return stat.st_ctime
 
 
-def write_note(folder: Path, changed_ns: Mapping[str, int]) -> None:
-    """Write the note of a copy in `folder`; `changed_ns` are the times of change of the originals, by relative path."""
+def write_note(folder: Path, changed_ns: Mapping[str, int], names: Collection[str]) -> None:
+    """Write the note of a copy in `folder`.
+
+    Args:
+        folder: The copy.
+        changed_ns: The times of change of the originals, by relative path.
+        names: The classes that options name and the original had.
+    """
     photos = {path: [(folder / path).stat().st_ctime_ns, at] for path, at in sorted(changed_ns.items())}
-    (folder / NOTE).write_text(json.dumps({"photos": photos}, ensure_ascii=False), encoding="utf-8")
+    (folder / NOTE).write_text(
+        json.dumps({"photos": photos, "names": sorted(names)}, ensure_ascii=False), encoding="utf-8"
+    )

@@ -1,6 +1,6 @@
 """`Photos`: what lint asks of a data set, whether it is a folder (`folder.py`) or in a bucket (`bucket.py`)."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
@@ -55,6 +55,10 @@ class Photos(Protocol):
 
     def digests(self, paths: Iterable[str]) -> Iterator[bytes | None]:
         """The SHA-256 of files; None for one that cannot be read."""
+
+    @property
+    def names_before(self) -> Collection[str]:
+        """The classes that the data set had of which this is a corrected copy, as far as options named them."""
 
     def changed_at(self, path: str) -> float:
         """When a file last changed or was put there at the latest, in seconds of Unix time; an `OSError` if absent."""

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,6 +48,11 @@ class FolderPhotos:
     def changed_at(self, path: str) -> float:
         """When a file last changed, or was moved there; of a copy that we made, when the original did."""
         return self._copied.changed_at(path, (self.folder / path).stat())
+
+    @property
+    def names_before(self) -> Collection[str]:
+        """The classes that options named in the data set of which this is a corrected copy."""
+        return self._copied.names
 
     @cached_property
     def _copied(self) -> CopiedPhotos:

@@ -251,3 +251,33 @@ def test_a_folder_with_something_in_it_or_inside_the_photos_is_refused(
     with pytest.raises(OptionError, match="inside the photos' folder"):
         list(write_corrected(job, storage, folder, [], folder / "copy"))
     assert not (folder / "copy").exists()
+
+
+def test_options_that_name_a_class_that_was_corrected_away_are_taken_of_the_copy_and_its_shards_reused(
+    folder: Path, storage: Storage, tmp_path: Path
+) -> None:
+    xml = sorted(folder.rglob("*.xml"))[7]
+    xml.write_text(xml.read_text().replace("<name>x</name>", "<name>ecks</name>"))
+    spec = JobSpec(shard_images=4, image_size=32, rename={"ecks": "x"})
+
+    def submit(photos: Path, name: str, asked: JobSpec = spec) -> Admission:
+        request = Request(dataset=photos, name=name, spec=asked, run=None)
+        return lint_and_submit(request, storage=storage, data_root=photos)
+
+    job = submit(folder, "job").job
+    shards = written(folder, job, storage)
+    copy, second = tmp_path / "copy", tmp_path / "second"
+    finding = removal(folder, xml).model_copy(update={"class_name": "x"})
+    (line,) = write_corrected(job, storage, folder, [finding], copy)
+    assert ": removed " in line
+    again = submit(copy, "again")
+    assert again.reuse is not None
+    assert again.reuse.shards == len(shards) - 1
+    plain = submit(copy, "plain", SPEC).job
+    list(write_corrected(plain, storage, copy, [], second))
+    assert submit(second, "copy-of-a-copy").job.spec == spec
+    with pytest.raises(OptionError, match="no object is called 'exx'"):
+        submit(copy, "mistyped", JobSpec(rename={"exx": "x"}))
+    (copy / ".voc2tflite-copy.json").write_text(json.dumps({"names": [7, ["ecks"]]}))
+    with pytest.raises(OptionError, match="no object is called 'ecks'"):
+        submit(copy, "damaged")
