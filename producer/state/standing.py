@@ -9,11 +9,11 @@ from producer.state.local_lock import has_local_run
 from producer.state.outcome import written_at
 from producer.state.runs import retry_hint, run_words, ways_on
 from shared.command import hint, start_hint
-from shared.jobs.identity import read_note
+from shared.jobs.identity import is_name, read_note
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.leasing.ledger import Ledger
-from shared.leasing.scopes import RUN_QUEUE, RUN_UNIT, job_scope, message_id, run_scope
+from shared.leasing.scopes import RUN_QUEUE, RUN_UNIT, job_scope, message_id, run_of, run_scope
 from shared.specs.run import RunSpec
 from shared.storage import Storage
 from shared.text import collapsed, counted
@@ -154,12 +154,31 @@ def _without_ledger(scene: Scene, state: State, before: str) -> Standing:
 
 def _waiting(scene: Scene, ledger: Ledger, state: State, before: str, kind: str) -> Standing:
     alive = ledger.slots(kind)
-    line = ledger.queued_ids(RUN_QUEUE) if kind == "trainer" else []
-    ours = message_id(run_scope(scene.job.run), RUN_UNIT) if scene.job.run else ""
-    place = f", {_ordinal(line.index(ours) + 1)} in line" if ours in line else ""
+    place = _place(scene, ledger) if kind == "trainer" else ""
     start = start_hint(kind, "train" if kind == "trainer" else "shards")
     why = _joined(before, f"waits for a {kind} ({alive} alive{place})")
     return Standing(state=state, why=why, next=None if alive else start)
+
+
+def _place(scene: Scene, ledger: Ledger) -> str:
+    """How many runs a trainer takes before this one; hints of runs that were removed or cancelled it only drops."""
+    line = ledger.queued_ids(RUN_QUEUE)
+    ours = message_id(run_scope(scene.job.run), RUN_UNIT) if scene.job.run else ""
+    if ours not in line:
+        return ""
+    ahead = sum(_is_wanted(scene.storage, message) for message in set(line[: line.index(ours)]))
+    return f", {_ordinal(ahead + 1)} in line"
+
+
+def _is_wanted(storage: Storage, message: str) -> bool:
+    """Whether a hint is of a run that is there, and has not ended."""
+    name, incarnation = run_of(message) or ("", "")
+    if not is_name(name):
+        return False
+    paths = RunPaths(name)
+    ends = (paths.cancelled, paths.failed, paths.run)
+    is_there = read_note(storage, paths.request, incarnation) is not None
+    return is_there and all(read_note(storage, end, incarnation) is None for end in ends)
 
 
 def _shards_text(scene: Scene) -> str:

@@ -45,6 +45,14 @@ def message_id(scope: str, unit: str) -> str:
     return f"{scope}/{unit}"
 
 
+def run_of(message: str) -> tuple[str, str] | None:
+    """The name and identity of the run that a hint is of, by its Celery task id; None for a hint of something else."""
+    scope, _, unit = message.rpartition("/")
+    kind, _, run = scope.partition(":")
+    name, _, incarnation = run.partition("@")
+    return (name, incarnation) if kind == "run" and unit == RUN_UNIT else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
     """One thing that can be leased: a shard of a job, or a run."""

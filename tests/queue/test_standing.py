@@ -54,6 +54,12 @@ def test_each_thing_that_is_missing_is_named_with_the_command_that_starts_it(clu
     listed = cluster.producer("list", COLUMNS="80").stdout
     assert "waits for a trainer (0 alive, 2nd in line)" in listed
 
+    first, second = sorted(standings, key=lambda job: str(standings[job]["why"]))
+    cluster.producer("cancel", first)
+    assert status(cluster, second)["why"] == "waits for a trainer (0 alive, 1st in line)"
+    cluster.producer("rm", first, "--yes")
+    assert status(cluster, second)["why"] == "waits for a trainer (0 alive, 1st in line)"
+
 
 @pytest.mark.parametrize(
     ("age_s", "held", "state", "why"),
