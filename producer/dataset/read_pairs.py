@@ -17,7 +17,7 @@ from typing import Final
 
 from producer.dataset.box_sizes import BoxAreas, BoxSizes, are_normalized
 from producer.dataset.findings import Findings
-from producer.dataset.pairing import image_stem
+from producer.dataset.pairing import image_stem, stem_of
 from producer.photos import PairFiles, Photos, photos_in
 from producer.progress import Progress
 from shared.annotation import EMPTY, Annotation, read_annotation
@@ -105,7 +105,7 @@ def read_pairs(
 
 @dataclass(slots=True, kw_only=True)
 class NamesInXml:
-    """Called with paths of XML: the names that each gives to its picture, `<filename>` before `<path>`.
+    """Called with paths of XML: the names that each gives to its picture: `a.jpg.xml` its own, `<filename>`, `<path>`.
 
     `unreadable` has those that could not be read, with the reason: they stay without a picture.
     """
@@ -124,8 +124,8 @@ class NamesInXml:
             annotation = read_annotation(_read(xml), file=path, spec=self.spec)
         except (AnnotationError, OSError) as error:
             self.unreadable[path] = _reason(path, error)
-            return ()
-        return tuple(filter(None, (annotation.filename, annotation.path)))
+            return (stem_of(path),)
+        return (stem_of(path), *filter(None, (annotation.filename, annotation.path)))
 
 
 def _read_chunk(folder: DataFolder, spec: JobSpec, pairs: Sequence[Pair]) -> PairsRead:

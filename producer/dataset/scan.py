@@ -5,6 +5,7 @@ refused is named in a `Finding`.
 """
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from shared.errors import LintError
 from shared.image_formats import IMAGE_EXTENSIONS
 from shared.jobs.findings import Finding
 from shared.storage import DataFolder
-from shared.text import printable
+from shared.text import counted, printable
 
 ANNOTATION_EXTENSION: Final = ".xml"
 
@@ -43,16 +44,21 @@ LIST_NAMES: Final = MappingProxyType(
     }
 )
 _LIST_FOLDERS: Final = ("/imagesets", "/imagesets/main")
+_CLASS_LIST: Final = re.compile(r".+_(train|val|trainval|test)\.txt", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScannedFolder:
-    """The files directly in one folder: sorted names; `path` is relative to the scanned root ("" is the root)."""
+    """The files directly in one folder: sorted names; `path` is relative to the scanned root ("" is the root).
+
+    `class_lists` are those of the devkit for single classes, such as `cat_train.txt`: they decide nothing.
+    """
 
     path: str
     images: list[str]
     annotations: list[str]
     lists: list[str]
+    class_lists: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -108,8 +114,11 @@ class Walk:
             self.findings.append(
                 Finding(file=path or ".", rank="info", kind="folder_left_out", found=found, done="left out")
             )
-        for names in (folder.images, folder.annotations, folder.lists):
+        for names in (folder.images, folder.annotations, folder.lists, folder.class_lists):
             names.sort()
+        if folder.class_lists and not folder.lists:  # VoTT writes no others
+            why = f"{counted(len(folder.class_lists), 'list')} here, each of a single class, and none of a whole split"
+            self.findings.append(list_not_read(_join(path, folder.class_lists[0]), why))
         self.counts["folders"] += 1
         return folder, sorted(subfolders)
 
@@ -154,6 +163,8 @@ class Walk:
         elif name.lower() in LIST_NAMES and f"/{folder.path.casefold()}".endswith(_LIST_FOLDERS):
             folder.lists.append(name)
         else:
+            if _CLASS_LIST.fullmatch(name) and f"/{folder.path.casefold()}".endswith(_LIST_FOLDERS):
+                folder.class_lists.append(name)
             if name.lower() in LIST_NAMES and "/imagesets/" not in f"/{folder.path.casefold()}":
                 self.findings.append(list_not_read(_join(folder.path, name), "it lies outside of ImageSets/Main"))
             self.counts["other_files"] += 1

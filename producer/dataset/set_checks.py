@@ -80,6 +80,7 @@ def check_set(facts: FolderFacts) -> Iterator[Finding]:
         yield Finding(file=".", rank="error", kind="no_usable_pair", found=reason, done="the submit is stopped")
     else:
         yield from _empty_splits(facts)
+        yield from _untaught_classes(facts)
         yield from _unused_options(facts)
         yield from _too_few(facts)
 
@@ -164,6 +165,8 @@ def _why_unusable(facts: FolderFacts) -> str | None:
     counts = facts.read.counts
     if not counts["annotated"] + counts["background"]:
         return f"no picture with a readable XML; {_contents(facts)}"
+    if "train" not in facts.assignment.splits:
+        return f"no picture in train ({_RULES[facts.assignment.rule]}); {_TO_FILL[facts.assignment.rule]}"
     if not facts.labels.names or not sum(facts.read.class_counts.values()):
         if not facts.read.counts["objects_read"] and not facts.read.written:
             return "no XML has an object; draw boxes around what is to be found"
@@ -173,8 +176,6 @@ def _why_unusable(facts: FolderFacts) -> str | None:
     normalized = facts.read.findings.kinds()["boxes_normalized"]
     if normalized and normalized == counts["annotated"]:
         return f"the boxes of all {counted(normalized, 'file')} look normalized (0 to 1), expected pixels; {TO_PIXELS}"
-    if "train" not in facts.assignment.splits:
-        return f"no picture in train ({_RULES[facts.assignment.rule]})"
     return None
 
 
@@ -190,6 +191,9 @@ def _contents(facts: FolderFacts) -> str:
         for extension, count in facts.walk.others.most_common()
         if extension in _OTHER_FORMATS
     ]
+    if xmls + xmls_aside and images:
+        unlike = "none has the name of another, as a photo and its XML do"
+        return f"{', '.join(found)}; {'the other findings say why' if pairing.pairs or pairing.ambiguous else unlike}"
     if not others:
         say = "label them, for example with LabelImg as Pascal VOC" if images else "is it the right folder?"
         return f"{', '.join(found)}; {_beside(facts.walk.root) or say}"
@@ -224,6 +228,18 @@ def _empty_splits(facts: FolderFacts) -> Iterator[Finding]:
         found = f"no picture in {' and '.join(empty)} ({_RULES[rule]})"
         done = f"the job goes on without; {_TO_FILL[rule]}"
         yield Finding(file=".", rank="info", kind="split_empty", found=found, done=done)
+
+
+def _untaught_classes(facts: FolderFacts) -> Iterator[Finding]:
+    """Classes whose objects are all in photos that are not trained on."""
+    rule = facts.assignment.rule
+    for name, areas in sorted(facts.read.areas.by_class.items()):
+        objects = Counter(facts.assignment.splits[pair] for pair in areas.pairs)
+        where = " and ".join(f"{objects[split]} in {split}" for split in SPLITS if objects[split])
+        if where and not objects["train"]:
+            found = f"no object of class {name!r} in train, {where} ({_RULES[rule]})"
+            about = {"file": ".", "class_name": name[:200], "done": f"kept, and never learned; {_TO_FILL[rule]}"}
+            yield Finding(**about, rank="info", kind="class_not_in_train", found=found)
 
 
 def _unused_options(facts: FolderFacts) -> Iterator[Finding]:

@@ -1,0 +1,63 @@
+"""Folders as other tools leave them: what lint tells of names, lists and splits that do not fit."""
+
+from pathlib import Path
+
+import pytest
+
+from shared.errors import LintError
+from tests.unit.producer.folders import CAT, findings, kinds, lint, voc_xml, write, write_objects, write_pair
+
+
+def test_lists_that_name_no_photo_are_the_reason_with_what_to_do(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", CAT)
+    write(tmp_path, "ImageSets/Main/train.txt", "a,\n")
+    said = r"no picture in train \(the lists in ImageSets/Main decide\); change the lists, or delete them for --split"
+    with pytest.raises(LintError, match=said):
+        lint(tmp_path).require_usable()
+
+
+def test_names_of_which_none_is_anothers_are_the_reason(tmp_path: Path) -> None:
+    write_pair(tmp_path, "images/a.jpg", "labels/1.xml")
+    with pytest.raises(LintError, match="found 1 image, 1 XML file; none has the name of another"):
+        lint(tmp_path).require_usable()
+
+
+def test_labelled_photos_are_not_said_to_need_labels(tmp_path: Path) -> None:
+    write_pair(tmp_path, "a.jpg", "a.xml", b"<annotation>")
+    with pytest.raises(LintError, match="found 1 image, 1 XML file; the other findings say why"):
+        lint(tmp_path).require_usable()
+
+
+def test_a_class_that_only_the_test_has_is_said_to_be_never_learned(tmp_path: Path) -> None:
+    write_objects(tmp_path, "train/a", CAT)
+    write_objects(tmp_path, "valid/b", ("dog", 1, 1, 9, 9))
+    write_objects(tmp_path, "test/c", CAT, ("dog", 1, 1, 9, 9), ("dog", 2, 2, 9, 9))
+    [finding] = findings(lint(tmp_path))
+    assert (finding.kind, finding.class_name) == ("class_not_in_train", "dog")
+    decide = "the folders train, val and test decide"
+    assert finding.found == f"no object of class 'dog' in train, 1 in val and 2 in test ({decide})"
+    assert finding.done == "kept, and never learned; move photos between these folders, each with its XML"
+
+
+def test_a_class_of_photos_that_no_list_names_is_not_missed_in_train(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", CAT)
+    write_objects(tmp_path, "b", ("dog", 1, 1, 9, 9))
+    write(tmp_path, "ImageSets/Main/train.txt", "a\n")
+    assert "class_not_in_train" not in kinds(lint(tmp_path))
+
+
+@pytest.mark.parametrize("xml", [voc_xml(filename="other.jpg"), b"<annotation>"])
+def test_an_xml_named_after_the_whole_name_of_its_photo_belongs_to_it(tmp_path: Path, xml: bytes) -> None:
+    write_pair(tmp_path, "img/a.jpg", "ann/a.jpg.xml", xml)
+    assert lint(tmp_path).pairs == [("img/a.jpg", "ann/a.jpg.xml")]
+
+
+def test_lists_of_single_classes_alone_are_said_to_decide_nothing(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", CAT)
+    write(tmp_path, "ImageSets/Main/cat_train.txt", "a.jpg 1\n")
+    write(tmp_path, "ImageSets/Main/cat_val.txt", "a.jpg -1\n")
+    [finding] = findings(lint(tmp_path))
+    assert (finding.file, finding.kind) == ("ImageSets/Main/cat_train.txt", "list_not_read")
+    assert finding.found == "a list of a split? 2 lists here, each of a single class, and none of a whole split"
+    write(tmp_path, "ImageSets/Main/train.txt", "a\n")
+    assert "list_not_read" not in kinds(lint(tmp_path))
