@@ -3,12 +3,12 @@
 import csv
 import io
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
 from producer.state.runs import runs_of
-from shared.audit.findings import AuditFinding, AuditFindings
+from shared.audit.findings import AuditFinding, AuditFindings, number_of, whole_id
 from shared.command import hint
 from shared.errors import OptionError, PlanError
 from shared.jobs.identity import read_note, read_request
@@ -20,8 +20,6 @@ from shared.storage import Storage
 # What a person writes into a row to accept it, or not to.
 _YES: Final = frozenset({"yes", "y", "true", "x", "1"})
 _NO: Final = frozenset({"", "no", "n", "false", "0", "-"})
-# Of an id (`finding_id`).
-_ID_DIGITS: Final = 10
 # Unknown ids that are named; the others are counted.
 _NAMED = 10
 
@@ -90,7 +88,7 @@ def _listed(file: Path, found: AuditFindings) -> tuple[list[AuditFinding], list[
         met = "a folder" if file.is_dir() else "no such file"
         raise OptionError(f"--accept {file}: expected a score from 0 to 1, or a CSV file with a column id; found {met}")
     known: Mapping[str, AuditFinding] = {finding.id: finding for finding in found.findings}
-    ids = _ids(file)
+    ids = list(dict.fromkeys(_meant(each, known) for each in _ids(file)))
     if not ids:
         raise OptionError(
             f"--accept {file}: no row has yes in the column accept: write it where a finding is right, or give a score "
@@ -109,7 +107,7 @@ def _listed(file: Path, found: AuditFindings) -> tuple[list[AuditFinding], list[
 
 
 def _ids(file: Path) -> list[str]:
-    """The ids of a CSV's accepted rows, each once; semicolons, as spreadsheets of some countries write, do as well."""
+    """The ids of a CSV's accepted rows as they stand there; semicolons, as some spreadsheets write, do as well."""
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -123,16 +121,30 @@ def _ids(file: Path) -> list[str]:
             raise OptionError(f"--accept {file}: no column id in its first line ({head[:80]!r})")
         for row in rows:
             if row["id"] and _is_accepted(row):
-                chosen.append(_whole_id(row["id"].strip()))
+                chosen.append(row["id"].strip())
             read = rows.line_num
     except csv.Error as error:  # a quotation mark without a partner takes all that follows for one field
         raise OptionError(f"--accept {file}: no CSV from line {read + 1} on: {error}") from error
-    return list(dict.fromkeys(chosen))
+    return chosen
 
 
-def _whole_id(text: str) -> str:
-    """An id with the zeros in front that a spreadsheet takes away from one that is all digits."""
-    return text.zfill(_ID_DIGITS) if text.isascii() and text.isdecimal() else text
+def _meant(text: str, known: Collection[str]) -> str:
+    """The id that stands there; of a number, perhaps rounded (1.23E+08), the one that a spreadsheet made it of."""
+    whole, number = whole_id(text), _number(text)
+    if whole in known or number is None:
+        return whole
+    mantissa, _, exponent = text.upper().partition("E")
+    form = f".{len(mantissa.partition('.')[2])}E" if exponent else ""
+    of_ids = {each: value for each in known if (value := number_of(each)) is not None}
+    meant = [each for each, value in of_ids.items() if format(value, form) == format(number, form)]
+    return meant[0] if len(meant) == 1 else whole
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _is_accepted(row: Mapping[str, str | None]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from shared.audit.findings import AuditFinding
+from shared.audit.findings import AuditFinding, FindingId
 from shared.errors import PlanError
 from shared.jobs.paths import RunPaths
 from shared.jobs.versioned import read_stored
@@ -24,7 +24,7 @@ class Decision(Frozen):
     """One decision of a person: what they `answer` of the `finding` with this id, at `at` seconds of Unix time."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
-    finding: str
+    finding: FindingId
     answer: Answer
     at: float
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from producer.audit.cost import USUAL_FOLDS
-from shared.audit.findings import LIKELY, AuditFindings
+from shared.audit.findings import LIKELY, AuditFindings, whole_id
 from shared.command import hint, shown
 from shared.jobs.paths import RunPaths
 from shared.storage import Storage
@@ -38,7 +38,7 @@ def is_copy(folder: Path, found: AuditFindings) -> bool:
         rows = list(csv.DictReader(io.StringIO((folder / "audit.csv").read_text(encoding="utf-8-sig"))))
     except (OSError, UnicodeDecodeError, csv.Error):
         return False
-    return [row.get("id") for row in rows] == [finding.id for finding in found.findings]
+    return [whole_id(row.get("id") or "") for row in rows] == [finding.id for finding in found.findings]
 
 
 def likely_text(found: AuditFindings) -> str:

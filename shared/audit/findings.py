@@ -3,10 +3,11 @@
 import csv
 import hashlib
 import io
+import re
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from shared.specs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name, canonical_json
 
@@ -17,18 +18,41 @@ PhotoBox = tuple[float, float, float, float]
 # A score estimates how likely a label is wrong: from here on it is more likely wrong than right.
 LIKELY: Final = 0.5
 
+_ID_DIGITS: Final = 10
+# What a spreadsheet takes for a number, 12345678e1 too, and writes otherwise.
+_NUMBER: Final = re.compile("[0-9]+(e[0-9]+)?")
+# Before an id that would be one. No hex digit.
+_MARK: Final = "x"
+
+
+def whole_id(text: str) -> str:
+    """An id as findings have it: earlier versions wrote no `x`, and of digits alone a spreadsheet takes zeros away."""
+    digits = text.zfill(_ID_DIGITS) if text.isascii() and text.isdecimal() else text
+    return f"{_MARK}{digits}" if _NUMBER.fullmatch(digits) else digits
+
+
+def number_of(finding_id: str) -> float | None:
+    """The number that a spreadsheet made of an id of earlier versions; None for one that is no number."""
+    digits = finding_id.removeprefix(_MARK)
+    return float(digits) if _NUMBER.fullmatch(digits) else None
+
+
 _COLUMNS: Final = ("id", "accept", "file", "object", "kind", "score", "class", "box", "proposed", "reason")
+
+
+FindingId = Annotated[str, AfterValidator(whole_id)]
 
 
 class AuditFinding(Frozen):
     """One doubt about one label. Boxes are (xmin, ymin, xmax, ymax) in pixels of the upright photo.
 
-    `id` is made of all but score and reason, so a list of ids says the same in any audit. `object` counts the photo's
-    objects in the shards from 1; None where one is missing. `class_name` and `box` are what is marked ("" and None:
-    nothing), `proposed_class` and `proposed_box` what should be (None: nothing). `score` is how sure it is.
+    `id` is made of all but score and reason, so a list of ids says the same in any audit; those of earlier versions
+    are read as they would be now. `object` counts the photo's objects in the shards from 1; None where one is missing.
+    `class_name` and `box` are what is marked ("" and None: nothing), `proposed_class` and `proposed_box` what should be
+    (None: nothing). `score` is how sure it is.
     """
 
-    id: str
+    id: FindingId
     kind: FindingKind
     file: str
     object: int | None
@@ -79,8 +103,8 @@ class AuditFindings(Frozen):
 
 
 def finding_id(facts: Iterable[object]) -> str:
-    """Ten hex digits that stand for what a finding says."""
-    return hashlib.blake2b(canonical_json(list(facts)).encode(), digest_size=5).hexdigest()
+    """Ten hex digits that stand for what a finding says, behind an `x` where they look like a number."""
+    return whole_id(hashlib.blake2b(canonical_json(list(facts)).encode(), digest_size=5).hexdigest())
 
 
 def spelled(box: PhotoBox) -> str:

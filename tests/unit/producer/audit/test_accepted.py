@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from producer.audit.accepted import accepted, read_findings
-from shared.audit.findings import AuditFinding, AuditFindings
+from producer.audit.decisions import decided
+from producer.audit.results import is_copy
+from shared.audit.findings import AuditFinding, AuditFindings, finding_id, number_of, whole_id
 from shared.errors import OptionError, PlanError
 from shared.jobs.identity import make_note
 from shared.jobs.job import Job
@@ -48,7 +50,7 @@ def test_of_the_audits_own_table_the_rows_with_yes_are_accepted(tmp_path: Path) 
     assert [finding.score for finding in chosen] == [0.8, 0.3]
     assert unknown == []
     listed.write_text(text.replace("000,no,", "000,maybe,"))
-    with pytest.raises(OptionError, match="row 0000000000 has 'maybe' in the column accept: expected yes or nothing"):
+    with pytest.raises(OptionError, match="row x0000000000 has 'maybe' in the column accept: expected yes or nothing"):
         accepted(str(listed), FOUND)
 
 
@@ -66,6 +68,49 @@ def test_an_id_that_a_spreadsheet_took_for_a_number_is_found(tmp_path: Path) -> 
     chosen, unknown = accepted(str(listed), FOUND)
     assert [finding.score for finding in chosen] == [0.8, 0.3]
     assert unknown == []
+
+
+@pytest.mark.parametrize(
+    "told",
+    ["12345678e1", "x12345678e1", "1.23E+08", "1.2345678E+08", "123456780", "123456780.0"],
+    ids=["earlier version", "as written", "Excel", "rounded less", "all digits", "a float"],
+)
+def test_an_id_that_reads_as_a_number_is_found_however_a_spreadsheet_wrote_it(tmp_path: Path, told: str) -> None:
+    found = FOUND.findings[0].model_copy(update={"id": whole_id("12345678e1"), "score": 0.7})
+    audit = FOUND.model_copy(update={"findings": (*FOUND.findings, found)})
+    listed = tmp_path / "list.csv"
+    listed.write_text(f"id,accept\n{told},yes\n")
+    chosen, unknown = accepted(str(listed), audit)
+    assert ([finding.score for finding in chosen], unknown) == ([0.7], [])
+
+
+def test_a_number_that_may_be_two_ids_is_neither(tmp_path: Path) -> None:
+    rows = [FOUND.findings[0].model_copy(update={"id": whole_id(each)}) for each in ("12345678e1", "12325678e1")]
+    listed = tmp_path / "list.csv"
+    listed.write_text("id,accept\n1.23E+08,yes\nx12325678e1,yes\n")
+    chosen, (line,) = accepted(str(listed), FOUND.model_copy(update={"findings": tuple(rows)}))
+    assert [finding.id for finding in chosen] == ["x12325678e1"]
+    assert "'1.23E+08' is no finding" in line
+
+
+def test_ids_of_an_earlier_version_are_read_as_those_of_now_wherever_they_stand(tmp_path: Path) -> None:
+    assert finding_id([2]).isalnum()
+    ids = [finding_id([number]) for number in range(2000)]
+    with pytest.raises(ValueError, match="could not convert"):
+        float(next(each for each in ids if each.startswith("x")))
+    assert not any(number_of(each) is not None and not each.startswith("x") for each in ids)
+    assert len(set(ids)) == 2000
+    assert FOUND.findings[0].id == "x0000000000"
+    storage = Storage(str(tmp_path))
+    storage.write(
+        f"{RunPaths('job.audit-3').decisions}/000001.json", b'{"finding":"0000000001","answer":"right","at":1}'
+    )
+    assert decided(storage, "job.audit-3", FOUND.findings) == [FOUND.findings[1]]
+    assert whole_id("00000000ab") == "00000000ab"
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "audit.csv").write_text(FOUND.to_csv().replace("x000", "000"))
+    assert is_copy(copy, FOUND)
 
 
 def test_a_score_accepts_all_from_there_on() -> None:

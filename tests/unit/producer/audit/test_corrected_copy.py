@@ -98,7 +98,7 @@ def test_the_copy_differs_in_one_xml_and_makes_only_its_shard_again(
     before, xml = tree(folder), sorted(folder.rglob("*.xml"))[7]
     finding, copy = removal(folder, xml), tmp_path / "new/copy"
     (line,) = write_corrected(job, storage, folder, [finding], copy)
-    assert line.startswith(f"0123456789 {finding.file} object 1 ({finding.class_name}): removed ")
+    assert line.startswith(f"x0123456789 {finding.file} object 1 ({finding.class_name}): removed ")
     assert line.endswith("; nothing is seen there")
     assert tree(folder) == before
     changed = [
