@@ -331,20 +331,34 @@ def _put_into(facts: AdviceFacts, split: str, shares: str) -> str:
 
 
 def _longer(facts: AdviceFacts) -> str:
-    """The command that trains twice as long on the same shards; what ended this training decides by which option."""
+    """The command that trains longer on the same shards; what ended this training decides by which option."""
     spec, history = facts.spec, facts.figures.inputs.history
     minutes = sum(row.get("seconds") or 0.0 for row in history) / 60
-    changes: dict[str, float] = {}
-    if spec.epochs is None and spec.max_minutes is not None and minutes >= _BOUND_USED * spec.max_minutes:
-        changes["max_minutes"] = 2 * spec.max_minutes
+    changes: dict[str, float | None] = {}
+    if _was_stopped(facts):
+        changes, longer = {"stop_at_map": None, "patience": None}, "whole"
+    elif spec.epochs is None and spec.max_minutes is not None and minutes >= _BOUND_USED * spec.max_minutes:
+        changes, longer = {"max_minutes": 2 * spec.max_minutes}, f"{math.ceil(2 * spec.max_minutes)}min"
     else:
-        changes["epochs"] = max(2 * round(_first_lap(facts)[-1]["epoch"] or 1), _WORTH_EPOCHS) if history else 200
+        epochs = max(2 * round(_first_lap(facts)[-1]["epoch"] or 1), _WORTH_EPOCHS) if history else 200
+        changes, longer = {"epochs": epochs}, f"{epochs}epochs"
         if spec.max_minutes is not None and 2 * minutes > _BOUND_USED * spec.max_minutes:
-            changes["max_minutes"] = math.ceil(4 * minutes)
+            changes["max_minutes"], longer = math.ceil(4 * minutes), f"{math.ceil(4 * minutes)}min"
     asked = words(spec.with_files_in("STORE").model_copy(update=changes), TrainingOptions)
-    longer = f"{math.ceil(changes['max_minutes'])}min" if "max_minutes" in changes else f"{changes['epochs']}epochs"
     name = f"{spec.job[:50]}-{longer}"
     return shlex.join([PROGRAM, "submit", "--job", spec.job, "--run", name, "--store", "STORE", "--local", *asked])
+
+
+def _was_stopped(facts: AdviceFacts) -> bool:
+    """Whether `--stop-at-map` or `--patience` ended the training; with either, a longer one would end there too."""
+    spec, history = facts.spec, facts.figures.inputs.history
+    figures = [(figure, row["epoch"] or 0.0) for row in history if (figure := row.get("val_map")) is not None]
+    if not figures:
+        return False
+    best = max(figure for figure, _ in figures)
+    since = figures[-1][1] - next(epoch for figure, epoch in figures if figure == best)
+    is_reached = spec.stop_at_map is not None and figures[-1][0] >= spec.stop_at_map
+    return is_reached or (spec.patience is not None and since >= spec.patience)
 
 
 def _found_at(curves: Mapping[str, Curve], figures: Figures, least: float) -> int:

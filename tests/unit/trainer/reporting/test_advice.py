@@ -45,7 +45,7 @@ def test_shards_given_up_are_made_again() -> None:
 
 
 def test_figures_of_the_training_photos_promise_nothing() -> None:
-    assert "--split 80/10/10" in said("Measured on the very photos", advise(facts_of(look(CLEAN, split="train"))))
+    assert "--split 60/20/20" in said("Measured on the very photos", advise(facts_of(look(CLEAN, split="train"))))
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_figures_of_the_training_photos_promise_nothing() -> None:
     [
         ("lists", "name them in ImageSets/Main/test.txt"),
         ("folders", "move them into the folder test"),
-        ("seeded", "submit the folder again with --split 80/10/10"),
+        ("seeded", "submit the folder again with --split 60/20/20"),
     ],
 )
 def test_photos_are_moved_to_a_split_by_what_deals_them(rule: str, remedy: str) -> None:
@@ -77,6 +77,7 @@ def test_a_model_that_finds_nothing_sends_to_the_boxes() -> None:
         ({"max_minutes": None}, "mine-20epochs", "--max-minutes 0 --epochs 20"),
         ({"epochs": 10}, "mine-20epochs", "--epochs 20"),
         ({"epochs": 10, "max_minutes": 3}, "mine-8min", "--max-minutes 8 --epochs 20"),
+        ({"epochs": 40, "stop_at_map": 0.8}, "mine-whole", "--epochs 40"),
     ],
 )
 def test_a_rise_until_the_end_asks_for_a_longer_training(spec: dict[str, Any], run: str, remedy: str) -> None:
@@ -86,6 +87,16 @@ def test_a_rise_until_the_end_asks_for_a_longer_training(spec: dict[str, Any], r
         "val mAP still rose at the end: 65.0 % in the fourth fifth of the epochs, 77.5 % in the last: train longer:\n"
     )
     assert line.endswith(f"\nvoc2tflite submit --job mine --run {run} --store STORE --local {remedy} --backbone conv")
+
+
+@pytest.mark.parametrize(("patience", "remedy"), [(3, "--epochs 400"), (4, "--epochs 20 --patience 4")])
+def test_a_training_that_patience_ended_goes_on_without_it(patience: int, remedy: str) -> None:
+    blind: tuple[Objects, Seen] = ([(0, 1), (3, 2)], [])
+    facts = facts_of(
+        look([blind] * 40, history=history(0.0, 0.04, 0.03, None, 0.04)), spec={"epochs": 400, "patience": patience}
+    )
+    command = said("It finds next to nothing", advise(facts)).splitlines()[-1]
+    assert f" {remedy} " in command.replace(" --backbone conv", "") + " "
 
 
 @pytest.mark.parametrize("option", ["start", "weights"])
