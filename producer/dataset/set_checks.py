@@ -26,6 +26,9 @@ from shared.text import counted
 # The files of other labelling formats, for a person who takes them for VOC.
 _OTHER_FORMATS: Final = {".txt": "YOLO", ".json": "COCO, labelme or Vott", ".csv": "a table", ".tfrecord": "shards"}
 
+# What may be inside a folder, or an archive, that a person takes for one of photos.
+_ARCHIVES: Final = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".rar", ".7z")
+
 # Who deals the pictures to train, val and test, and what a person can do about it.
 _RULES: Final = {
     "seeded": "dealt by --split and --seed",
@@ -194,6 +197,9 @@ def _contents(facts: FolderFacts) -> str:
     if xmls + xmls_aside and images:
         unlike = "none has the name of another, as a photo and its XML do"
         return f"{', '.join(found)}; {'the other findings say why' if pairing.pairs or pairing.ambiguous else unlike}"
+    archives = sum(facts.walk.others[extension] for extension in _ARCHIVES)
+    if not others and not images and archives:
+        return f"{', '.join(found)}, {counted(archives, 'archive')}; unpack what belongs together into one folder"
     if not others:
         say = "label them, for example with LabelImg as Pascal VOC" if images else "is it the right folder?"
         return f"{', '.join(found)}; {_beside(facts.walk.root) or say}"

@@ -109,7 +109,7 @@ def _measured_on_training(facts: AdviceFacts) -> Iterator[str]:
     if facts.split == "train":
         yield (
             "Measured on the very photos it was trained on, which promises nothing for others: submit them under "
-            f"another name, with some held back for testing: {_put_into(facts, 'test', '80/10/10')}"
+            f"another name, with some held back for testing: {_put_into(facts, 'test', '60/20/20')}"
         )
 
 

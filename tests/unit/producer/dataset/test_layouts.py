@@ -22,6 +22,13 @@ def test_names_of_which_none_is_anothers_are_the_reason(tmp_path: Path) -> None:
         lint(tmp_path).require_usable()
 
 
+def test_archives_in_a_folder_are_to_be_unpacked(tmp_path: Path) -> None:
+    write(tmp_path, "images.zip", "PK")
+    write(tmp_path, "labels.tar.gz", "")
+    with pytest.raises(LintError, match=r"0 XML files, 2 archives; unpack what belongs together into one folder"):
+        lint(tmp_path).require_usable()
+
+
 def test_labelled_photos_are_not_said_to_need_labels(tmp_path: Path) -> None:
     write_pair(tmp_path, "a.jpg", "a.xml", b"<annotation>")
     with pytest.raises(LintError, match="found 1 image, 1 XML file; the other findings say why"):
