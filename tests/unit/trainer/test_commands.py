@@ -50,7 +50,26 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def trainer(store: Path, tmp_path: Path) -> Run:
     """A command of the trainer, in a process, on a copy of the store in `store`."""
-    shutil.copytree(store, tmp_path / "store")
+    return on_a_copy(store, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def exporting(store: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
+    """A store in which `r` was exported by the command; what it wrote on standard output and standard error."""
+    folder = tmp_path_factory.mktemp("exported")
+    ended = on_a_copy(store, folder)("export", "r", "--store", "store")
+    return folder / "store", ended.stdout, ended.stderr
+
+
+@pytest.fixture
+def trainer_after_export(exporting: tuple[Path, str, str], tmp_path: Path) -> Run:
+    """As `trainer`, where `r` has been exported."""
+    return on_a_copy(exporting[0], tmp_path)
+
+
+def on_a_copy(store: Path, folder: Path) -> Run:
+    """A command of the trainer, in a process in `folder`, on a copy of `store` there."""
+    shutil.copytree(store, folder / "store")
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("VOC_", "TF_"))}
     plain["PYTHONPATH"] = str(Path(__file__).parents[3])
 
@@ -58,7 +77,7 @@ def trainer(store: Path, tmp_path: Path) -> Run:
         *words: str, program: tuple[str, ...] = ("-m", "trainer"), code: int = 0, **settings: str
     ) -> "subprocess.CompletedProcess[str]":
         command = [sys.executable, *program, *words]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=plain | settings)
+        ended = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=plain | settings)
         assert ended.returncode == code, ended.stdout + ended.stderr
         return ended
 
@@ -71,16 +90,18 @@ def test_tensorflow_says_nothing_and_what_comes_after_is_heard() -> None:
     assert (done.stdout, done.stderr) == ("", "heard")
 
 
-def test_the_commands_print_their_own_lines_only(trainer: Run, tmp_path: Path) -> None:
-    exported = trainer("export", "r", "--store", "store")
-    assert exported.stderr == "run r is finished with these models\n"
-    head, *rows, measured = exported.stdout.splitlines()
+def test_the_commands_print_their_own_lines_only(
+    exporting: tuple[Path, str, str], trainer_after_export: Run, tmp_path: Path
+) -> None:
+    trainer, (_, figures, told) = trainer_after_export, exporting
+    assert told == "run r is finished with these models\n"
+    head, *rows, measured = figures.splitlines()
     assert head.split()[0] == "form"
     assert [row.split()[0] for row in rows] == ["float32", "float16", "dynamic", "int8"]
     assert measured.startswith("measured on ")
 
     assert trainer("evaluate", "r", "--store", "store", "--split", "train", "--form", "int8").stderr == ""
-    assert trainer("sizes", "--backbone", "conv", "--image-size", "64").stderr == ""
+    assert trainer("sizes", "--backbone", "conv", "--model", "nano", "--image-size", "64").stderr == ""
 
     cv2.imwrite(str(tmp_path / "photo.jpg"), np.zeros((40, 60, 3), np.uint8))
     seen = trainer("predict", "store/runs/r/model_int8.tflite", "photo.jpg")
@@ -117,12 +138,11 @@ def test_the_settings_of_threads_and_memory_reach_the_commands(trainer: Run) -> 
     by_settings = told(trainer(*words, program=program, VOC_THREADS="3", VOC_CACHE_MB="0"))
     assert by_settings["threads"]["tensorflow"] == 3
     assert by_settings["dataset_cache"]["kept"] != "memory"
-    by_default = told(trainer(*words, program=program))
-    assert (by_default["threads"]["tensorflow"], by_default["dataset_cache"]["kept"]) == (0, "memory")
 
     words = ("evaluate", "r", "--store", "store", "--split", "train", "--form", "int8")
     assert told(trainer(*words, program=program, VOC_THREADS="3"))["threads"]["litert"] == [3, 1], "one is timed"
-    assert told(trainer(*words, program=program))["threads"]["litert"] == [1, 1]
+    by_default = told(trainer(*words, program=program))["threads"]
+    assert (by_default["tensorflow"], by_default["litert"]) == (0, [1, 1])
 
 
 def test_export_of_a_run_under_way_names_what_goes_on_with_that_run(trainer: Run, tmp_path: Path) -> None:
@@ -131,25 +151,25 @@ def test_export_of_a_run_under_way_names_what_goes_on_with_that_run(trainer: Run
     assert re.search(r"run r is not finished: .*resume j --run r --store store` goes on with it", told)
 
 
-def test_evaluate_times_each_number_of_threads(trainer: Run) -> None:
+def test_evaluate_times_each_number_of_threads(trainer_after_export: Run) -> None:
     words = ("evaluate", "r", "--store", "store", "--split", "train", "--form", "int8", "--threads", "1,3")
-    trainer("export", "r", "--store", "store", "--max-drop", "100")
-    row = json.loads(trainer(*words, "--json").stdout)["int8"]
+    row = json.loads(trainer_after_export(*words, "--json").stdout)["int8"]
     assert list(row["latency_ms"]) == ["1", "3"]
     assert row["median_ms"] == row["latency_ms"]["1"] > 0
-    table = trainer(*words).stdout
+    table = trainer_after_export(*words).stdout
     assert re.search(r"int8 .* 1: \d+\.\d\d, 3: \d+\.\d\d\n", table)
 
 
-def test_evaluate_on_photos_of_other_classes_says_how_they_are_renamed(trainer: Run, tmp_path: Path) -> None:
+def test_evaluate_on_photos_of_other_classes_says_how_they_are_renamed(
+    trainer_after_export: Run, tmp_path: Path
+) -> None:
     (tmp_path / "photos").mkdir()
     box = "<bndbox><xmin>10</xmin><ymin>10</ymin><xmax>30</xmax><ymax>30</ymax></bndbox>"
     for name in ("a", "b", "c"):
         cv2.imwrite(str(tmp_path / f"photos/{name}.png"), np.zeros((40, 60, 3), np.uint8))
         xml = f"<annotation><object><name>Ape</name>{box}</object></annotation>"
         (tmp_path / f"photos/{name}.xml").write_text(xml)
-    trainer("export", "r", "--store", "store")
-    told = trainer("evaluate", "store/runs/r/model_int8.tflite", "photos", code=1).stderr
+    told = trainer_after_export("evaluate", "store/runs/r/model_int8.tflite", "photos", code=1).stderr
     assert "and the folder has none of them but Ape: where only names differ, --rename old=new reads" in told
     assert "export its run again" not in told
 

@@ -29,7 +29,7 @@ from trainer.detections import Floats, iou_matrix
 from trainer.evaluation.forms import JudgingSplits
 from trainer.inference.detector import Detector
 from trainer.release import Release
-from trainer.tflite.convert import FORMS, RAW, forms_of
+from trainer.tflite.convert import FORMS, RAW, export_forms, forms_of
 
 # Keras 3.15's save() turns TensorFlow variables into numpy arrays in a way that numpy 2 warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")
@@ -341,8 +341,9 @@ def test_judging_splits_fall_back_and_no_score_is_chosen_by_the_test_split() -> 
 
 
 def test_threshold_is_never_chosen_on_the_pictures_that_a_run_is_measured_on(
-    exported: Exported, tmp_path: Path
+    exported: Exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("trainer.release.export_forms", export_forms)  # asks for the pictures again
     asked: list[str] = []
     release = release_of(exported, tmp_path, Recorder(), is_missed_by_int8=False)
     release = replace(
