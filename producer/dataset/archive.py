@@ -15,12 +15,13 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import file_digest
 from pathlib import Path, PurePosixPath
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from producer.progress import Progress
 from shared.errors import LintError
@@ -52,6 +53,13 @@ _BROKEN: Final = (
     lzma.LZMAError,
     NotImplementedError,
 )
+# What decodes gzip and xz, by their first bytes; Python passes over whatever is behind the end of a bzip2.
+_DECODERS: Final[Mapping[bytes, Callable[[], Any]]] = {
+    b"\x1f\x8b": partial(zlib.decompressobj, wbits=31),
+    b"\xfd7zXZ\x00": lzma.LZMADecompressor,
+}
+# So little at a time, since it may be a thousand times as much when it is decoded.
+_DECODED_BYTES: Final = 2**14
 _AGAIN: Final = "download or copy it again, or unpack it yourself"
 
 
@@ -92,15 +100,40 @@ def unpacked(archive: Path, folder: Path, progress: Progress, *, remedy: str = "
             os.utime(
                 place
             )  # what is older than a day and of no job may be pruned, before the job that reads it is there
-    except _BROKEN as error:
-        why = printable(str(error))
-        raise LintError(f"{archive}: damaged, or of a kind that is not read: {why}; {_AGAIN}") from error
+    except (*_BROKEN, EOFError) as error:
+        raise LintError(f"{archive}: {_damage(archive, error)}") from error
     except OSError as error:
         at = f" ({error.filename})" if error.filename and str(error.filename) != str(archive) else ""
         raise LintError(f"{archive}: it cannot be unpacked: {error.strerror or error}{at}; {remedy}") from error
-    except EOFError as error:
-        raise LintError(f"{archive}: it ends too early: download or copy it again") from error
     return target
+
+
+def _damage(archive: Path, error: Exception) -> str:
+    """What is wrong with an archive that could not be read to its end, and what to do."""
+    if behind := _bytes_behind(archive):
+        return (
+            f"{counted(behind, 'byte')} behind the end of what is compressed, expected nothing there: {_AGAIN} "
+            "(`tar -xf` warns of them, and unpacks)"
+        )
+    if isinstance(error, EOFError):
+        return "it ends too early: download or copy it again"
+    return f"damaged, or of a kind that is not read: {printable(str(error))}; {_AGAIN}"
+
+
+def _bytes_behind(archive: Path) -> int:
+    """How many bytes follow a gzip or xz that is whole; 0 where it is not, and for any other file."""
+    with suppress(OSError, zlib.error, lzma.LZMAError), archive.open("rb") as file:
+        part = file.read(_DECODED_BYTES)
+        beginning = next((each for each in _DECODERS if part.startswith(each)), b"")
+        decoder = _DECODERS[beginning]() if beginning else None
+        while part and decoder is not None:
+            decoder.decompress(part)
+            part = (decoder.unused_data if decoder.eof else b"") or file.read(_DECODED_BYTES)
+            if part and decoder.eof:
+                if not part.startswith(beginning):
+                    return archive.stat().st_size - file.tell() + len(part)
+                decoder = _DECODERS[beginning]()  # another one may follow, as if they were one
+    return 0
 
 
 def bare_name(archive: Path) -> str:

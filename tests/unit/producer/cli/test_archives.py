@@ -348,6 +348,31 @@ def test_the_checksum_at_the_end_of_a_tar_gz_is_compared(folder: Path) -> None:
         archive.unpacked(target, folder.parent / "unpacked", no_progress)
 
 
+@pytest.mark.parametrize("behind", [b"\n", b"<html>gone</html>"])
+def test_bytes_behind_a_compressed_tar_are_counted_and_refused_clearly(folder: Path, behind: bytes) -> None:
+    target = packed(folder, "cards.tar.gz")
+    target.write_bytes(target.read_bytes() + behind)
+    size = "1 byte" if len(behind) == 1 else f"{len(behind)} bytes"
+    with pytest.raises(LintError) as refused:
+        archive.unpacked(target, folder.parent / "unpacked", no_progress)
+    assert str(refused.value) == (
+        f"{target}: {size} behind the end of what is compressed, expected nothing there: download or copy it again, or "
+        "unpack it yourself (`tar -xf` warns of them, and unpacks)"
+    )
+    assert not list((folder.parent / "unpacked").iterdir())
+
+
+def test_two_gzips_that_are_one_are_read_and_a_cut_second_one_ends_too_early(folder: Path) -> None:
+    content = packed(folder, "cards.tar").read_bytes()
+    halves = [gzip.compress(half) for half in (content[:5000], content[5000:])]
+    target = folder.parent / "cards.tar.gz"
+    target.write_bytes(b"".join(halves))
+    assert list(archive.unpacked(target, folder.parent / "unpacked", no_progress).rglob("*.xml"))
+    target.write_bytes(b"".join(halves)[:-20])
+    with pytest.raises(LintError, match=r"it ends too early: download or copy it again$"):
+        archive.unpacked(target, folder.parent / "unpacked", no_progress)
+
+
 def test_a_bomb_of_zeros_behind_the_end_of_a_tar_is_refused(folder: Path) -> None:
     content, _ = tar_without_end(folder)
     (folder.parent / "cards.tar.gz").write_bytes(gzip.compress(content + bytes(2**27)))
