@@ -23,7 +23,7 @@ from producer.progress import Progress
 from shared.annotation import EMPTY, Annotation, read_annotation
 from shared.errors import AnnotationError, ImageError
 from shared.jobs.findings import Finding
-from shared.jobs.fingerprint import fingerprint_pair, hash_parts
+from shared.jobs.fingerprint import END_BYTES, fingerprint_pair, hash_parts
 from shared.picture.header import read_header
 from shared.picture.heif import is_heif
 from shared.placement import MIN_REMAINING, clip_box
@@ -233,7 +233,9 @@ def _sized(annotation: Annotation, head: bytes, image: str, spec: JobSpec, findi
     except ImageError:  # cut off here, or damaged: the workers read the whole
         return annotation
     found = header.is_other_than(annotation.size)
-    if not found:
+    # PNG and WebP may have their orientation behind the pixels, out of sight here.
+    may_lie = header.format != "jpeg" and len(head) == END_BYTES and annotation.size == (header.height, header.width)
+    if may_lie or not found:
         return annotation
     done = "the picture's own size is used"
     findings.append(Finding(file=image, rank="mended", kind="size_differs", found=found, done=done))

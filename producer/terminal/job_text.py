@@ -262,7 +262,7 @@ def print_result(status: JobStatus, storage: Storage, console: Terminal, *, is_l
     shards = f"{counted(status.done, 'shard')}, {storage.url(paths.manifest)}"
     console.print(f"{added}{status.job}: {shards}", soft_wrap=True)
     console.print(f"lint report: {storage.url(paths.lint)}", soft_wrap=True)
-    for text in _set_aside(storage, paths):
+    for text in _set_aside(status, storage, paths):
         console.print(text, style="yellow", soft_wrap=True)
     if status.run is None:
         return
@@ -294,12 +294,15 @@ def print_result(status: JobStatus, storage: Storage, console: Terminal, *, is_l
             console.print(f"    {_command_here(command, storage, is_local=is_local)}", soft_wrap=True)
 
 
-def _set_aside(storage: Storage, paths: JobPaths) -> Iterator[str]:
+def _set_aside(status: JobStatus, storage: Storage, paths: JobPaths) -> Iterator[str]:
     """What a person should know of the photos at the end: what was set aside or dropped, and what may be wrong."""
     rows = list(csv.DictReader(io.StringIO((storage.read_or_none(paths.lint) or b"").decode())))
-    aside = len({row["file"] for row in rows if row["rank"] == "quarantined"})
-    if aside:
+    if aside := status.quarantined:
         yield f"{counted(aside, 'photo')} set aside: lint.csv names {'it' if aside == 1 else 'them'}"
+    # Files that never were of a pair: bad names, links that lead out, several of one stem.
+    left_out = {row["file"] for row in rows if row["rank"] == "quarantined" and row["done"] in ("refused", "left out")}
+    if left_out:
+        yield f"{counted(len(left_out), 'file')} left out: lint.csv says why"
     kinds = Counter(row["kind"] for row in rows)
     if outside := kinds["box_outside"]:
         yield f"{counted(outside, 'box', 'boxes')} dropped, outside of the photo: see lint.csv"

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from producer.finalize.lint_csv import merged_findings
@@ -43,6 +44,18 @@ def test_a_photo_on_its_side_is_of_either_size(tmp_path: Path) -> None:
     assert not told(tmp_path)
     write_photo(tmp_path, LABELLED, orientation=6)
     assert not told(tmp_path)
+
+
+def test_a_photo_that_may_lie_on_its_side_by_what_stands_behind_its_pixels_is_left_to_the_workers(
+    tmp_path: Path,
+) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (LABELLED[0], LABELLED[1], 3), dtype=np.uint8)
+    write(tmp_path, "a.webp", with_orientation(noise, 6, "WEBP", lossless=True))
+    write(tmp_path, "a.xml", voc_xml([CAT], size=LABELLED))
+    assert not told(tmp_path)
+    small = noise[:20, :15]
+    write(tmp_path, "a.webp", with_orientation(small, 6, "WEBP", lossless=True))
+    assert [kind for _, kind, _ in told(tmp_path)] == ["size_differs", "box_beyond_size"]
 
 
 def test_a_photo_whose_size_stands_behind_its_first_bytes_is_left_to_the_workers(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from tests.unit.producer.terminal.test_progress import training
 ROW = {"split": "test", "map50": 0.9, "map": 0.5, "bytes": 1000, "median_ms": 2.0}
 
 
-def printed(store: Path, split: str = "test", **run: object) -> str:
+def printed(store: Path, split: str = "test", quarantined: int = 0, **run: object) -> str:
     """The end of a job that was measured on `split`, and whose `run.json` says `run`."""
     folder = store / "runs" / "j"
     folder.mkdir(parents=True)
@@ -22,7 +22,9 @@ def printed(store: Path, split: str = "test", **run: object) -> str:
     (folder / "metrics.json").write_text(json.dumps({form: {**ROW, "split": split} for form in forms}))
     (folder / "run.json").write_text(json.dumps(run))
     out = StringIO()
-    print_result(training(), Storage(str(store)), Terminal(file=out, width=80), is_local=True)
+    print_result(
+        replace(training(), quarantined=quarantined), Storage(str(store)), Terminal(file=out, width=80), is_local=True
+    )
     return out.getvalue()
 
 
@@ -44,10 +46,16 @@ def test_a_job_ends_with_its_advice_and_commands_that_work_as_printed(tmp_path: 
 
 def test_a_job_ends_with_the_photos_that_are_not_in(tmp_path: Path) -> None:
     (tmp_path / "jobs/j").mkdir(parents=True)
-    rows = ["a.jpg,image_unreadable,quarantined", "b.jpg,near_duplicate_across_splits,info", "c.jpg,no_size,info"]
-    (tmp_path / "jobs/j/lint.csv").write_text("\n".join(["file,kind,rank", *rows]))
-    text = printed(tmp_path)
+    rows = ["a.jpg,image_unreadable,quarantined,pair quarantined", "d.xml,link_outside,quarantined,refused"]
+    rows += [
+        "e.jpg,ambiguous_stem,quarantined,left out",
+        "b.jpg,near_duplicate_across_splits,info,",
+        "c.jpg,no_size,info,",
+    ]
+    (tmp_path / "jobs/j/lint.csv").write_text("\n".join(["file,kind,rank,done", *rows]))
+    text = printed(tmp_path, quarantined=1)
     assert "1 photo set aside: lint.csv names it" in text
+    assert "2 files left out: lint.csv says why" in text
     assert "1 photo nearly the same as one of another split" in text
 
 
