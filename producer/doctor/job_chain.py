@@ -15,7 +15,7 @@ from producer.jobs.plan import PlanReader
 from producer.jobs.verify import broken_shards, manifest_faults, released_faults
 from producer.progress import Progress
 from producer.state.runs import runs_of, with_run
-from producer.state.stored import StoredState, run_state, stored_state
+from producer.state.stored import TERMINAL, StoredState, run_state, stored_state
 from shared.command import hint
 from shared.errors import PipelineError, PlanError
 from shared.jobs.identity import file_digest, find_job, read_note, read_receipt, read_request
@@ -79,7 +79,10 @@ def _good_text(name: str, job: Job, stored: StoredState, storage: Storage) -> st
         return "no training was asked for"
     state = run_state(storage, asked) if stored.is_finalized else stored.state
     what = "model" if asked.has_model else "audit's part"
-    return f"the {what} is of these shards" if state == "DONE" else f"no {what} yet: {state}"
+    if state == "DONE":
+        return f"the {what} is of these shards"
+    # Files do not tell whether somebody is at work; `status` asks those who are.
+    return f"no {what}: {state}" if state in TERMINAL else f"no {what} yet"
 
 
 def _advice(name: str, job: Job, runs: Iterable[RunSpec], storage: Storage) -> str:

@@ -169,8 +169,11 @@ def test_status_and_doctor_tell_of_every_run(storage: Storage) -> None:
     assert (status.run or {})["run"] == "job"
     assert (job_status(storage, None, load_job(storage, "job", "two"), 0.1).run or {})["run"] == "two"
     checks = check_chain(storage, load_job(storage, "job"), 0.1, no_progress)
-    assert checks[-1].name == "trained two"
+    assert (checks[-1].name, checks[-1].found) == ("trained two", "no model yet")
     assert all(check.is_well for check in checks)
+    cancel(storage, None, "job", "two")
+    checks = check_chain(storage, load_job(storage, "job"), 0.1, no_progress)
+    assert (checks[-1].is_well, checks[-1].found) == (True, "no model: CANCELLED")
     with pytest.raises(PlanError, match=r"no run 'three' \(there are: job, two\)"):
         load_job(storage, "job", "three")
 
