@@ -205,6 +205,7 @@ def test_figures_of_a_form_without_a_file_are_no_link(page: ServedPage) -> None:
         ({"phase": "export", "form": "float16"}, "export: float16"),
         ({"phase": "measure", "form": "<int8>"}, "measure: &lt;int8&gt;"),
         ({"phase": "train", "step": 7, "steps": 90}, "step 7 of 90, train"),
+        ({"phase": "train", "step": 7, "steps": 90, "branch": 2, "branches": 3}, "step 7 of 90, train, branch 2 of 3"),
     ],
 )
 def test_a_training_says_what_it_does_with_and_without_steps(
