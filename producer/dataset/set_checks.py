@@ -26,6 +26,11 @@ from shared.text import counted
 # The files of other labelling formats, for a person who takes them for VOC.
 _OTHER_FORMATS: Final = {".txt": "YOLO", ".json": "COCO, labelme or Vott", ".csv": "a table", ".tfrecord": "shards"}
 
+# Pictures of kinds that nobody reads here.
+_UNREAD_PICTURES: Final = frozenset(
+    (".avif", ".jxl", ".jp2", ".psd", ".svg", ".tga", ".pgm", ".ppm", ".dng", ".cr2", ".cr3", ".nef", ".arw")
+)
+
 # What may be inside a folder, or an archive, that a person takes for one of photos.
 _ARCHIVES: Final = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".rar", ".7z")
 
@@ -74,6 +79,7 @@ class FolderFacts:
 def check_set(facts: FolderFacts) -> Iterator[Finding]:
     """The findings that need to know more than one file."""
     yield from _orphans(facts)
+    yield from _unread_pictures(facts)
     yield from name_findings(facts.read.class_counts, partial(_objects_of, facts))
     yield from _unseen_classes(facts)
     yield from facts.duplicates.findings(facts.assignment.splits)
@@ -111,6 +117,14 @@ def _orphans(facts: FolderFacts) -> Iterator[Finding]:
         reason = facts.unreadable_orphans.get(path)
         found = "no picture belongs to it" + (f"; {reason}" if reason else "")
         yield Finding(file=path, rank="info", kind="annotation_without_image", found=found, done="left out")
+
+
+def _unread_pictures(facts: FolderFacts) -> Iterator[Finding]:
+    for extension, count in sorted(facts.walk.others.items()):
+        if extension in _UNREAD_PICTURES:
+            found = counted(count, f"{extension} file")
+            done = "left out; convert them to JPEG, under the same names"
+            yield Finding(file=".", rank="info", kind="picture_of_other_format", found=found, done=done)
 
 
 def _unseen_classes(facts: FolderFacts) -> Iterator[Finding]:
@@ -197,6 +211,9 @@ def _contents(facts: FolderFacts) -> str:
     if xmls + xmls_aside and images:
         unlike = "none has the name of another, as a photo and its XML do"
         return f"{', '.join(found)}; {'the other findings say why' if pairing.pairs or pairing.ambiguous else unlike}"
+    unread = sum(facts.walk.others[extension] for extension in _UNREAD_PICTURES)
+    if unread and not images:
+        return f"{', '.join(found)}, {counted(unread, 'picture')} of a format that is not read; convert them to JPEG"
     archives = sum(facts.walk.others[extension] for extension in _ARCHIVES)
     if not others and not images and archives:
         return f"{', '.join(found)}, {counted(archives, 'archive')}; unpack what belongs together into one folder"

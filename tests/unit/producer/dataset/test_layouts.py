@@ -29,6 +29,15 @@ def test_archives_in_a_folder_are_to_be_unpacked(tmp_path: Path) -> None:
         lint(tmp_path).require_usable()
 
 
+def test_pictures_of_formats_that_are_not_read_are_named_with_what_to_do(tmp_path: Path) -> None:
+    write_pair(tmp_path, "a.AVIF", "a.xml")
+    with pytest.raises(LintError, match="1 picture of a format that is not read; convert them to JPEG"):
+        lint(tmp_path).require_usable()
+    write_objects(tmp_path, "b", CAT)
+    told = [(each.kind, each.found) for each in findings(lint(tmp_path))]
+    assert ("picture_of_other_format", "1 .avif file") in told
+
+
 def test_labelled_photos_are_not_said_to_need_labels(tmp_path: Path) -> None:
     write_pair(tmp_path, "a.jpg", "a.xml", b"<annotation>")
     with pytest.raises(LintError, match="found 1 image, 1 XML file; the other findings say why"):
