@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,13 @@ def distil(store: Path, *, steps: int = STEPS, guard: Any = None, minutes: float
     return distilled(build, dataset, spec, storage=Storage(str(store)), guard=guard or Unguarded(), steps=steps)()
 
 
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[np.ndarray]]:
+    """A store in which it has been learned to the end, and the weights; a test takes a copy."""
+    store = tmp_path_factory.mktemp("learned")
+    return store, distil(store).get_weights()
+
+
 class Watched(Unguarded):
     """Notes what it is told."""
 
@@ -52,30 +60,31 @@ def test_the_backbone_learns_to_give_what_lite0_sees(tmp_path: Path, caplog: pyt
     assert [told["step"] for told in guard.told] == list(range(300))
 
 
-def test_an_interrupted_distillation_ends_like_an_unbroken_one(tmp_path: Path) -> None:
-    unbroken = distil(tmp_path / "unbroken").get_weights()
+def test_an_interrupted_distillation_ends_like_an_unbroken_one(
+    learned: tuple[Path, list[np.ndarray]], tmp_path: Path
+) -> None:
     for steps in (5, 4):
         with pytest.raises(StopRequested):
-            distil(tmp_path / "broken", guard=StopsAfter(steps))
-    for ours, theirs in zip(distil(tmp_path / "broken").get_weights(), unbroken, strict=True):
+            distil(tmp_path, guard=StopsAfter(steps))
+    for ours, theirs in zip(distil(tmp_path).get_weights(), learned[1], strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-def test_what_was_learned_is_not_learned_again(tmp_path: Path) -> None:
-    first = distil(tmp_path).get_weights()
+def test_what_was_learned_is_not_learned_again(learned: tuple[Path, list[np.ndarray]], tmp_path: Path) -> None:
+    shutil.copytree(learned[0], tmp_path, dirs_exist_ok=True)
     again = distil(tmp_path, guard=StopsAfter(0)).get_weights()  # no step: the guard would stop it
-    for ours, theirs in zip(again, first, strict=True):
+    for ours, theirs in zip(again, learned[1], strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("content", [b"", b"no zip", None])
 def test_a_damaged_file_counts_as_absent(
-    tmp_path: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
+    learned: tuple[Path, list[np.ndarray]], tmp_path: Path, content: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    whole = distil(tmp_path).get_weights()
+    shutil.copytree(learned[0], tmp_path, dirs_exist_ok=True)
     storage, key = Storage(str(tmp_path)), RunPaths("r").distilled
     storage.write(key, storage.read(key)[:-1000] if content is None else content)
-    for ours, theirs in zip(distil(tmp_path).get_weights(), whole, strict=True):
+    for ours, theirs in zip(distil(tmp_path).get_weights(), learned[1], strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
     assert [record.message for record in caplog.records].count("distilled_damaged") == 1
 
