@@ -244,16 +244,20 @@ def _parse_number(text: str) -> float:
 def _read_object(element: etree._Element, index: int, spec: JobSpec, findings: _Findings) -> VocObject | None:
     """One `<object>`; None where it is dropped."""
     texts: dict[str, str] = {}
-    corners: etree._Element | None = None
+    boxes: list[etree._Element] = []
     for child in element:
         if child.tag == "bndbox":
-            corners = child if corners is None else corners
+            boxes.append(child)
         elif isinstance(child.tag, str):
             texts.setdefault(child.tag, child.text or "")
     name = _choose_class(texts.get("name", ""), index, spec, findings)
     if name is None:
         return None
-    box = _read_box(corners, index, name, spec, findings)
+    if len(boxes) > 1:
+        findings.add(
+            "mended", "box_extra", index, f"{len(boxes)} <bndbox> in one object", "the first one is used", name
+        )
+    box = _read_box(boxes[0] if boxes else None, index, name, spec, findings)
     if box is None:
         return None
     difficult = _read_flag(texts, "difficult", index, name, findings)
