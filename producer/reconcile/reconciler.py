@@ -7,12 +7,11 @@ Losing any message, worker, trainer, reconciler or all of Redis costs time, neve
 import logging
 import math
 from contextlib import suppress
-from typing import Final
 
 from redis.exceptions import RedisError
 
 from producer.reconcile.announce import Announcer
-from producer.reconcile.context import Context
+from producer.reconcile.context import COMPLAINT_S, Context
 from producer.reconcile.finish_job import finish_job
 from producer.reconcile.leadership import Leadership
 from producer.reconcile.shard_hints import ShardHints
@@ -24,9 +23,6 @@ from shared.leasing.redis_client import NO_REDIS
 from shared.leasing.scopes import SHARD_QUEUE, Demand
 
 logger = logging.getLogger(__name__)
-
-# While Redis is away, a line of the log at most so often.
-_COMPLAINT_S: Final = 30.0
 
 
 class Reconciler:
@@ -53,14 +49,14 @@ class Reconciler:
             logger.warning("hint_not_sent", extra={"reason": str(error)})
         except StorageError as error:
             # A full disk or an absent mount: what is due is still due at the next round.
-            logger.error("store_refuses", extra={"reason": str(error)})
+            self.context.complain(logger, error)
             return False
         with suppress(RedisError):
             remove_keys_of_wrong_type(self.context)
         return False
 
     def _complain(self, error: RedisError) -> None:
-        if self.context.clock() - self._complained_s > _COMPLAINT_S:
+        if self.context.clock() - self._complained_s > COMPLAINT_S:
             logger.warning("redis_unreachable", extra={"reason": str(error), "hint": NO_REDIS})
             self._complained_s = self.context.clock()
 

@@ -52,7 +52,7 @@ class TrainingRuns:
             try:
                 self._keep_going(asked)
             except StorageError as error:
-                logger.error("store_refuses", extra={"run": asked.run, "reason": str(error)})
+                self._context.complain(logger, error, run=asked.run)
             except ResponseError as error:
                 if not is_wrong_type(error):
                     raise

@@ -86,7 +86,7 @@ class UnfinishedJobs:
         try:
             yield
         except StorageError as error:
-            logger.error("store_refuses", extra={"job": name, "reason": str(error)})
+            self._context.complain(logger, error, job=name)
             self.by_name.pop(name, None)
             self.next_round.add(name)  # the store may answer then
         except PipelineError as error:

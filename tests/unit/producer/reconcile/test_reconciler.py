@@ -288,3 +288,28 @@ def test_a_redis_that_is_away_is_told_of_now_and_then_with_the_remedy(
     world.now.passed_s += 31
     assert not service.tick()
     assert len(complaints()) == 2
+
+
+def test_a_store_that_refuses_is_told_of_now_and_then_of_each_job(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, service = world.queued_job()
+    asked = world.store / "jobs/job/job.json"
+    content = asked.read_bytes()
+
+    def complaints() -> list[str]:
+        return [record.__dict__["job"] for record in caplog.records if record.message == "store_refuses"]
+
+    asked.unlink()
+    asked.symlink_to("x" * 300)  # which no system looks for
+    world.ledger.touch("job")
+    for _ in range(3):
+        service.tick()
+    assert complaints() == ["job"]
+    world.now.passed_s += 31
+    service.tick()
+    assert complaints() == ["job", "job"]
+    asked.unlink()
+    asked.write_bytes(content)
+    assert service.tick()
+    assert len(complaints()) == 2
