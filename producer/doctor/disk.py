@@ -12,6 +12,7 @@ from producer.state.local_lock import has_local_run
 from producer.state.runs import requests_by_job, runs_of
 from producer.state.status import JobStatus
 from producer.state.stored import job_names, run_state, stored_state
+from shared.command import hint
 from shared.errors import FormatError, StorageError
 from shared.jobs.identity import find_job, is_removed, read_job_file, readable_jobs, readable_requests
 from shared.jobs.paths import JobPaths, RunPaths, labels_of
@@ -73,7 +74,9 @@ def prunable(storage: Storage) -> list[Prunable]:
     Raises:
         StorageError: It cannot be listed, or is no local folder.
     """
-    storage.local_path("")
+    if not storage.is_local:
+        remove = f"`{hint('rm', 'JOB', store=storage)}` removes a job with its runs"
+        raise StorageError(f"expected a store in a folder, found {storage.root}: in a bucket {remove}")
     found = [
         *_of_finished_runs(storage),
         *_leftovers(storage),
