@@ -19,6 +19,9 @@ from shared.storage.files import FolderMark, Stamp, T
 # Between the target's name and the writer's own; the reconciler removes such files once nobody can be writing them.
 TEMPORARY_MARK = ".tmp-"
 
+# No usual file system takes a longer name.
+_MOST_NAME_BYTES: Final = 255
+
 # A folder with these bits is written into by a whole group: what is made in it belongs to the group, which may write.
 _GROUPS_OWN: Final = stat.S_ISGID | stat.S_IWGRP
 
@@ -151,8 +154,9 @@ class FolderStorage:
         """A name beside `key` that nobody else uses; at the end of the block nothing has it any more."""
         target = self.path(key)
         self._make_folder(target.parent)
-        owner = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-        temporary = target.with_name(f"{target.name}{TEMPORARY_MARK}{owner}")
+        mark = f"{TEMPORARY_MARK}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        name = os.fsencode(target.name)[: _MOST_NAME_BYTES - len(mark)].decode(errors="ignore")
+        temporary = target.with_name(name + mark)
         try:
             yield temporary
         finally:

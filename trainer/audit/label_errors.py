@@ -83,12 +83,14 @@ class _Boxes:
     """What is seen of the N marked boxes of a photo.
 
     `partner` [N] is the trust in the detection that hits a box or is nearest to it, `apart` [N] the logarithm of 1 -
-    IoU of the two (0 where there is none). `scores` [N, C] are those of the surest detection of each class that hits
-    the box, 0 for none. `size` [N] is the log of the area.
+    IoU of the two (0 where there is none). `shared` [N] is the IoU with another marked box (`_overlap_of_others`).
+    `scores` [N, C] are those of the surest detection of each class that hits the box, 0 for none. `size` [N] is the log
+    of the area.
     """
 
     partner: Values
     apart: Values
+    shared: Values
     scores: Values
     size: Values
 
@@ -105,7 +107,8 @@ def _judged(one: Matched, trust: Trust, classes: int) -> _Boxes:
     for class_id in np.unique(seen.class_ids).tolist():
         scores[:, class_id - 1] = _support(marked.boxes, seen[seen.class_ids == class_id])
     size = np.log(np.maximum(np.prod(marked.boxes[:, 2:] - marked.boxes[:, :2], axis=1), 1.0)).astype(np.float64)
-    return _Boxes(partner=partner, apart=apart, scores=scores, size=size)
+    shared = _overlap_of_others(marked.boxes, partner)
+    return _Boxes(partner=partner, apart=apart, shared=shared, scores=scores, size=size)
 
 
 def _apart(first: Floats, second: Floats) -> Values:
@@ -168,7 +171,7 @@ def _of_boxes(
     made_up, wrong_class = _made_up(matched, boxes, trust), _wrong_class(matched, boxes, trust)
     for one, judged, *chances in zip(matched, boxes, made_up, _misplaced(matched, boxes), wrong_class, strict=True):
         found = recalls(judged.size)
-        doubts = dict(zip(_OF_BOXES, [chances[0] * found, *chances[1:], _double(one, judged)], strict=True))
+        doubts = dict(zip(_OF_BOXES, [chances[0] * found, *chances[1:], _double(judged)], strict=True))
         table = np.stack(list(doubts.values()))
         for at in np.flatnonzero(~one.photo.marked.is_ignored):
             kind = _OF_BOXES[int(table[:, at].argmax())]
@@ -241,18 +244,16 @@ def _by_person(
     return (person[mine, each.scores.argmax(axis=1)] for mine, each in zip(own, boxes, strict=True))
 
 
-def _double(one: Matched, judged: _Boxes) -> Values:
+def _double(judged: _Boxes) -> Values:
     """Boxes that overlap another one and have no detection of their own."""
-    overlap = _overlap_of_others(one, judged)
-    return np.where(overlap >= _DOUBLE_IOU, overlap * (1 - judged.partner), 0.0)
+    return np.where(judged.shared >= _DOUBLE_IOU, judged.shared * (1 - judged.partner), 0.0)
 
 
-def _overlap_of_others(one: Matched, judged: _Boxes) -> Values:
-    """The IoU of each marked box with the one that it overlaps most, of those that are surer or, as sure, before it."""
-    overlap = iou_matrix(one.photo.marked.boxes, one.photo.marked.boxes).astype(np.float64)
-    count = len(overlap)
-    surer, as_sure = (compare(judged.partner[None], judged.partner[:, None]) for compare in (np.greater, np.equal))
-    is_first = surer | (as_sure & np.tri(count, k=-1, dtype=bool))
+def _overlap_of_others(boxes: Floats, partner: Values) -> Values:
+    """The IoU of each of `boxes` [N, 4] with the one that it overlaps most, of those surer or, as sure, before it."""
+    overlap = iou_matrix(boxes, boxes).astype(np.float64)
+    surer, as_sure = (compare(partner[None], partner[:, None]) for compare in (np.greater, np.equal))
+    is_first = surer | (as_sure & np.tri(len(overlap), k=-1, dtype=bool))
     best: Values = np.where(is_first, overlap, 0.0).max(axis=1, initial=0.0)
     return best
 
@@ -274,7 +275,7 @@ def _finding(
             f"and {name} only with {judged.scores[at, marked.class_ids[at] - 1]:.2f}"
         )
     elif kind == "double":
-        reason = f"a second box ({name}) on one object: they share {_overlap_of_others(one, judged)[at]:.0%}"
+        reason = f"a second box ({name}) on one object: they share {judged.shared[at]:.0%}"
     else:
         reason = f"marked {name}; the model sees nothing here, as it does with {1 - recall:.0%} of boxes of this size"
     return LabelFinding(

@@ -24,6 +24,14 @@ def test_half_written_file_is_neither_listed_nor_left(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_may_have_the_longest_name_that_there_is(tmp_path: Path) -> None:
+    storage, name = Storage(str(tmp_path)), f"{'ü' * 125}a.xml"
+    storage.write(f"proposals/{name}", b"x")
+    storage.link(f"proposals/{name}", f"copies/{name}")
+    assert storage.read(f"copies/{name}") == b"x"
+    assert storage.names("proposals") == storage.names("copies") == [name]
+
+
 def test_staged_files_that_are_not_published_are_removed(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
     with storage.staged({"shards/a": b"x", "shards/b": b"y"}):
