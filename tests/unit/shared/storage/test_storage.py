@@ -29,7 +29,7 @@ def test_a_file_may_have_the_longest_name_that_there_is(tmp_path: Path) -> None:
     storage.write(f"proposals/{name}", b"x")
     storage.link(f"proposals/{name}", f"copies/{name}")
     assert storage.read(f"copies/{name}") == b"x"
-    assert storage.names("proposals") == storage.names("copies") == [name]
+    assert storage.list_names("proposals") == storage.list_names("copies") == [name]
 
 
 def test_staged_files_that_are_not_published_are_removed(tmp_path: Path) -> None:
