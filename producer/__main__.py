@@ -190,22 +190,25 @@ def retry(
     from producer.jobs import control
     from producer.run.start_job import continue_job
     from producer.state.local_lock import has_local_run
-    from producer.state.stored import TERMINAL, load_job, stored_state
+    from producer.state.stored import TERMINAL, ended_badly, load_job, stored_state
     from producer.terminal.progress import Screen
     from shared.storage import Storage
 
     how = with_notify(how_to(read_settings(store), local=False, wait=wait, workers=workers), notify)
     settings = how.settings
     storage, ledger = Storage(settings.store), reachable_ledger(settings)
+    before = [] if run else ended_badly(storage, load_job(storage, job))
     with Screen(screen_console) as screen:
         told = control.retry(storage, ledger, job, run=run, only_failed=failed, changes=changes, progress=screen.stage)
     (screen_console if as_json else out).print(told, soft_wrap=True)
     seen = load_job(storage, job, run)
-    is_open = stored_state(storage, seen, settings.failed_share).state not in TERMINAL
+    still = ended_badly(storage, seen) if before else []
+    taken_back = [asked for asked in before if asked not in still]
+    is_open = bool(taken_back) or stored_state(storage, seen, settings.failed_share).state not in TERMINAL
     if is_open and how.local and has_local_run(storage, job):
         screen_console.print("the --local command that works on it goes on with it", soft_wrap=True)
     elif (is_open and how.local) or wait or as_json:
-        end(continue_job(seen, how), how.settings, as_json=as_json)
+        end(continue_job(seen, how, taken_back), how.settings, as_json=as_json)
 
 
 @app.command()

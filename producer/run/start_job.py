@@ -3,7 +3,7 @@
 import tempfile
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 
@@ -39,7 +39,7 @@ from shared.jobs.receipts import ShardReceipt
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
 from shared.specs.data import JobSpec
-from shared.specs.run import ReleaseOptions
+from shared.specs.run import ReleaseOptions, RunSpec
 from shared.specs.training import TrainingOptions
 from shared.storage import DataFolder, Storage, data_folder
 
@@ -144,17 +144,30 @@ def resume_job(name: str, options: StartOptions, changes: ReleaseOptions, run: s
     return continue_job(job, options)
 
 
-def continue_job(job: Job, options: StartOptions) -> JobStatus:
+def continue_job(job: Job, options: StartOptions, others: Sequence[RunSpec] = ()) -> JobStatus:
     """Do what is missing of a job in the store, seen with a run: here, or by notifying the service.
+
+    `others` are further runs of it that are to be done, in their order.
 
     Raises:
         PlanError: Pictures are to be read, and are not where they were.
     """
     storage = Storage(options.settings.store)
     stored = stored_state(storage, job, options.settings.failed_share)
-    folds = with_its_folds(storage, job, job.run)[1:] if job.run else []
-    seen = [*(job.model_copy(update={"run": fold}) for fold in folds), job]
-    return run_or_hand_over(seen, data_root_of(job, options, stored), options, storage)
+    # One that stays as it ended is not waited for.
+    own = [] if others and stored.state in TERMINAL else [job]
+    seen = [*own, *(job.model_copy(update={"run": asked}) for asked in others if asked != job.run)]
+    return run_or_hand_over(folds_first(storage, seen), data_root_of(job, options, stored), options, storage)
+
+
+def folds_first(storage: Storage, jobs: Iterable[Job]) -> list[Job]:
+    """A job as it is seen with runs, each once, those of an audit behind its folds."""
+    seen: dict[str, Job] = {}
+    for job in jobs:
+        for asked in with_its_folds(storage, job, job.run)[1:] if job.run else []:
+            seen.setdefault(asked.run, job.model_copy(update={"run": asked}))
+        seen.setdefault(job.run.run if job.run else "", job)
+    return list(seen.values())
 
 
 def data_root_of(job: Job, options: StartOptions, stored: StoredState) -> DataFolder:
@@ -245,7 +258,7 @@ def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions,
         logs=storage.local_path("logs") if storage.is_local else None,
         data_root=str(data_root.resolve()),
         workers=options.workers,
-        with_trainer=job.run is not None,
+        with_trainer=any(seen.run is not None for seen in jobs),
         broker_url=settings.broker() if settings.broker_url is not None else None,
     )
     quick = settings.model_copy(update={"tick_s": min(settings.tick_s, 0.5)})

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from producer.state.runs import with_run
+from producer.state.runs import runs_of, with_run
 from producer.state.standing import State
 from shared.command import hint
 from shared.errors import FormatError, PlanError, StorageError, VersionError
@@ -163,6 +163,12 @@ def run_state(storage: Storage, asked: RunSpec) -> State:
         if read_note(storage, key, incarnation) is not None:
             return _with_those_it_waits_for(storage, asked) if state == "TRAINING" else state
     return "FINALIZED"
+
+
+def ended_badly(storage: Storage, job: Job) -> list[RunSpec]:
+    """The runs of a job that have failed or were cancelled, those last that wait for others."""
+    runs = sorted(runs_of(storage, job), key=lambda asked: bool(asked.audits))
+    return [asked for asked in runs if run_state(storage, asked) in ("FAILED", "CANCELLED")]
 
 
 def _with_those_it_waits_for(storage: Storage, asked: RunSpec) -> State:

@@ -11,10 +11,11 @@ from producer.jobs.control import cancel, note_of, retry
 from producer.jobs.removal import remove
 from producer.jobs.submit import Request, for_known_job, further_run
 from producer.progress import no_progress
+from producer.run.start_job import folds_first
 from producer.state.local_lock import lock_for_local_run
 from producer.state.runs import add_request, runs_of
 from producer.state.status import job_status
-from producer.state.stored import load_job, require_same, run_state, stored_state
+from producer.state.stored import ended_badly, load_job, require_same, run_state, stored_state
 from shared.errors import OptionError, PlanError
 from shared.jobs.identity import read_receipt
 from shared.jobs.job import ShardTask
@@ -251,3 +252,24 @@ def test_a_request_that_a_removed_job_left_does_not_keep_the_name(storage: Stora
     left = RunSpec(**dict(MEDIUM), run="two", job="job", incarnation="f" * 32)
     storage.write(RunPaths("two").request, left.to_json().encode())
     assert add(storage) == "run"
+
+
+def test_a_retry_takes_up_the_runs_that_ended_badly_and_the_folds_of_an_audit_before_it(storage: Storage) -> None:
+    job = load_job(storage, "job")
+    ours = {"job": job.job, "incarnation": job.incarnation, "folds": 2}
+    folds = ("job.fold-1-of-2", "job.fold-2-of-2")
+    for fold, name in enumerate(folds, 1):
+        add_request(storage, RunSpec(**ours, run=name, fold=fold))
+    add_request(storage, RunSpec(**ours, run="job.audit-2", audits=folds))
+    storage.write(RunPaths(folds[0]).failed, note_of(job, reason="the loss is nan"))
+    before = ended_badly(storage, job)
+    assert [asked.run for asked in before] == [folds[0], "job.audit-2"], (
+        "a fold comes before the audit that waits for it"
+    )
+    retry(storage, None, "job")
+    assert ended_badly(storage, job) == []
+    seen = folds_first(storage, [job, *(job.model_copy(update={"run": asked}) for asked in before)])
+    # The second one has not failed: it never began.
+    assert [each.run.run for each in seen if each.run] == ["job", folds[0], folds[1], "job.audit-2"]
+    alone = job.model_copy(update={"run": None})
+    assert folds_first(storage, [alone]) == [alone]
