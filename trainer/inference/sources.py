@@ -71,6 +71,8 @@ def frames(source: str, limit: int | None = None, tell: Callable[[str], None] = 
         yield Frame(name=path.name, pixels=pixels, path=path)
     elif path.is_file() or source.isdecimal():
         yield from islice(_moving(source), limit)
+    elif "://" in source:
+        raise ImageError(f"{source}: expected a picture, a folder, a video or a camera here, found a URL: copy it here")
     else:
         raise ImageError(f"{source}: no such picture, folder, video or camera")
 
@@ -216,6 +218,8 @@ def _moving(source: str) -> Iterator[Frame]:
         fps = float(told) if 1 <= told <= _MOST_FPS else _USUAL_FPS
         for index in count():
             is_read, pixels = capture.read()
+            if not is_read and index == 0:
+                raise ImageError(_without_a_frame(source, is_camera=is_camera))
             if not is_read:
                 return
             shown = pixels.astype(np.uint8, copy=False)
@@ -236,6 +240,12 @@ def _opened(source: int | str) -> cv2.VideoCapture:
     finally:
         # The decoders of pictures tell of damage on this log only.
         cv2.utils.logging.setLogLevel(before)
+
+
+def _without_a_frame(source: str, *, is_camera: bool) -> str:
+    if is_camera:
+        return f"camera {source}: it opens, but gives no picture: does another program use it?"
+    return f"{source}: a video without a frame that OpenCV reads"
 
 
 def _absent_camera(index: str) -> str:

@@ -417,6 +417,15 @@ def test_a_video_that_is_none_is_one_line(model_path: Path, tmp_path: Path) -> N
     assert said.endswith("broken.mp4: neither a picture nor a video that OpenCV reads")
 
 
+def test_a_video_without_a_frame_and_a_url_are_named_also_among_others(tmp_path: Path) -> None:
+    path = tmp_path / "empty.avi"
+    cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 5, (64, 48)).release()
+    with pytest.raises(ImageError, match=r"empty\.avi: a video without a frame that OpenCV reads"):
+        list(frames(str(path)))
+    with pytest.raises(ImageError, match="s3://bucket/photos: expected a picture, a folder, a video or a camera here"):
+        list(frames("s3://bucket/photos"))
+
+
 def test_a_window_without_a_desktop_is_one_line_that_says_what_to_do(model_path: Path, tmp_path: Path) -> None:
     cv2.imwrite(str(tmp_path / "photo.jpg"), picture(120, 200))
     (said,) = predicted(model_path, tmp_path / "photo.jpg", "--show", code=1).stderr.splitlines()
