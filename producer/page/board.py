@@ -57,6 +57,7 @@ class Board:
         self._settled, self._requests = SettledJobs(storage), StoredRequests(storage)
         self._rows: dict[str, Row] | None = None
         self._looked_at = float("-inf")
+        self._trouble = ""
         self._looker: Final = ThreadPoolExecutor(1, thread_name_prefix="board")
         self._looking: Future[None] | None = None
         # By job: when it was looked at, and what it took.
@@ -72,6 +73,10 @@ class Board:
     def row(self, name: str) -> Row | None:
         """One job; None where there is none."""
         return self._seen().get(name)
+
+    def trouble(self) -> str:
+        """Why the last look at the store failed, so that what is shown is of an earlier one; "" where it did not."""
+        return self._trouble
 
     def asked(self, run: str) -> RunSpec:
         """What was asked of a run.
@@ -100,7 +105,12 @@ class Board:
     def look_again(self) -> None:
         """Look at once: something was changed by this very page."""
         with self._lock:
-            self._look()
+            try:
+                self._look()
+            except PipelineError as error:
+                self._trouble = str(error)
+                raise
+            self._trouble = ""
 
     def _seen(self) -> dict[str, Row]:
         """The jobs by name, as a look of this moment or the last one found them."""

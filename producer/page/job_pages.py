@@ -50,7 +50,8 @@ def jobs(request: Request) -> Response:
     rows = board.rows()
     others = {row.name: besides(row.status) for row in rows if row.status is not None}
     counts = {row.name: counts_text(row.status) for row in rows if row.status is not None}
-    return render(request, "jobs.html.j2", rows=rows, others=others, run_counts=counts, now=time.time())
+    facts: dict[str, Any] = {"rows": rows, "others": others, "run_counts": counts, "trouble": board.trouble()}
+    return render(request, "jobs.html.j2", **facts, now=time.time())
 
 
 def job(request: Request) -> Response:

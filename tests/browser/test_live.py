@@ -96,3 +96,16 @@ def test_a_server_that_has_stopped_is_said_to_be_silent_until_it_answers(
     assert "No answer for 10 s" in browser.evaluate(f"{silence}.innerText")
     with served(settings, port=port):
         assert browser.wait(f"{silence}.hidden", 20) is True
+
+
+def test_a_job_that_is_gone_is_said_to_be_of_before(browser: Page, store: Storage, tmp_path: Path) -> None:
+    settings = ProducerSettings(store=store.root, data_root=str(tmp_path / "data"))
+    silence = "document.getElementById('silence')"
+    with served(settings) as page:
+        browser.visit(f"{page.url}/jobs/{JOB}")
+        assert browser.evaluate(f"{silence}.hidden") is True
+        jobs = Path(store.root) / "jobs"
+        jobs.rename(jobs.with_name("away"))
+        browser.wait(f"!{silence}.hidden", 20)
+        jobs.with_name("away").rename(jobs)
+        assert browser.wait(f"{silence}.hidden", 20) is True

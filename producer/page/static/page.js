@@ -33,7 +33,9 @@ function replace(part, fresh) {
 async function refresh() {
   const headers = tag ? {"If-None-Match": tag} : {};
   const answer = await fetch(location.href, {headers, cache: "no-store", signal: AbortSignal.timeout(SILENT_MS)});
-  if (answer.status !== 200) return;
+  if (answer.status === 304) return;
+  // A store that does not answer, or a job that is gone: what is shown is of before.
+  if (!answer.ok) throw new Error(`the server answered ${answer.status}`);
   const now = new DOMParser().parseFromString(await answer.text(), "text/html");
   tag = answer.headers.get("ETag");
   const parts = [...document.querySelectorAll(LIVE)];

@@ -21,6 +21,7 @@ from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.specs.run import RunSpec
 from shared.storage import Storage
+from tests.cluster import wait_until
 from tests.page import ServedPage, served
 from tests.unit.producer.page import audited
 from tests.unit.producer.page.measured import IDENTITY, JOB, finish_job, make_measured
@@ -235,3 +236,16 @@ def test_a_first_run_has_its_page_before_a_trainer_is_asked_for_it(page: ServedP
     answer = page.ask("/runs/later")
     assert (answer.status, "<h1>Run later</h1>" in answer.text) == (200, True)
     assert page.ask("/runs/nobody").status == 404
+
+
+def test_the_list_says_that_the_store_does_not_answer_any_more(page: ServedPage, store: Storage) -> None:
+    assert JOB in page.ask("/").text
+    jobs = Path(store.root) / "jobs"
+    jobs.rename(jobs.with_name("away"))
+    jobs.symlink_to("x" * 300)  # no system lists that
+    said = "The store does not answer, what is shown is of before: cannot list "
+    wait_until(lambda: said in page.ask("/").text, 10, "the trouble is told")
+    assert JOB in page.ask("/").text
+    jobs.unlink()
+    jobs.with_name("away").rename(jobs)
+    wait_until(lambda: said not in page.ask("/").text, 10, "the store answers")
