@@ -228,10 +228,10 @@ class Cutting(Gateway):
 class Trouble:
     """What a `Troubled` gateway does at present: `kind` to what `touches` it, `""` for nothing; `times` counts it.
 
-    slow_down, denied, skewed, expired and no_bucket answer in the server's place; held keeps an answer back until the trouble is
-    over, and drops it; late passes a request on and keeps its answer back likewise; lost passes it on and drops its
-    answer, reset breaks the connection as well; flipped changes a byte of what is handed out, spoiled one of what is
-    handed in.
+    slow_down, denied, skewed, expired and no_bucket answer in the server's place; held keeps an answer back until the
+    trouble is over, and drops it; late passes a request on and keeps its answer back likewise; lost passes it on and
+    drops its answer, reset breaks the connection as well; flipped changes a byte of what is handed out, spoiled one of
+    what is handed in.
     The last four do so once for each address.
     """
 
