@@ -190,8 +190,10 @@ def _detect_function(model: TrainedModel) -> Callable[[Tensor], dict[str, Tensor
     def detect(image: Tensor) -> dict[str, Tensor]:
         constants = ([tf.constant(value) for value in values] for values in (trainable, frozen))
         outputs, _ = network.stateless_call(*constants, image, training=False)
-        # The op's column 0 is background; class ids come out from 0 without it.
-        logits = tf.concat([tf.zeros_like(outputs["scores"][..., :1]), outputs["scores"]], axis=-1)
+        # The op's column 0 is background; class ids come out from 0 without it. It is passed over, so it may hold what
+        # int8 needs: a range that is not empty where a network sees nothing anywhere (XNNPACK refuses its file).
+        background = tf.fill(tf.shape(outputs["scores"][..., :1]), LEAST_LOGIT)
+        logits = tf.concat([background, outputs["scores"]], axis=-1)
         boxes, classes, best, count = nms(outputs["boxes"], logits, tf.constant(model.priors))
         return {"boxes": boxes, "classes": classes, "scores": best, "count": count}
 

@@ -1,6 +1,7 @@
 """The four forms: what is in the files, and that they see what Keras sees."""
 
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from ai_edge_litert.schema_py_generated import BuiltinOperator as Op
 
-from tests.unit.trainer.exported import SIZE, Exported, as_batch
+from tests.unit.trainer.exported import SIZE, Exported, as_batch, lively_network
 from trainer.evaluation.measure import detect_all
 from trainer.inference.detector import Detector
 from trainer.network.postprocess import keras_detector
@@ -99,6 +100,21 @@ def test_calibration_samples_hold_both_ends_and_are_bounded() -> None:
     assert len(samples) == CALIBRATION_IMAGES
     assert samples[0][0].shape == (1, SIZE, SIZE, 3)
     assert (samples[0][0].min(), samples[0][0].max()) == (-1, 1)
+
+
+def test_a_network_that_sees_nothing_anywhere_converts_into_files_that_load(exported: Exported) -> None:
+    """After a very short training, or with very many classes: every lifted logit of the calibration is zero."""
+    network = lively_network()
+    for layer in network.layers:
+        if layer.name.startswith("scores") and layer.name.endswith("_out"):
+            kernel, bias = layer.get_weights()
+            layer.set_weights([kernel, np.full_like(bias, -20)])
+    model = replace(exported.model, keras_model=network)
+    made = export_forms(
+        model, lambda: (each.rgb for each in exported.pictures), lambda _: None, ("float32", "int8"), is_raw=True
+    )
+    for form, content in made.items():
+        assert len(Detector(content).detect_stored(exported.pictures[0].rgb).scores) == 0, form
 
 
 def test_the_same_model_is_the_same_bytes(exported: Exported, tmp_path: Path) -> None:
