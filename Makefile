@@ -36,11 +36,11 @@ demo: install
 
 test: install
 	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile tests/unit
-	@$(BIN)/pytest -n 3 --dist loadfile tests/queue
+	@$(BIN)/pytest -n 4 --dist loadfile tests/queue
 	@$(BIN)/pytest -n 2 --dist loadfile tests/whole -m whole
 
 faults: install
-	@$(BIN)/pytest -n 2 --dist loadfile tests/faults -m faults -s
+	@$(BIN)/pytest -n 3 --dist loadfile tests/faults -m faults -s
 
 faults-bucket: install
 	@VOC_FAULTS_STORE=bucket $(BIN)/pytest -n 2 --dist loadfile tests/faults -m faults -s
