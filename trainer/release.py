@@ -41,7 +41,7 @@ from trainer.network.efficientnet_lite import TEACHER, origin_of
 from trainer.network.postprocess import keras_detector
 from trainer.reporting.advice import AdviceFacts, advise
 from trainer.reporting.figures import FigureInputs, Figures, draw_plots, make_figures
-from trainer.reporting.job_facts import exported_epoch, exported_mean, read_history, read_job_facts
+from trainer.reporting.job_facts import ended_early, exported_epoch, exported_mean, read_history, read_job_facts
 from trainer.reporting.report import RunSummary, render_card, render_report
 from trainer.tflite import gate, raw_gate
 from trainer.tflite.convert import (
@@ -180,7 +180,8 @@ class Release:
     def notes(self) -> dict[str, list[str] | str]:
         """What `run.json` keeps for a person.
 
-        `warnings`; `advice` what to do next; `exported` which epoch the weights are of, "" where it is the last one.
+        `warnings`; `advice` what to do next; `exported` which epoch the weights are of, unless it is the last one, and
+        what ended the training early.
         """
         return {"warnings": self.warnings, "advice": self._advice, "exported": self._exported}
 
@@ -203,7 +204,8 @@ class Release:
             figures = self._figures(measured.seen[self._splits.measured]["int8"], measured.best_scores["int8"])
             weights = self._weights(figures)
             best = "" if weights else self._best_validation(figures, metrics["int8"]["gate"]["objects"])
-            self._exported = weights or best
+            stopped = ended_early(self.spec, figures.inputs.history)
+            self._exported = "; ".join(filter(None, (weights or best, stopped)))
             facts = read_job_facts(self.storage, self.spec.job)
             asked: dict[str, Any] = {"spec": self.spec, "manifest": self.manifest, "exported": best}
             self._advice = advise(AdviceFacts(metrics=metrics, figures=figures, split_rule=facts.split_rule, **asked))

@@ -22,6 +22,7 @@ from shared.specs.training import TrainingOptions
 from shared.text import counted
 from trainer.evaluation.curves import Curve
 from trainer.reporting.figures import Figures
+from trainer.reporting.job_facts import ended_early
 
 MOST_LINES: Final = 5
 
@@ -335,7 +336,7 @@ def _longer(facts: AdviceFacts) -> str:
     spec, history = facts.spec, facts.figures.inputs.history
     minutes = sum(row.get("seconds") or 0.0 for row in history) / 60
     changes: dict[str, float | None] = {}
-    if _was_stopped(facts):
+    if ended_early(spec, history):  # a longer one would end there too
         changes, longer = {"stop_at_map": None, "patience": None}, "whole"
     elif spec.epochs is None and spec.max_minutes is not None and minutes >= _BOUND_USED * spec.max_minutes:
         changes, longer = {"max_minutes": 2 * spec.max_minutes}, f"{math.ceil(2 * spec.max_minutes)}min"
@@ -347,18 +348,6 @@ def _longer(facts: AdviceFacts) -> str:
     asked = words(spec.with_files_in("STORE").model_copy(update=changes), TrainingOptions)
     name = f"{spec.job[:50]}-{longer}"
     return shlex.join([PROGRAM, "submit", "--job", spec.job, "--run", name, "--store", "STORE", "--local", *asked])
-
-
-def _was_stopped(facts: AdviceFacts) -> bool:
-    """Whether `--stop-at-map` or `--patience` ended the training; with either, a longer one would end there too."""
-    spec, history = facts.spec, facts.figures.inputs.history
-    figures = [(figure, row["epoch"] or 0.0) for row in history if (figure := row.get("val_map")) is not None]
-    if not figures:
-        return False
-    best = max(figure for figure, _ in figures)
-    since = figures[-1][1] - next(epoch for figure, epoch in figures if figure == best)
-    is_reached = spec.stop_at_map is not None and figures[-1][0] >= spec.stop_at_map
-    return is_reached or (spec.patience is not None and since >= spec.patience)
 
 
 def _found_at(curves: Mapping[str, Curve], figures: Figures, least: float) -> int:

@@ -14,6 +14,7 @@ from shared.jobs.identity import words_of
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.versioned import read_stored
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from shared.text import counted
 
@@ -145,3 +146,18 @@ def exported_mean(history: Sequence[Mapping[str, float | None]], best_epoch: int
     if whole == 1:
         return "the first branch was exported: no other was finished"
     return f"the mean of {whole} branches was exported, each learned from the same start"
+
+
+def ended_early(spec: RunSpec, history: Sequence[Mapping[str, float | None]]) -> str:
+    """`--patience 20 ended the training after epoch 54`, or `--stop-at-map`; "" of one that went on to its end."""
+    figures = [(figure, row["epoch"] or 0.0) for row in history if (figure := row.get("val_map")) is not None]
+    if not figures:
+        return ""
+    best = max(figure for figure, _ in figures)
+    last, epoch = figures[-1]
+    since = epoch - next(first for figure, first in figures if figure == best)
+    if spec.stop_at_map is not None and last >= spec.stop_at_map:
+        return f"--stop-at-map {spec.stop_at_map:g} ended the training after epoch {epoch:.0f}"
+    if spec.patience is not None and since >= spec.patience:
+        return f"--patience {spec.patience} ended the training after epoch {epoch:.0f}"
+    return ""

@@ -46,7 +46,7 @@ class RunSummary:
     """All that the report and the card say.
 
     `metrics` as in `metrics.json`; `figures` of int8 on the measured split; `advice` and `warnings` for a person;
-    `exported` is of `exported_epoch`; `timings` seconds a stage; `files` what is handed out, below the run's folder.
+    `exported` is of `Release.notes`; `timings` seconds a stage; `files` what is handed out, below the run's folder.
     """
 
     spec: RunSpec

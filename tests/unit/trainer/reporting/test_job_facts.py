@@ -2,6 +2,7 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -14,7 +15,14 @@ from shared.specs.options import parse_options
 from shared.specs.run import RunSpec
 from shared.specs.training import TrainingOptions
 from shared.storage import Storage
-from trainer.reporting.job_facts import exported_epoch, exported_mean, lint_kinds, read_history, read_job_facts
+from trainer.reporting.job_facts import (
+    ended_early,
+    exported_epoch,
+    exported_mean,
+    lint_kinds,
+    read_history,
+    read_job_facts,
+)
 from trainer.reporting.report import reproduce_commands, submit_command
 
 
@@ -170,3 +178,19 @@ def test_an_epoch_that_is_not_the_last_is_named(best_epoch: int, objects: int | 
 def test_a_mean_of_branches_is_named(branches: list[int], best_epoch: int, expected: str) -> None:
     history = [{"epoch": float(at), "branch": float(branch)} for at, branch in enumerate(branches, 1)]
     assert exported_mean(history, best_epoch) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"patience": 2}, "--patience 2 ended the training after epoch 4"),
+        ({"patience": 3}, ""),
+        ({"stop_at_map": 0.4}, "--stop-at-map 0.4 ended the training after epoch 4"),
+        ({"stop_at_map": 0.45}, ""),
+        ({}, ""),
+    ],
+)
+def test_what_ended_a_training_early_is_named(asked: dict[str, Any], expected: str) -> None:
+    history = [{"epoch": float(at), "val_map": figure} for at, figure in enumerate((0.2, 0.5, 0.3, 0.4), 1)]
+    assert ended_early(RunSpec(run="r", job="j", **asked), history) == expected
+    assert ended_early(RunSpec(run="r", job="j", **asked), [{"epoch": 1.0}]) == ""
