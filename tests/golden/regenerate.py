@@ -6,6 +6,7 @@ the digest of each shard. `formats.json` has one digest over all of them for eac
 need another number. Run it only where a change of the bytes is wanted, and say why in CHANGELOG.md.
 """
 
+import argparse
 import hashlib
 import json
 import tempfile
@@ -218,7 +219,8 @@ def pinned(digest: str, shard_format: int) -> dict[str, str]:
 
 
 def main() -> None:
-    """Write pairs and expectations anew."""
+    """Write pairs and expectations anew; asked for help, only say so."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     write_voc(VOC)
     synthesize_quirks(QUIRKS)
     expected: dict[str, Any] = {name: expected_of(spec) for name, spec in SPECS.items()}
