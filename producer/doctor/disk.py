@@ -1,4 +1,4 @@
-"""A store after months of use -> what its jobs take on disk, and what nobody needs any more. For local stores."""
+"""A store after months of use -> what its jobs take on disk, and what nobody needs any more."""
 
 import re
 import time
@@ -12,7 +12,6 @@ from producer.state.local_lock import has_local_run
 from producer.state.runs import requests_by_job, runs_of
 from producer.state.status import JobStatus
 from producer.state.stored import job_names, run_state, stored_state
-from shared.command import hint
 from shared.errors import FormatError, StorageError
 from shared.jobs.identity import find_job, is_removed, read_job_file, readable_jobs, readable_requests
 from shared.jobs.paths import JobPaths, RunPaths, labels_of
@@ -49,7 +48,8 @@ class Prunable:
 
 def bytes_below(storage: Storage, folder: str) -> int:
     """The bytes of all files in `folder` and below, each once however many names it has."""
-    return _sum(storage.walk(folder).values())
+    stamps = storage.walk(folder).values()
+    return _sum(stamps) if storage.is_local else sum(stamp.size_bytes for stamp in stamps)  # a bucket has no links
 
 
 def sized(storage: Storage, status: JobStatus) -> JobStatus:
@@ -72,11 +72,8 @@ def prunable(storage: Storage) -> list[Prunable]:
     """What may be removed from a store, the largest first.
 
     Raises:
-        StorageError: It cannot be listed, or is no local folder.
+        StorageError: It cannot be listed.
     """
-    if not storage.is_local:
-        remove = f"`{hint('rm', 'JOB', store=storage)}` removes a job with its runs"
-        raise StorageError(f"expected a store in a folder, found {storage.root}: in a bucket {remove}")
     found = [
         *_of_finished_runs(storage),
         *_leftovers(storage),
@@ -98,10 +95,10 @@ def prune(storage: Storage, found: Iterable[Prunable]) -> None:
         job = read_job_file(storage, name) if each.kind == "leftover" and each.key == JobPaths(name).root else None
         if job is not None:
             remove_files(storage, job)
-        elif storage.local_path(each.key).is_dir():
-            storage.remove_tree(each.key)
-        else:
+        elif storage.exists(each.key):
             storage.remove(each.key)
+        else:
+            storage.remove_tree(each.key)
 
 
 def _of_finished_runs(storage: Storage) -> Iterator[Prunable]:
@@ -119,7 +116,7 @@ def _of_finished_runs(storage: Storage) -> Iterator[Prunable]:
 def _leftovers(storage: Storage) -> Iterator[Prunable]:
     """Half-written and half-removed files and folders, dry jobs of lint, plans of submits that came to nothing."""
     for folder in ("jobs", "runs", "weights"):
-        if storage.local_path(folder).is_dir():
+        if storage.is_local and storage.local_path(folder).is_dir():
             names = sorted(path.name for path in storage.local_path(folder).iterdir())
             keys = (f"{folder}/{name}" for name in names if TEMPORARY_MARK in name)
             yield from (_prunable(storage, "leftover", key) for key in keys if _is_old(storage, key))
@@ -168,7 +165,7 @@ def _unused_weights(storage: Storage) -> Iterator[Prunable]:
 def _unused_photos(storage: Storage) -> Iterator[Prunable]:
     """What was unpacked from archives for jobs that were removed since; none where a job cannot be read."""
     jobs = list(readable_jobs(storage))
-    if len(jobs) < len(job_names(storage)):
+    if not storage.is_local or len(jobs) < len(job_names(storage)):
         return
     for name in storage.list_names("unpacked"):
         key = f"unpacked/{name}"
@@ -178,16 +175,19 @@ def _unused_photos(storage: Storage) -> Iterator[Prunable]:
 
 
 def _prunable(storage: Storage, kind: Kind, key: str) -> Prunable:
-    path = storage.local_path(key)
-    size = path.stat().st_size if path.is_file() else bytes_below(storage, key)
-    return Prunable(kind=kind, key=key, size_bytes=size)
+    stamp = storage.stamp_or_none(key)
+    return Prunable(kind=kind, key=key, size_bytes=bytes_below(storage, key) if stamp is None else stamp.size_bytes)
 
 
 def _is_old(storage: Storage, key: str) -> bool:
     """Whether nothing of a file or a folder was written for a day."""
-    path = storage.local_path(key)
-    paths = [path, *path.iterdir()] if path.is_dir() else [path]
-    return max(each.lstat().st_mtime for each in paths) < time.time() - SAFE_S
+    if storage.is_local:
+        path = storage.local_path(key)
+        written = [each.lstat().st_mtime for each in ([path, *path.iterdir()] if path.is_dir() else [path])]
+    else:
+        stamps = [storage.stamp_or_none(key), *storage.walk(key).values()]
+        written = [stamp.written_at for stamp in stamps if stamp is not None]
+    return max(written, default=0.0) < time.time() - SAFE_S
 
 
 def _sum(stamps: Iterable[Stamp]) -> int:

@@ -17,11 +17,13 @@ class Stamp:
     """What a listing tells of a file without reading it; a file that replaces it has another stamp.
 
     `mark` is the inode and the time of the last write in ns; in an object store the ETag and the time in whole seconds,
-    because a listing and a look at one object tell no finer time that both have.
+    because a listing and a look at one object tell no finer time that both have. `written_at` is that time in seconds
+    of Unix time.
     """
 
     size_bytes: int
     mark: tuple[int | str, ...]
+    written_at: float
 
 
 class Staged(Protocol):

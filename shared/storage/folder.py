@@ -291,7 +291,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _stamp(status: os.stat_result) -> Stamp:
-    return Stamp(size_bytes=status.st_size, mark=(status.st_ino, status.st_mtime_ns))
+    return Stamp(size_bytes=status.st_size, mark=(status.st_ino, status.st_mtime_ns), written_at=status.st_mtime)
 
 
 def _remove(path: Path) -> None:

@@ -315,7 +315,8 @@ def _name(path: str) -> str:
 
 
 def _stamp(meta: "ObjectMeta") -> Stamp:
-    return Stamp(size_bytes=meta["size"], mark=(_tag(meta), int(meta["last_modified"].timestamp())))
+    seconds = int(meta["last_modified"].timestamp())
+    return Stamp(size_bytes=meta["size"], mark=(_tag(meta), seconds), written_at=seconds)
 
 
 def _tag(meta: "ObjectMeta") -> str:

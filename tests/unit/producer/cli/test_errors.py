@@ -101,7 +101,6 @@ ERRORS = [
     (["submit", PHOTOS, "--store", "/sys/store"], "cannot make the store /sys/store"),
     (["list", "--store", "nowhere://x"], "nowhere://x: expected a folder, or s3://, gs:// or az:// with a bucket"),
     (["list", "--store", "s3://"], "s3://: expected a folder, or s3://, gs:// or az:// with a bucket"),
-    (["prune", "--store", "s3://bucket/x"], "expected a store in a folder, found s3://bucket/x: in a bucket `"),
     (["list", "--store", "s3://me:word@bucket/x"], "s3://…: expected a folder, or s3://, gs:// or az:// with a bucket"),
     (["list", "--store", "az://box/x?sig=word"], "credentials come from the environment"),
     *(([*words, "--store", "{file}"], FILE_STORE) for words in (["status"], ["list"], ["prune"], ["rm", "a", "--yes"])),

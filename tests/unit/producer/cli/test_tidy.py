@@ -26,7 +26,7 @@ from tests.unit.producer.jobs.test_reuse import work
 DAY_S = 86_400
 
 
-def call(store: Path, *arguments: str, typed: str = "", **settings: str) -> subprocess.CompletedProcess[str]:
+def call(store: Path | str, *arguments: str, typed: str = "", **settings: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "producer", *arguments, "--store", str(store)]
     environment = {**os.environ, "VOC_BROKER_URL": "", **settings}
     return subprocess.run(
