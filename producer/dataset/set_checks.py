@@ -49,11 +49,15 @@ _TO_FILL: Final = {
 # What to do about boxes that are fractions of the picture.
 TO_PIXELS: Final = "multiply x by the picture's width and y by its height, or export them anew as Pascal VOC"
 
-# Fewer photos, and fewer objects of a class, than anything can be learned from or measured with.
 # Where the other half of the pairs usually is.
 _HALVES: Final = ("Annotations", "annotations", "labels", "xml", "xmls")
+
+# Fewer photos, and fewer objects of a class, than anything can be learned from or measured with.
 _PHOTOS_LEAST: Final = 20
 _OBJECTS_LEAST: Final = 10
+
+# From so many classes on, most of them of a single object, names are taken for texts.
+_TEXTS_LEAST: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +166,11 @@ def _too_few(facts: FolderFacts) -> Iterator[Finding]:
     renamed = proposed_renames(facts.read.class_counts)
     classes = {name: count for name, count in facts.read.class_counts.items() if count and name not in renamed}
     few = {name: count for name, count in classes.items() if count < _OBJECTS_LEAST}
+    single = sorted(name for name, count in classes.items() if count == 1)
+    if len(classes) >= _TEXTS_LEAST and 2 * len(single) > len(classes):
+        found = f"{len(classes)} classes, {len(single)} of them of a single object, such as {single[0]!r}"
+        done = "kept; if <name> has a text or a number of each object, write there what kind of thing it is"
+        yield Finding(file=".", rank="info", kind="class_names_many", found=found, done=done)
     if few:
         found = ", ".join(f"{name} ({count})" for name, count in sorted(few.items()))
         done = f"kept; label at least {_OBJECTS_LEAST} objects of each"

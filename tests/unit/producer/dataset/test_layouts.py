@@ -1,5 +1,6 @@
 """Folders as other tools leave them: what lint tells of names, lists and splits that do not fit."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,11 @@ def test_lists_of_single_classes_alone_are_said_to_decide_nothing(tmp_path: Path
     assert finding.found == "a list of a split? 2 lists here, each of a single class, and none of a whole split"
     write(tmp_path, "ImageSets/Main/train.txt", "a\n")
     assert "list_not_read" not in kinds(lint(tmp_path))
+
+
+@pytest.mark.parametrize(("numbers", "is_told"), [(range(20), True), (range(18), False), ([0] * 20, False)])
+def test_texts_that_are_written_as_class_names_are_told(tmp_path: Path, numbers: Iterable[int], is_told: bool) -> None:
+    for place, number in enumerate(numbers):
+        write_objects(tmp_path, f"p{place}", (f"AB {number:03d}", 1, 1, 9, 9), CAT)
+    told = [each.found for each in lint(tmp_path).findings if each.kind == "class_names_many"]
+    assert told == (["21 classes, 20 of them of a single object, such as 'AB 000'"] if is_told else [])
