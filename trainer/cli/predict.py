@@ -121,9 +121,10 @@ def model_at(place: str) -> "Path | bytes":
     path = Path(place)
     if not path.is_file():
         inside = path / "model_int8.tflite"
-        meant = f", such as {inside}" if inside.is_file() else f", such as STORE/runs/{path.name}/model_int8.tflite"
+        run = "RUN" if path.suffix == ".tflite" else path.name
+        meant = inside if inside.is_file() else f"STORE/runs/{run}/model_int8.tflite"
         raise OptionError(
-            f"{place}: {'a folder' if path.is_dir() else 'no such file'}; expected an exported .tflite{meant}"
+            f"{place}: {'a folder' if path.is_dir() else 'no such file'}; expected an exported .tflite, such as {meant}"
         )
     return path
 
@@ -135,7 +136,8 @@ def _tell_annotations(annotations: "VocWriter") -> None:
         PipelineError: Some pictures have none.
     """
     lie = "is" if annotations.written == 1 else "are"
-    typer.echo(printable(f"{counted(annotations.written, 'XML file')} {lie} in {annotations.folder}"), err=True)
+    if annotations.written:
+        typer.echo(printable(f"{counted(annotations.written, 'XML file')} {lie} in {annotations.folder}"), err=True)
     if annotations.refused:
         has = "has" if len(annotations.refused) == 1 else "have"
         raise PipelineError(f"{len(annotations.refused)} {has} no XML: {annotations.refused[0]}")

@@ -2,7 +2,7 @@
 
 import mimetypes
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
@@ -78,10 +78,11 @@ def frames(source: str, limit: int | None = None, tell: Callable[[str], None] = 
 
 
 def _pictures(folder: Path, tell: Callable[[str], None]) -> Iterator[Frame]:
-    """The pictures of a folder by name; what is none by its name, either, is passed over."""
-    children, is_bare = sorted(folder.iterdir()), True
+    """The pictures of a folder by name; passed over are hidden files, as in lint, and what is none by its name, either."""
+    children = sorted(child for child in folder.iterdir() if not child.name.startswith("."))
+    is_bare = True
     for child in children:
-        if not child.is_file():
+        if not child.is_file() or _is_video(child.name):  # a video may be larger than the memory
             continue
         try:
             pixels = _picture(child, tell)
@@ -97,13 +98,12 @@ def _pictures(folder: Path, tell: Callable[[str], None]) -> Iterator[Frame]:
         tell(f"{folder}: {'no picture directly in it; ' if is_bare else ''}not looked at: {left}")
 
 
-def _left(children: Iterable[Path]) -> str:
+def _left(children: Sequence[Path]) -> str:
     """What of a folder is not looked at, though there may be pictures in it: one line, or nothing."""
-    shown = [child for child in children if not child.name.startswith(".")]
     kinds = {
-        "folder": [child for child in shown if child.is_dir()],
-        "video": [child for child in shown if child.is_file() and _is_video(child.name)],
-        "broken link": [child for child in shown if child.is_symlink() and not child.exists()],
+        "folder": [child for child in children if child.is_dir()],
+        "video": [child for child in children if child.is_file() and _is_video(child.name)],
+        "broken link": [child for child in children if child.is_symlink() and not child.exists()],
     }
     told = [
         f"{counted(len(found), kind)} ({found[0]}{' …' if len(found) > 1 else ''})"

@@ -27,11 +27,19 @@ def named(sources: list[Path], out: Path) -> list[str]:
 
 
 def test_folder_gives_its_pictures_sorted_and_skips_what_is_none(tmp_path: Path) -> None:
-    for name in ("b.png", "a.jpg"):
+    for name in ("b.png", "a.jpg", ".hidden.jpg"):
         cv2.imwrite(str(tmp_path / name), picture(20, 30))
     (tmp_path / "notes.txt").write_text("no picture")
     (tmp_path / "empty.jpg").write_bytes(b"")
-    assert [frame.name for frame in frames(str(tmp_path))] == ["a.jpg", "b.png"]
+    (tmp_path / "._a.jpg").write_bytes(b"what macOS leaves beside a picture")
+    with (tmp_path / "larger_than_the_memory.mp4").open("wb") as video:
+        video.truncate(2**37)
+    told: list[str] = []
+    assert [frame.name for frame in frames(str(tmp_path), tell=told.append)] == ["a.jpg", "b.png"]
+    assert [line.rpartition(": ")[0].rpartition("/")[2] for line in told] == [
+        "empty.jpg",
+        tmp_path.name + ": not looked at",
+    ]
 
 
 def test_a_folder_of_folders_says_that_they_are_to_be_named(tmp_path: Path) -> None:
