@@ -78,7 +78,7 @@ def frames(source: str, limit: int | None = None, tell: Callable[[str], None] = 
 
 
 def _pictures(folder: Path, tell: Callable[[str], None]) -> Iterator[Frame]:
-    """The pictures of a folder by name; passed over are hidden files, as in lint, and what is none by its name, either."""
+    """Pictures of a folder by name; passed over are hidden files, as in lint, and what is none by its name, either."""
     children = sorted(child for child in folder.iterdir() if not child.name.startswith("."))
     is_bare = True
     for child in children:
