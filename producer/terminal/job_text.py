@@ -47,11 +47,14 @@ def admission_text(admission: "Admission", stored: StoredState, storage: Storage
         done = f"{len(stored.done)} of {counted(len(job.shards), 'shard')} are there already"
         return f"job {job.job}: run {job.run.run}, {done} → {storage.url(RunPaths(job.run.run).root)}"
     shards = counted(len(job.shards), "shard")
-    splits = ", ".join(f"{split} {plan.pairs:,}" for split, plan in job.splits.items())
+    usable = {split: job.counts.get(split, plan.pairs) for split, plan in job.splits.items()}
+    splits = ", ".join(f"{split} {count:,}" for split, count in usable.items())
+    aside = sum(plan.pairs for plan in job.splits.values()) - sum(usable.values())
+    left = f" ({aside:,} more set aside)" if aside else ""
     read, kept = (job.counts.get(name, 0) for name in ("objects_read", "objects_kept"))
     emptied = job.counts.get("emptied", 0)
     lost = f", {counted(emptied, 'photo')} with no box inside the picture" if emptied else ""
-    text = f"{splits} images, {counted(read, 'object')} read, {kept:,} kept{lost}, {shards}"
+    text = f"{splits} images{left}, {counted(read, 'object')} read, {kept:,} kept{lost}, {shards}"
     return "\n".join([text, f"→ {_place(storage.url(JobPaths(job.job).root))}", *_reuse_lines(admission)])
 
 

@@ -206,3 +206,11 @@ def test_a_known_job_asked_otherwise_is_refused_before_anything_is_said_to_go_on
     assert "it is handed" not in other.stderr
     said = [line for line in other.stderr.splitlines() if not line.startswith(("scanning", "reading"))]
     assert [line.split(" and is")[0] for line in said] == ["error: job 'j' exists with other options (image_size)"]
+
+
+def test_photos_set_aside_by_lint_are_not_counted_as_those_of_a_split(tmp_path: Path) -> None:
+    folder = make_tiny_voc(tmp_path / "voc", 12)
+    for path in sorted(folder.rglob("*.xml"))[:2]:
+        path.write_text("<annotation>")
+    told = submit(folder, tmp_path / "store", "--split", "100/0/0", "--no-train").stderr
+    assert "train 10 images (2 more set aside), " in told
