@@ -32,7 +32,7 @@ def unharmed(act: Callable[[], None]) -> None:
         pytest.fail("interrupted")
 
 
-def again(number: signal.Signals) -> None:
+def assert_ends_or_is_one_with_the_first(number: signal.Signals) -> None:
     """A second one: whoever asks twice does not wait; a terminal that is closed sends SIGHUP twice, and means one."""
     if number == signal.SIGHUP:
         unharmed(lambda: signal.raise_signal(number))
@@ -60,7 +60,7 @@ def test_one_that_comes_in_a_pause_ends_it_at_once(number: signal.Signals) -> No
 def test_the_second_does_not_wait(number: signal.Signals) -> None:
     with interrupts.deferred():
         unharmed(lambda: signal.raise_signal(number))
-        again(number)
+        assert_ends_or_is_one_with_the_first(number)
 
 
 def test_one_after_that_which_ended_a_pause_does_not_wait(number: signal.Signals) -> None:
@@ -68,7 +68,7 @@ def test_one_after_that_which_ended_a_pause_does_not_wait(number: signal.Signals
         threading.Timer(0.1, os.kill, (os.getpid(), number)).start()
         with pytest.raises(KeyboardInterrupt):
             pause(60)
-        again(number)
+        assert_ends_or_is_one_with_the_first(number)
 
 
 def test_one_that_is_ignored_stays_ignored_if_it_is_a_closed_terminal(number: signal.Signals) -> None:

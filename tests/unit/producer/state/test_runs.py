@@ -18,7 +18,7 @@ from producer.state.status import job_status
 from producer.state.stored import ended_badly, load_job, require_same, run_state, stored_state
 from shared.errors import OptionError, PlanError
 from shared.jobs.identity import read_receipt
-from shared.jobs.job import ShardTask
+from shared.jobs.job import Job, ShardTask
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.leasing.guard import Unguarded
 from shared.specs.data import JobSpec
@@ -179,14 +179,20 @@ def test_status_and_doctor_tell_of_every_run(storage: Storage) -> None:
         load_job(storage, "job", "three")
 
 
+def add_audit(storage: Storage, job: Job) -> tuple[str, str]:
+    """Ask for an audit of two folds, `job.audit-2`; the names of the folds."""
+    ours = {"job": job.job, "incarnation": job.incarnation, "folds": 2}
+    folds = ("job.fold-1-of-2", "job.fold-2-of-2")
+    for fold, name in enumerate(folds, 1):
+        add_request(storage, RunSpec(**ours, run=name, fold=fold))
+    add_request(storage, RunSpec(**ours, run="job.audit-2", audits=folds))
+    return folds
+
+
 def test_doctor_has_a_failed_fold_done_again_with_its_audit_and_a_failed_run_by_its_name(storage: Storage) -> None:
     add(storage)
     job = load_job(storage, "job")
-    ours = {"job": job.job, "incarnation": job.incarnation, "folds": 2}
-    audits = ("job.fold-1-of-2", "job.fold-2-of-2")
-    for fold, name in enumerate(audits, 1):
-        add_request(storage, RunSpec(**ours, run=name, fold=fold))
-    add_request(storage, RunSpec(**ours, run="job.audit-2", audits=audits))
+    audits = add_audit(storage, job)
     for name in ("two", audits[1]):
         storage.write(RunPaths(name).failed, note_of(job, reason="the loss is nan"))
     checks = {check.name: check for check in check_chain(storage, job, 0.1, no_progress)}
@@ -256,11 +262,7 @@ def test_a_request_that_a_removed_job_left_does_not_keep_the_name(storage: Stora
 
 def test_a_retry_takes_up_the_runs_that_ended_badly_and_the_folds_of_an_audit_before_it(storage: Storage) -> None:
     job = load_job(storage, "job")
-    ours = {"job": job.job, "incarnation": job.incarnation, "folds": 2}
-    folds = ("job.fold-1-of-2", "job.fold-2-of-2")
-    for fold, name in enumerate(folds, 1):
-        add_request(storage, RunSpec(**ours, run=name, fold=fold))
-    add_request(storage, RunSpec(**ours, run="job.audit-2", audits=folds))
+    folds = add_audit(storage, job)
     storage.write(RunPaths(folds[0]).failed, note_of(job, reason="the loss is nan"))
     before = ended_badly(storage, job)
     assert [asked.run for asked in before] == [folds[0], "job.audit-2"], (
