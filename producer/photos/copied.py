@@ -46,6 +46,5 @@ def write_note(folder: Path, changed_ns: Mapping[str, int], names: Collection[st
         names: The classes that options name and the original had.
     """
     photos = {path: [(folder / path).stat().st_ctime_ns, at] for path, at in sorted(changed_ns.items())}
-    (folder / NOTE).write_text(
-        json.dumps({"photos": photos, "names": sorted(names)}, ensure_ascii=False), encoding="utf-8"
-    )
+    # ASCII, for names that are not UTF-8: no job takes those files, but they lie in the folder and are copied.
+    (folder / NOTE).write_text(json.dumps({"photos": photos, "names": sorted(names)}), encoding="ascii")

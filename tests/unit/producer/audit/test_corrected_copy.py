@@ -203,6 +203,21 @@ def test_a_file_that_cannot_be_copied_is_named_and_nothing_is_left(
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["one"]
 
 
+def test_a_file_whose_name_is_not_utf_8_is_copied_with_the_others(
+    folder: Path, storage: Storage, tmp_path: Path
+) -> None:
+    strange = Path(os.fsdecode(b"JPEGImages/gr\xfcn.jpg"))
+    image = next(path for path in sorted(folder.rglob("*")) if path.suffix in (".jpg", ".png"))
+    shutil.copyfile(image, folder / strange)
+    job, copy = submitted(folder, "job", storage).job, tmp_path / "copy"
+    finding = removal(folder, sorted(folder.rglob("*.xml"))[7])
+    (line,) = write_corrected(job, storage, folder, [finding], copy)
+    assert ": removed " in line
+    assert (copy / strange).read_bytes() == image.read_bytes()
+    name = image.relative_to(folder).as_posix()
+    assert photos_in(copy).changed_at(name) == pytest.approx(image.stat().st_ctime, abs=1e-3)
+
+
 def test_links_are_followed_where_lint_follows_them_and_left_out_elsewhere(storage: Storage, tmp_path: Path) -> None:
     root, copy, again = tmp_path / "root", tmp_path / "copy", tmp_path / "again"
     folder, lent = make_tiny_voc(root / "voc", 8), make_tiny_voc(root / "lent", 3)
