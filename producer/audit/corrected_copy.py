@@ -16,6 +16,7 @@ from typing import Final
 
 from producer.audit.copied_tree import copy_tree
 from producer.audit.corrected_xml import Corrections, corrected, upright_size
+from producer.audit.photo_sizes import noted_sizes
 from producer.photos import photos_in
 from producer.photos.copied import write_note
 from producer.progress import Progress, no_progress
@@ -85,8 +86,12 @@ def write_corrected(
         changed = copy_tree(dataset, _data_root(job, dataset), folder, progress)
         _make_writable(folder)
         write_note(folder, changed, _names_known(job, dataset))
+        sizes = noted_sizes(job, storage)
         for file, about in sorted(by_file.items()):
-            yield from _correct(job, folder, file, annotations, about)
+            if (other := _other_size(job, folder / file, sizes.get(file))) is not None:
+                yield from (f"{_about(finding)}: not changed, {other}" for finding in about)
+            else:
+                yield from _correct(job, folder, file, annotations, about)
         with suppress(FileNotFoundError):
             target.rmdir()
         folder.rename(target)
@@ -141,6 +146,18 @@ def _correct(
         path.write_bytes(made.xml)
     for finding, outcome in zip(findings, made.outcomes, strict=True):
         yield f"{_about(finding)}: {outcome}; {finding.reason}"
+
+
+def _other_size(job: Job, photo: Path, audited: tuple[int, int] | None) -> str | None:
+    """What is said of a photo of another size than the one that was audited: that one's boxes are not in its pixels."""
+    header = _header(photo, job.spec.max_pixels)
+    if header is None or audited is None or upright_size(header) == audited:
+        return None
+    (width, height), (width_then, height_then) = upright_size(header), audited
+    return (
+        f"the photo is {width}x{height} by now, and {width_then}x{height_then} was audited: put that one back, or "
+        "submit and audit the folder as a new job"
+    )
 
 
 def _unread(folder: Path, file: str, annotations: Mapping[str, str | None]) -> str | None:

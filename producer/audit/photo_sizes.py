@@ -1,7 +1,7 @@
 """The photos of a job -> `photo_sizes.json`: their upright sizes, which shards do not keep and proposals need."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -36,18 +36,25 @@ def photos_folder(job: Job, data_root: str) -> DataFolder:
 
 
 def note_photo_sizes(job: Job, folder: DataFolder, storage: Storage, progress: Progress) -> None:
-    """Write the sizes of a job's photos, unless they are known; those that are gone are left out."""
-    key = JobPaths(job.job).photo_sizes(job.incarnation)
-    if storage.exists(key):
-        return
+    """Write the sizes of a job's photos but those known already; one that is gone is looked for again each time."""
+    known = noted_sizes(job, storage)
     names = [str(pair["image"]) for _, _, pairs in planned_shards(storage, job) for pair in pairs]
-    sizes = {}
+    names = [name for name in names if name not in known]
+    sizes = dict(known)
     for done, (name, size) in enumerate(zip(names, _sizes(names, folder, job.spec.max_pixels), strict=True), start=1):
         if size is not None:
             sizes[name] = size
         if done % _TOLD_EVERY == 0 or done == len(names):
             progress("photos", done, len(names))
-    storage.write(key, json.dumps(sizes, ensure_ascii=False, sort_keys=True).encode())
+    if not known or len(sizes) > len(known):
+        key = JobPaths(job.job).photo_sizes(job.incarnation)
+        storage.write(key, json.dumps(sizes, ensure_ascii=False, sort_keys=True).encode())
+
+
+def noted_sizes(job: Job, storage: Storage) -> Mapping[str, tuple[int, int]]:
+    """Upright width and height of a job's photos, by name, as its audits noted them; none without an audit."""
+    content = storage.read_or_none(JobPaths(job.job).photo_sizes(job.incarnation))
+    return {} if content is None else {name: (width, height) for name, (width, height) in json.loads(content).items()}
 
 
 def _sizes(names: list[str], folder: DataFolder, max_pixels: int) -> Iterator[tuple[int, int] | None]:

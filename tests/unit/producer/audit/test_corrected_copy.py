@@ -10,8 +10,10 @@ import pytest
 from PIL import Image
 
 from producer.audit.corrected_copy import check_free, write_corrected
+from producer.audit.photo_sizes import note_photo_sizes
 from producer.jobs.submit import Admission, Request
 from producer.photos import photos_in
+from producer.progress import no_progress
 from shared.annotation import read_annotation
 from shared.audit.findings import AuditFinding, PhotoBox
 from shared.errors import OptionError, StorageError
@@ -142,6 +144,19 @@ def test_photos_and_xml_that_are_gone_are_said_and_the_rest_is_done(
     assert "not changed, the photo is gone" in lines[0]
     assert "is gone" in lines[1]
     assert ": removed " in lines[2]
+
+
+def test_a_photo_of_another_size_than_was_audited_gets_no_boxes_of_that_one(
+    folder: Path, storage: Storage, tmp_path: Path
+) -> None:
+    job = submitted(folder, "job", storage).job
+    note_photo_sizes(job, folder, storage, no_progress)
+    photos = sorted(path for path in folder.rglob("*") if path.suffix in (".jpg", ".png"))[:2]
+    Image.new("RGB", (8, 24)).save(photos[0])
+    findings = [addition(path.relative_to(folder).as_posix(), (12, 12, 15, 15)) for path in photos]
+    lines = list(write_corrected(job, storage, folder, findings, tmp_path / "copy"))
+    assert ": not changed, the photo is 8x24 by now, and 16x16 was audited: put that one back, or " in lines[0]
+    assert ": added x 12 12 15 15;" in lines[1]
 
 
 def test_a_background_photo_that_exif_turns_gets_an_xml_whose_boxes_are_read_as_upright(

@@ -61,6 +61,20 @@ def test_sizes_are_upright_and_of_the_photos_that_can_be_read(folder: Path, tmp_
     assert noted(job, storage) == sizes, "they are noted once"
 
 
+def test_a_photo_that_was_gone_is_measured_once_it_is_back(folder: Path, tmp_path: Path) -> None:
+    storage, gone = Storage(str(tmp_path / "store")), pictures(folder)[GONE]
+    job = lint_and_submit(
+        Request(dataset=folder, name="job", spec=JobSpec(image_size=32), run=None), storage=storage, data_root=folder
+    ).job
+    away = gone.rename(tmp_path / gone.name)
+    note_photo_sizes(job, folder, storage, no_progress)
+    name = gone.relative_to(folder).as_posix()
+    assert name not in noted(job, storage)
+    away.rename(gone)
+    note_photo_sizes(job, folder, storage, no_progress)
+    assert noted(job, storage)[name] == [16, 16]
+
+
 def test_photos_of_a_bucket_are_measured_there(folder: Path, tmp_path: Path, object_server: ObjectServer) -> None:
     storage = Storage(str(tmp_path / "store"))
     job, sizes = spoiled_job(folder, storage)
