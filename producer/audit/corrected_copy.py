@@ -88,10 +88,7 @@ def write_corrected(
         write_note(folder, changed, _names_known(job, dataset))
         sizes = noted_sizes(job, storage)
         for file, about in sorted(by_file.items()):
-            if (other := _other_size(job, folder / file, sizes.get(file))) is not None:
-                yield from (f"{_about(finding)}: not changed, {other}" for finding in about)
-            else:
-                yield from _correct(job, folder, file, annotations, about)
+            yield from _correct(job, folder, file, annotations, about, audited=sizes.get(file))
         with suppress(FileNotFoundError):
             target.rmdir()
         folder.rename(target)
@@ -117,13 +114,25 @@ def _data_root(job: Job, dataset: DataFolder) -> DataFolder:
 
 
 def _correct(
-    job: Job, folder: Path, file: str, annotations: Mapping[str, str | None], findings: Sequence[AuditFinding]
+    job: Job,
+    folder: Path,
+    file: str,
+    annotations: Mapping[str, str | None],
+    findings: Sequence[AuditFinding],
+    *,
+    audited: tuple[int, int] | None,
 ) -> Iterator[str]:
-    """Correct the XML of one photo in the copy."""
+    """Correct the XML of one photo in the copy; `audited` is the size that it had then, None where nobody noted it."""
     photo, annotation = folder / file, annotations.get(file)
     header = _header(photo, job.spec.max_pixels)
     if header is None:
         yield from (f"{_about(finding)}: not changed, the photo is gone" for finding in findings)
+        return
+    width, height = upright_size(header)
+    if audited is not None and audited != (width, height):  # the boxes are in pixels of that one
+        then = f"the photo is {width}x{height} by now, and {audited[0]}x{audited[1]} was audited"
+        todo = "put that one back, or submit and audit the folder as a new job"
+        yield from (f"{_about(finding)}: not changed, {then}: {todo}" for finding in findings)
         return
     path = folder / (annotation or PurePosixPath(file).with_suffix(".xml"))
     if annotation is not None and not path.is_file():
@@ -134,7 +143,6 @@ def _correct(
             f"{_about(finding)}: not changed, {unread} is there, which the job never read" for finding in findings
         )
         return
-    width, height = upright_size(header)
     xml = path.read_bytes() if annotation is not None else _NEW_XML.format(width=width, height=height).encode()
     try:
         made: Corrections = corrected(xml, findings, header, job.spec, file=annotation or path.name)
@@ -146,18 +154,6 @@ def _correct(
         path.write_bytes(made.xml)
     for finding, outcome in zip(findings, made.outcomes, strict=True):
         yield f"{_about(finding)}: {outcome}; {finding.reason}"
-
-
-def _other_size(job: Job, photo: Path, audited: tuple[int, int] | None) -> str | None:
-    """What is said of a photo of another size than the one that was audited: that one's boxes are not in its pixels."""
-    header = _header(photo, job.spec.max_pixels)
-    if header is None or audited is None or upright_size(header) == audited:
-        return None
-    (width, height), (width_then, height_then) = upright_size(header), audited
-    return (
-        f"the photo is {width}x{height} by now, and {width_then}x{height_then} was audited: put that one back, or "
-        "submit and audit the folder as a new job"
-    )
 
 
 def _unread(folder: Path, file: str, annotations: Mapping[str, str | None]) -> str | None:
