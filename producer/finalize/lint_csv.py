@@ -11,6 +11,9 @@ from shared.text import printable
 # The last one is newer than 0.2.0: whoever reads by place finds the others where they were.
 COLUMNS: Final = ("file", "object", "rank", "kind", "found", "done", "class")
 
+# What `done` says of quarantined files that never were of a pair: bad names, links that lead out, several of one stem.
+OF_NO_PAIR: Final = frozenset({"refused", "left out"})
+
 # Found by `<size>` before any picture was read; the workers find the same by the picture itself.
 _BY_SIZE_ONLY: Final = frozenset({"box_beyond_size"})
 

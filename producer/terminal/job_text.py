@@ -15,6 +15,7 @@ from rich.filesize import decimal
 from rich.table import Column, Table
 from rich.text import Text
 
+from producer.finalize.lint_csv import OF_NO_PAIR
 from producer.state.runs import retry_hint, ways_on
 from producer.state.status import JobStatus
 from producer.state.stored import TERMINAL, StoredState, load_job
@@ -302,8 +303,7 @@ def _set_aside(status: JobStatus, storage: Storage, paths: JobPaths) -> Iterator
     rows = list(csv.DictReader(io.StringIO((storage.read_or_none(paths.lint) or b"").decode())))
     if aside := status.quarantined:
         yield f"{counted(aside, 'photo')} set aside: lint.csv names {'it' if aside == 1 else 'them'}"
-    # Files that never were of a pair: bad names, links that lead out, several of one stem.
-    left_out = {row["file"] for row in rows if row["rank"] == "quarantined" and row["done"] in ("refused", "left out")}
+    left_out = {row["file"] for row in rows if row["rank"] == "quarantined" and row["done"] in OF_NO_PAIR}
     if left_out:
         yield f"{counted(len(left_out), 'file')} left out: lint.csv says why"
     kinds = Counter(row["kind"] for row in rows)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from producer.finalize.lint_csv import COLUMNS
+from producer.finalize.lint_csv import COLUMNS, OF_NO_PAIR
 from shared.errors import FormatError, PlanError
 from shared.jobs.paths import JobPaths
 from shared.storage import Stamp, Storage
@@ -84,7 +84,7 @@ class FindingsTable:
             kinds[kind].append(number)
             if name:
                 classes[name].append(number)
-            if rank == b"quarantined":
+            if rank == b"quarantined" and self.row(number).done not in OF_NO_PAIR:
                 aside[kind] += 1
         return _Index(
             kinds={_text(kind): numbers for kind, numbers in kinds.items()},

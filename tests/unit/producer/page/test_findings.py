@@ -76,6 +76,17 @@ def test_what_a_version_without_classes_wrote_is_read_and_has_none() -> None:
     assert of_before.page(1, class_name="cat") == ([], 0)
 
 
+def test_files_that_never_were_of_a_pair_are_no_photos_that_were_set_aside() -> None:
+    lines = (
+        "a.xml,,quarantined,annotation_unreadable,malformed XML,pair quarantined,",
+        "b\\xfc.jpg,,quarantined,name_not_utf8,a name that is not UTF-8,refused,",
+        '"c.jpg",,quarantined,ambiguous_stem,"a/c.xml, b/c.xml",left out,',
+    )
+    read = FindingsTable("\n".join(["file,object,rank,kind,found,done,class", *lines, ""]).encode(), "lint.csv")
+    assert read.aside == [("annotation_unreadable", 1)]
+    assert dict(read.counts) == {"annotation_unreadable": 1, "name_not_utf8": 1, "ambiguous_stem": 1}
+
+
 def test_text_of_a_finding_is_what_was_found() -> None:
     assert table(1).row(0).found.startswith('number 0, "quoted", of class quen')
 
