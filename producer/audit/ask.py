@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from producer.audit.cost import cost_text, fold_counts, photos_of
+from producer.audit.decisions import with_decisions
 from producer.audit.photo_sizes import note_photo_sizes, photos_folder
 from producer.run.intent import StartOptions, choice_text, say_intent
 from producer.run.start_job import data_root_of, run_or_hand_over
@@ -131,8 +132,9 @@ def _require_same(storage: Storage, job: Job, runs: list[RunSpec]) -> bool:
         before = run_asked(storage, job.job, asked.run)
         if before is not None and (differing := differing_fields(before, asked)):
             remove = hint("rm", job.job, "--run", runs[-1].run, store=storage)
+            lost = with_decisions(storage, runs[-1].run)
             found = f"audited with other options ({', '.join(differing)})"
-            raise PlanError(f"job {job.job!r} was {found}: `{remove}` removes that audit")
+            raise PlanError(f"job {job.job!r} was {found}: `{remove}` removes that audit{lost}")
         known.append(before is not None)
     return all(known)
 

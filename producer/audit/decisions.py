@@ -14,6 +14,7 @@ from shared.jobs.paths import RunPaths
 from shared.jobs.versioned import read_stored
 from shared.specs.frozen import SCHEMA_VERSION, Frozen
 from shared.storage import Storage
+from shared.text import counted
 
 # `right`: the finding is, so the label is to be corrected. `wrong`: the label stays. `open`: as if nobody had decided.
 Answer = Literal["right", "wrong", "skip", "open"]
@@ -100,6 +101,14 @@ def decided(storage: Storage, run: str, findings: Iterable[AuditFinding]) -> lis
     if not chosen:
         raise PlanError(f"{storage.url(RunPaths(run).decisions)}: no finding of {run} was called right on the page")
     return chosen
+
+
+def with_decisions(storage: Storage, run: str) -> str:
+    """What goes with a run that is removed, such as ` with 3 decisions made on it`; "" where nobody decided."""
+    decisions = Decisions(storage, run)
+    decisions.refresh()
+    count = len(decisions.answers())
+    return f" with {counted(count, 'decision')} made on it" if count else ""
 
 
 def _key(run: str, number: int) -> str:

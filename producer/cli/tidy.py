@@ -41,6 +41,7 @@ def rm(
 
     Months later: [bold]voc2tflite rm --older 30d[/bold]
     """
+    from producer.audit.decisions import with_decisions
     from producer.jobs.removal import remove, require_removable
     from shared.storage import Storage
 
@@ -56,7 +57,9 @@ def rm(
     if not yes:
         for name in names:
             require_removable(storage, ledger, name, run)
-        what = f"runs/{run}" if run is not None else ", ".join(f"jobs/{name}" for name in names) + " and all runs"
+        what = ", ".join(f"jobs/{name}" for name in names) + " and all runs"
+        if run is not None:
+            what = f"runs/{run}{with_decisions(storage, run)}"
         typer.confirm(printable(f"Remove {what} from {settings.store}?"), abort=True)
     for name in names:
         try:

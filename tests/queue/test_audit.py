@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from producer.audit.decisions import Decision, Decisions
 from shared.jobs.identity import find_job, make_note
 from shared.jobs.paths import RunPaths
 from shared.leasing.ledger import Ledger
@@ -35,8 +36,10 @@ def test_a_cancelled_audit_goes_on_and_one_with_other_options_is_refused(started
     cluster.producer("submit", str(small_voc), "--job", "job", *DATA)
     cluster.producer("audit", "job", "--folds", "2", *QUICK, "--no-wait")
     assert states(cluster) == dict.fromkeys(["job.audit-2", *FOLDS], "FINALIZED")
+    Decisions(cluster.storage(), "job.audit-2").add(Decision(finding="0123456789", answer="wrong", at=1.0))
     other = cluster.producer("audit", "job", "--folds", "2", "--no-wait", check=False)
     assert other.returncode == 1
+    assert "` removes that audit with 1 decision made on it" in other.stderr
     assert "was audited with other options (epochs, model)" in other.stderr
     assert "rm job --run job.audit-2" in other.stderr
     cluster.producer("cancel", "job", "--run", "job.audit-2")

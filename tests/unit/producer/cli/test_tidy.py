@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from producer.audit.decisions import Decision, Decisions
 from producer.finalize.dataset_files import dataset_files
 from producer.jobs.control import cancel, note_of
 from producer.jobs.submit import Request, further_run
@@ -22,6 +23,7 @@ from shared.storage import Storage
 from tests.tiny import make_tiny_voc
 from tests.unit.producer.folders import lint_and_submit
 from tests.unit.producer.jobs.test_reuse import work
+from tests.unit.producer.page.audited import IDS, JOB, RUN, make_audited
 
 DAY_S = 86_400
 
@@ -140,6 +142,16 @@ def test_rm_refuses_what_it_cannot_mean(store: Path, wrong: list[str]) -> None:
     ended = call(store, "rm", *wrong, "--yes")
     assert (ended.returncode, ended.stderr.count("\n")) == (2, 1)
     assert len(jobs_in(store)) == 3
+
+
+def test_rm_of_an_audit_says_that_the_decisions_of_people_go_with_it(tmp_path: Path) -> None:
+    store = make_audited(tmp_path)
+    command = ("rm", JOB, "--run", RUN)
+    assert f"Remove runs/{RUN} from " in call(store, *command, typed="n\n").stdout
+    decisions = Decisions(Storage(str(store)), RUN)
+    for finding, answer in ((IDS[0], "right"), (IDS[1], "wrong"), (IDS[2], "right"), (IDS[2], "open")):
+        decisions.add(Decision(finding=finding, answer=answer, at=1.0))
+    assert f"Remove runs/{RUN} with 2 decisions made on it from " in call(store, *command, typed="n\n").stdout
 
 
 def test_prune_shows_first_and_removes_with_yes_what_nobody_needs(store: Path) -> None:
