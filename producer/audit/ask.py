@@ -80,7 +80,10 @@ def _fold_runs(job: Job, request: AuditRequest, storage: Storage) -> list[RunSpe
     photos, folds = photos_of(job), request.folds
     _require_boxes(job, storage)
     if photos < folds:
-        raise OptionError(f"--folds {folds}: job {job.job} has {counted(photos, 'photo')}, and every fold needs one")
+        fewer = f"`--folds {photos}` or " if photos > 1 else ""
+        raise OptionError(
+            f"--folds {folds}: job {job.job} has {counted(photos, 'photo')}, and every fold needs one: {fewer}`--quick`"
+        )
     counts = fold_counts(job, folds)
     ours = {"job": job.job, "incarnation": job.incarnation}
     runs = []

@@ -57,7 +57,9 @@ def results_text(storage: Storage, found: AuditFindings, folder: Path | None) ->
     place = shown(folder.absolute()) if folder is not None else storage.url(paths.root)
     yield f"look first: {place}/audit.html"
     doubts = counted(len(found.findings), "doubt")
-    yield f"all {doubts}: {place}/audit.csv; the likely ones as XML for LabelImg and CVAT: {place}/proposals"
+    is_any = any(finding.score >= LIKELY for finding in found.findings)  # without one there is no such folder
+    proposals = f"; the likely ones as XML for LabelImg and CVAT: {place}/proposals" if is_any else ""
+    yield f"all {doubts}: {place}/audit.csv{proposals}"
     if found.findings:
         accept = hint(
             "audit", found.job, *quick_words(found), "--accept", f"{place}/audit.csv", "--out", "FOLDER", store=storage

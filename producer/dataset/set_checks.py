@@ -117,9 +117,13 @@ def _orphans(facts: FolderFacts) -> Iterator[Finding]:
         if folded_stem(image) in facts.refused_xml:  # it shows something, so it is no background
             kind, found, done = "annotation_refused", "the XML of its name was refused", "left out"
         yield Finding(file=image, rank="info", kind=kind, found=found, done=done)
+    is_any = bool(facts.pairing.annotations)
+    partners = {folded_stem(image): (image, xml) for image, xml in facts.pairing.pairs if is_any}
     for path in facts.pairing.annotations:
-        reason = facts.unreadable_orphans.get(path)
-        found = "no picture belongs to it" + (f"; {reason}" if reason else "")
+        reason, found = facts.unreadable_orphans.get(path), "no picture belongs to it"
+        if (pair := partners.get(folded_stem(path))) is not None:  # two XML of one photo: this one may be the newer
+            found = f"{pair[0]}, of the same name, goes with {pair[1]}"
+        found += f"; {reason}" if reason else ""
         yield Finding(file=path, rank="info", kind="annotation_without_image", found=found, done="left out")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from producer.audit.accepted import accepted, read_findings
 from producer.audit.decisions import decided
-from producer.audit.results import is_copy
+from producer.audit.results import is_copy, results_text
 from shared.audit.findings import AuditFinding, AuditFindings, finding_id, number_of, whole_id
 from shared.errors import OptionError, PlanError
 from shared.jobs.identity import make_note
@@ -52,6 +52,13 @@ def test_of_the_audits_own_table_the_rows_with_yes_are_accepted(tmp_path: Path) 
     listed.write_text(text.replace("000,no,", "000,maybe,"))
     with pytest.raises(OptionError, match="row x0000000000 has 'maybe' in the column accept: expected yes or nothing"):
         accepted(str(listed), FOUND)
+
+
+def test_the_folder_of_proposals_is_named_only_where_there_is_one(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    (told,) = [line for line in results_text(storage, FOUND, None) if "audit.csv; the likely ones as XML" in line]
+    assert told.endswith("/runs/job.audit-3/proposals")
+    assert not [line for line in results_text(storage, findings(0.3), None) if "proposals" in line]
 
 
 def test_a_list_from_a_spreadsheet_and_unknown_ids(tmp_path: Path) -> None:

@@ -57,6 +57,16 @@ def test_an_orphan_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     )
 
 
+def test_of_two_xml_of_one_photo_the_one_left_out_says_which_was_taken(tmp_path: Path) -> None:
+    write_objects(tmp_path, "JPEGImages/a", CAT)
+    write(tmp_path, "Annotations/a.xml", voc_xml())
+    linted = lint(tmp_path)
+    assert linted.pairs == [("JPEGImages/a.jpg", "JPEGImages/a.xml")]
+    [finding] = [each for each in linted.findings if each.kind == "annotation_without_image"]
+    assert finding.file == "Annotations/a.xml"
+    assert finding.found == "JPEGImages/a.jpg, of the same name, goes with JPEGImages/a.xml"
+
+
 def test_names_that_differ_only_in_case_are_warned_about(tmp_path: Path) -> None:
     write_objects(tmp_path, "a", CAT, ("Cat", 1, 1, 9, 9), ("ÜBER", 1, 1, 9, 8), ("über", 1, 1, 8, 8))
     found = [finding.found for finding in lint(tmp_path).findings if finding.kind == "class_case"]
