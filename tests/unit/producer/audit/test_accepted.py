@@ -58,7 +58,7 @@ def test_the_folder_of_proposals_is_named_only_where_there_is_one(tmp_path: Path
     storage = Storage(str(tmp_path))
     (told,) = [line for line in results_text(storage, FOUND, None) if "audit.csv; the likely ones as XML" in line]
     assert told.endswith("/runs/job.audit-3/proposals")
-    assert not [line for line in results_text(storage, findings(0.3), None) if "proposals" in line]
+    assert not [line for line in results_text(storage, findings(0.3), None) if "LabelImg" in line]
 
 
 def test_a_list_from_a_spreadsheet_and_unknown_ids(tmp_path: Path) -> None:
