@@ -49,18 +49,18 @@ def require_known_names(spec: JobSpec, written: Mapping[str, int], before: Colle
     missing = [(option, name, counts) for option, name, counts in asked if not counts.get(name) and name not in before]
     # A name that something else is renamed to is not what a missing one was meant to be.
     taken = {new for old, new in spec.rename.items() if old != new}
-    meant = [(option, name, _without(counts, taken) if "=" in option else counts) for option, name, counts in missing]
-    unknown = [f"{option}: {_no_such_class(name, counts)}" for option, name, counts in meant]
+    unknown = [
+        f"{option}: {_no_such_class(name, counts, taken if option.startswith('--rename') else ())}"
+        for option, name, counts in missing
+    ]
     if unknown:
         raise OptionError("\n".join(unknown))
 
 
-def _without(counts: Mapping[str, int], names: set[str]) -> Mapping[str, int]:
-    return {name: count for name, count in counts.items() if name not in names}
-
-
-def _no_such_class(name: str, counts: Mapping[str, int]) -> str:
-    nearest = process.extractOne(name, list(counts), scorer=fuzz.ratio, processor=str.casefold, score_cutoff=_NEAR)
+def _no_such_class(name: str, counts: Mapping[str, int], taken: Collection[str]) -> str:
+    """What is said of a name that no object has; those in `taken` are there, but not what was meant."""
+    near = [other for other in counts if other not in taken]
+    nearest = process.extractOne(name, near, scorer=fuzz.ratio, processor=str.casefold, score_cutoff=_NEAR)
     there = Counter(counts).most_common(_NAMES_SHOWN)
     listed = ", ".join(f"{other!r} ({count})" for other, count in there)
     more = f" and {len(counts) - len(there)} more" if len(counts) > len(there) else ""

@@ -92,6 +92,11 @@ def test_every_unknown_name_has_its_line() -> None:
     ]
 
 
+def test_a_name_that_others_are_renamed_to_is_no_proposal_but_is_listed() -> None:
+    lines = refusal({"raccoon": 200}, rename={"Raccoon": "raccoon"})
+    assert lines == ["--rename Raccoon=raccoon: no object is called 'Raccoon'; there are 'raccoon' (200)"]
+
+
 def test_many_classes_are_not_all_listed() -> None:
     (line,) = refusal({f"thing {at}": 50 - at for at in range(30)}, classes=("zzz",))
     assert line.endswith("'thing 9' (41) and 20 more")
