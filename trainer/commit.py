@@ -61,6 +61,7 @@ def training_facts(progress: TrainingProgress, network: keras.Model, replicas: i
         "best_epoch": progress.best_epoch,
         "best_val_map": progress.best_map,
         "replicas": replicas,
+        "precision": progress.precision,
         "parameters": int(network.count_params()),
         "tensorflow": tf.__version__,
     }

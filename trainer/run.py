@@ -46,7 +46,7 @@ from trainer.training.strategy import gains_by_precision, make_strategy
 
 logger = logging.getLogger(__name__)
 
-_PRECISION_HINT: Final = "no GPU, and no bfloat16 units in this CPU: float32 is faster here"
+_PRECISION_HINT: Final = "on this machine float32 is faster for this backbone: leave --precision out"
 
 
 def run(request: RunSpec, *, storage: Storage, settings: TrainerSettings, guard: Guard) -> None:
@@ -177,7 +177,7 @@ def _train(
 ) -> _Learned:
     """Train to the end, but on no picture of `without` (image ids)."""
     strategy = make_strategy(settings.replicas or 1)
-    if not gains_by_precision(request.precision):
+    if request.precision is not None and not gains_by_precision(request.precision, request.backbone):
         logger.warning("precision_gains_nothing", extra={"precision": request.precision, "hint": _PRECISION_HINT})
     seconds: dict[str, float] = {}
     with timed(seconds, "read"):

@@ -147,6 +147,8 @@ def _spec_of(job: Job, run: str, options: TrainingOptions, known: RunSpec | None
 def differing_fields(known: RunSpec, asked: RunSpec) -> list[str]:
     """The fields in which two requests differ, sorted."""
     theirs, ours = known.model_dump(), asked.model_dump()
+    if asked.precision is None and known.precision == "float32":
+        del theirs["precision"]  # a version of before wrote it down unasked, also for an audit, which trains nothing
     return sorted(name for name in ours.keys() | theirs.keys() if theirs.get(name) != ours.get(name))
 
 

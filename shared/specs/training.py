@@ -109,9 +109,10 @@ class TrainingOptions(Frozen):
         float | None, Option("Peak rate; default: by the batch over all replicas.", "Training"), Field(gt=0, le=1)
     ] = None
     precision: Annotated[
-        Literal["float32", "mixed_float16", "mixed_bfloat16"],
-        Option("Mixed ones gain on GPUs and on CPUs with bfloat16 units.", "Training"),
-    ] = "float32"
+        Literal["float32", "mixed_float16", "mixed_bfloat16"] | None,
+        Option("Default: mixed_bfloat16 for conv on CPUs with units for it (avx512_bf16), else float32.", "Training"),
+        Field(exclude_if=lambda precision: precision is None),  # digests of older versions have float32
+    ] = None
     seed: Seed = 0
     final: Annotated[bool, Option("Train on train + val.", "Training")] = False
     stop_at_map: Annotated[
@@ -212,13 +213,16 @@ class TrainingOptions(Frozen):
 
         Args:
             counts: Of the job: photos by split, and `objects_kept`.
-            known: The run of this name, if it was asked for before: it keeps its backbone.
+            known: The run of this name, if it was asked for before: it keeps its backbone, and the float32 that
+                versions of before wrote down unasked.
         """
-        if self.backbone != "auto":
-            return self
-        fields = self.model_dump() | {"backbone": "efficientnet_lite0" if self._is_for_pretrained(counts) else "conv"}
-        if known is not None:
+        fields = self.model_dump()
+        if self.precision is None and known is not None and known.precision == "float32":
+            fields["precision"] = "float32"
+        if self.backbone == "auto" and known is not None:
             fields |= {"backbone": known.backbone, "weights": known.weights}
+        elif self.backbone == "auto":
+            fields["backbone"] = "efficientnet_lite0" if self._is_for_pretrained(counts) else "conv"
         return TrainingOptions.model_validate(fields)
 
     def _is_for_pretrained(self, counts: Mapping[str, int]) -> bool:

@@ -43,6 +43,7 @@ class Row:
     plateau: float = 0.5
     frozen: float = 0.15
     branches: int = 1
+    precision: str = "float32"
     assign: str | None = None
     mosaic_until: float = 0.75
     recipe: dict[str, float] = field(default_factory=dict)
@@ -83,6 +84,7 @@ ROWS: Final[dict[str, Row]] = {
     "512-px": Row(side=512),
     "nano": Row(model="nano"),
     "medium": Row(model="medium"),
+    "bfloat16": Row(precision="mixed_bfloat16"),
     **{
         name: replace(row, backbone="efficientnet_lite0")
         for name, row in {
@@ -218,7 +220,8 @@ def train_row(
     build: Callable[[], Any] = lambda: _network(row, len(manifest.labels), start)  # noqa: E731
     stream = partial(batches.batches_from_memory, train, batch=BATCH, seed=seed)
     opening, rest = (Augmentation(**MOSAIC | row.recipe), Augmentation(**row.recipe | {"mosaic": 0.0}))
-    student = train_step.Learner(build, priors, strategy, stream(recipe=opening).element_spec)
+    learned = lambda: train_step.in_precision(row.precision, build)  # noqa: E731
+    student = train_step.Learner(learned, priors, strategy, stream(recipe=opening).element_spec)
     judged = build()
     detect = postprocess.keras_detector(judged, priors)
     plan = schedule.Schedule(

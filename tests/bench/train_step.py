@@ -28,7 +28,7 @@ from trainer.network.detector import build_model, is_backbone, make_priors
 from trainer.network.loss import loss_sums
 from trainer.pixels import normalize
 from trainer.training.schedule import PUBLISHED_RATE
-from trainer.training.train_step import Learner
+from trainer.training.train_step import Learner, in_precision
 
 BATCH = 8
 CLASSES = 2
@@ -89,6 +89,7 @@ def main() -> None:
     parser.add_argument("--model", default="small", choices=["nano", "small", "medium"])
     parser.add_argument("--backbone", default="conv", choices=["conv", "efficientnet_lite0"])
     parser.add_argument("--frozen", action="store_true", help="The first phase of a published backbone.")
+    parser.add_argument("--precision", default="float32", choices=["float32", "mixed_bfloat16"])
     parser.add_argument("--side", default=320, type=int)
     parser.add_argument("--rounds", default=12, type=int)
     asked = parser.parse_args()
@@ -98,7 +99,8 @@ def main() -> None:
     batches = iter(stream)
     strategy = tf.distribute.get_strategy()
     weights = "none" if asked.backbone == "conv" else "imagenet"
-    build = partial(build_model, CLASSES, asked.side, asked.model, backbone=asked.backbone, weights=weights)
+    network = partial(build_model, CLASSES, asked.side, asked.model, backbone=asked.backbone, weights=weights)
+    build = partial(in_precision, asked.precision, network)
     learner = Learner(build, priors, strategy, batch_spec=stream.element_spec)
     learnt = [weight for weight in learner.model.trainable_variables if not (asked.frozen and is_backbone(weight.path))]
     share = 0.0 if asked.frozen else 1.0 if asked.backbone == "conv" else PUBLISHED_RATE

@@ -60,13 +60,15 @@ class TrainingProgress(Frozen):
     `manifest` is the digest of the manifest that it learns from: of another one (a removed job of the same name, shards
     that were made again) a checkpoint counts as absent. Those of version 0.1.0 have "" there.
     `step` steps are done; the data order is a pure function of `seed` and the step. `schedule` is None until it is
-    frozen. `best_map` is that of the array "best". `spent_s` counts the training time of all attempts.
+    frozen. `precision` is what the attempt that began it computed in ("" in version 0.1.0's). `best_map` is that of the
+    array "best". `spent_s` counts the training time of all attempts.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
     identity: str
     manifest: str = ""
     seed: int
+    precision: str = ""
     step: int = 0
     schedule: Schedule | None = None
     best_map: float | None = None

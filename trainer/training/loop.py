@@ -28,6 +28,7 @@ from trainer.training.checkpoint import Arrays, TrainingProgress, load_checkpoin
 from trainer.training.epoch_log import EpochSums, epochs_without_better, input_hint, is_better
 from trainer.training.monitor import TrainingMonitor
 from trainer.training.schedule import PUBLISHED_RATE, Schedule, plan_schedule
+from trainer.training.strategy import usual_precision
 from trainer.training.time_budget import VALIDATION_SHARE, TimeBudget
 from trainer.training.train_step import Learner, in_precision, load_average
 from trainer.training.variable_layout import layout_of
@@ -78,14 +79,16 @@ class Training:
         keras.utils.set_random_seed(spec.seed)
         priors = make_priors(dataset.image_size)
         self._stream = BatchStream(dataset, strategy, spec.augmentation.mosaic_until)
-        self._learner = Learner(
-            lambda: in_precision(spec.precision, build), priors, strategy, self._stream.element_spec
-        )
+        precision = spec.precision or usual_precision(spec.backbone)
+        self._learner = Learner(lambda: in_precision(precision, build), priors, strategy, self._stream.element_spec)
         self._layout = layout_of(self._learner.model)
         self._model = build()
         self._detect = keras_detector(self._model, priors)
         self._progress = TrainingProgress(
-            identity=_identity(spec, dataset, self._batch), manifest=dataset.fingerprint, seed=spec.seed
+            identity=_identity(spec, dataset, self._batch),
+            manifest=dataset.fingerprint,
+            seed=spec.seed,
+            precision=precision,
         )
         self._best: NDArray[np.float32] | None = None
         # Of a run with branches: the weights that each begins with, and the mean of those that are done.

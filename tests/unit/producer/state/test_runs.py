@@ -13,7 +13,7 @@ from producer.jobs.submit import Request, for_known_job, further_run
 from producer.progress import no_progress
 from producer.run.start_job import folds_first
 from producer.state.local_lock import lock_for_local_run
-from producer.state.runs import add_request, runs_of
+from producer.state.runs import add_request, differing_fields, runs_of
 from producer.state.status import job_status
 from producer.state.stored import ended_badly, load_job, require_same, run_state, stored_state
 from shared.errors import OptionError, PlanError
@@ -83,6 +83,22 @@ def test_a_further_run_leaves_the_job_as_it_is_and_is_known_the_next_time(storag
 def test_other_training_options_for_a_known_job_name_the_way(storage: Storage, folder: Path) -> None:
     with pytest.raises(PlanError, match=r"other training options \(model\): --run NAME trains on its shards"):
         lint_and_submit(request(folder, options=MEDIUM), storage=storage, data_root=folder)
+
+
+def test_a_run_of_a_version_that_wrote_float32_unasked_is_known(tmp_path: Path, folder: Path) -> None:
+    storage = Storage(str(tmp_path / "other"))
+    old = TrainingOptions(backbone="conv", precision="float32")
+    for name in (None, "two"):
+        lint_and_submit(request(folder, name, old), storage=storage, data_root=folder)
+        again = lint_and_submit(request(folder, name), storage=storage, data_root=folder)
+        assert again.outcome == "known"
+        assert again.job.run is not None
+        assert again.job.run.precision == "float32"
+        bfloat16 = TrainingOptions(backbone="conv", precision="mixed_bfloat16")
+        with pytest.raises(PlanError, match=r"\(precision\)"):
+            lint_and_submit(request(folder, name, bfloat16), storage=storage, data_root=folder)
+    audit = RunSpec(run="audit", job="job", audits=("fold",))
+    assert differing_fields(audit.model_copy(update={"precision": "float32"}), audit) == []
 
 
 def test_a_job_may_begin_with_a_named_run(tmp_path: Path, folder: Path) -> None:

@@ -121,3 +121,12 @@ def test_a_share_to_freeze_is_stored_and_a_run_without_one_is_as_before(asked: d
     assert RunSpec.model_validate_json(spec.model_dump_json()) == spec
     frozen = run_of(**asked, freeze=0.5)
     assert RunSpec.model_validate_json(frozen.model_dump_json()).freeze == 0.5
+
+
+def test_a_run_of_a_version_that_wrote_its_precision_keeps_it() -> None:
+    old = RunSpec.model_validate_json(run_of(precision="float32").to_json())
+    for asked in (TrainingOptions(), TrainingOptions(backbone="conv")):
+        assert run_of(**dict(asked.with_backbone(counts(2000, 2000), old))) == old
+        assert asked.with_backbone(counts(2000, 2000), run_of()).precision is None
+    other = TrainingOptions(precision="mixed_bfloat16").with_backbone(counts(2000, 2000), old)
+    assert other.precision == "mixed_bfloat16"

@@ -160,6 +160,18 @@ def test_mixed_precision_trains_to_finite_float32_weights(tmp_path: Path, precis
     assert weights(done).dtype == np.float32
 
 
+def test_a_run_goes_on_where_another_precision_is_usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainer.training.loop.usual_precision", lambda backbone: "mixed_bfloat16")
+    with pytest.raises(StopRequested):
+        trained(tmp_path / "moved", guard=StopsAfter(3))
+    monkeypatch.setattr("trainer.training.loop.usual_precision", lambda backbone: "float32")
+    moved, unmoved = trained(tmp_path / "moved"), trained(tmp_path / "unmoved")
+    assert [row.epoch for row in moved.progress.rows] == [row.epoch for row in unmoved.progress.rows]
+    assert (moved.progress.precision, unmoved.progress.precision) == ("mixed_bfloat16", "float32")
+    assert moved.progress.rows[-1].loss == pytest.approx(unmoved.progress.rows[-1].loss, rel=0.05)
+    assert not np.array_equal(weights(moved), weights(unmoved))  # it was another precision indeed
+
+
 def test_training_stops_after_the_asked_epochs_without_a_better_precision(tmp_path: Path) -> None:
     done = trained(tmp_path, epochs=200, patience=3, learning_rate=1e-9)
     assert epochs_without_better(done.progress.rows) >= 3

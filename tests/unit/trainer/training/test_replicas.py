@@ -17,7 +17,7 @@ from tests.unit.trainer.training.test_loop import small_network, trained
 from trainer.data.batches import batches_from_memory
 from trainer.network.detector import Backbone, build_model, make_priors
 from trainer.training.schedule import BASE_BATCH, BASE_RATE
-from trainer.training.strategy import gains_by_precision, make_strategy
+from trainer.training.strategy import gains_by_precision, make_strategy, usual_precision
 from trainer.training.train_step import Learner
 
 SIDE = 64
@@ -123,7 +123,18 @@ def test_replicas_of_the_whole_detector_learn_what_one_device_learns(
 
 
 def test_mixed_precision_is_told_to_gain_only_where_it_does() -> None:
-    assert gains_by_precision("float32", frozenset())
-    assert not gains_by_precision("mixed_bfloat16", frozenset({"avx512f"}))
-    assert gains_by_precision("mixed_bfloat16", frozenset({"avx512f", "avx512_bf16"}))
-    assert not gains_by_precision("mixed_float16", frozenset({"avx512_bf16"}))
+    assert gains_by_precision("float32", "conv", frozenset())
+    assert not gains_by_precision("mixed_bfloat16", "conv", frozenset({"avx512f"}))
+    assert gains_by_precision("mixed_bfloat16", "conv", frozenset({"avx512f", "avx512_bf16"}))
+    assert not gains_by_precision("mixed_bfloat16", "efficientnet_lite0", frozenset({"avx512f", "avx512_bf16"}))
+    assert not gains_by_precision("mixed_float16", "conv", frozenset({"avx512_bf16"}))
+
+
+def test_a_run_that_asks_for_no_precision_gets_what_was_measured_to_be_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    with_units = frozenset({"avx512f", "avx512_bf16"})
+    assert usual_precision("conv", with_units) == "mixed_bfloat16"
+    assert usual_precision("efficientnet_lite0", with_units) == "float32"
+    assert usual_precision("conv", frozenset({"avx512f", "bf16"})) == "float32"
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    assert usual_precision("conv", with_units) == "float32"
