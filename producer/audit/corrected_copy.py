@@ -16,7 +16,7 @@ from typing import Final
 
 from producer.audit.copied_tree import copy_tree
 from producer.audit.corrected_xml import Corrections, corrected, upright_size
-from producer.audit.photo_sizes import noted_sizes
+from producer.audit.photo_sizes import noted_sizes, other_size
 from producer.photos import photos_in
 from producer.photos.copied import write_note
 from producer.progress import Progress, no_progress
@@ -129,10 +129,9 @@ def _correct(
         yield from (f"{_about(finding)}: not changed, the photo is gone" for finding in findings)
         return
     width, height = upright_size(header)
-    if audited is not None and audited != (width, height):  # the boxes are in pixels of that one
-        then = f"the photo is {width}x{height} by now, and {audited[0]}x{audited[1]} was audited"
+    if other := other_size((width, height), audited):
         todo = "put that one back, or submit and audit the folder as a new job"
-        yield from (f"{_about(finding)}: not changed, {then}: {todo}" for finding in findings)
+        yield from (f"{_about(finding)}: not changed, {other}: {todo}" for finding in findings)
         return
     path = folder / (annotation or PurePosixPath(file).with_suffix(".xml"))
     if annotation is not None and not path.is_file():

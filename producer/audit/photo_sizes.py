@@ -57,6 +57,13 @@ def noted_sizes(job: Job, storage: Storage) -> Mapping[str, tuple[int, int]]:
     return {} if content is None else {name: (width, height) for name, (width, height) in json.loads(content).items()}
 
 
+def other_size(now: tuple[int, int], audited: tuple[int, int] | None) -> str:
+    """What is said where a photo had another size when it was audited, so that boxes of then lie elsewhere; or ""."""
+    if audited is None or audited == now:
+        return ""
+    return f"the photo is {now[0]}x{now[1]} by now, and {audited[0]}x{audited[1]} was audited"
+
+
 def _sizes(names: list[str], folder: DataFolder, max_pixels: int) -> Iterator[tuple[int, int] | None]:
     """The upright size of each photo, None where it is gone or unreadable."""
 

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from producer.audit.accepted import read_findings
 from producer.audit.decisions import Answer, Decision, Decisions
-from producer.audit.photo_sizes import photo_size, photos_folder
+from producer.audit.photo_sizes import noted_sizes, other_size, photo_size, photos_folder
 from producer.page.facts.drawn import written_boxes
 from shared.audit.findings import AuditFinding, AuditFindings, PhotoBox
 from shared.errors import PipelineError, PlanError
@@ -35,11 +35,15 @@ _MOST_KEPT: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """One finished audit at this moment: `at` is each finding's place among them, `answers` are by its id."""
+    """One finished audit at this moment: `at` is each finding's place among them, `answers` are by its id.
+
+    `sizes` are those of the photos, by file, as they were audited.
+    """
 
     job: Job
     found: AuditFindings
     at: Mapping[str, int]
+    sizes: Mapping[str, tuple[int, int]]
     answers: Mapping[str, Answer] = field(default_factory=dict)
 
     def next_open(self, after: int) -> int | None:
@@ -115,7 +119,7 @@ def _read(storage: Storage, run: str) -> Audit:
         raise PlanError(f"there is no audit {run!r}")
     found = read_findings(storage, job, run)
     places = {finding.id: place for place, finding in enumerate(found.findings)}
-    return Audit(job=job, found=found, at=places)
+    return Audit(job=job, found=found, at=places, sizes=noted_sizes(job, storage))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,12 +155,14 @@ def crop_of_finding(storage: Storage, audit: Audit, finding: AuditFinding, data_
     """What is to be seen of a finding; None where its photo is gone or unreadable.
 
     Raises:
-        PlanError: The photos' folder is not there.
+        PlanError: The photos' folder is not there, or the photo has another size than the one that was audited.
     """
     folder = photos_folder(audit.job, data_root)
     photo = photo_size(folder, finding.file, audit.job.spec.max_pixels)
     if photo is None:
         return None
+    if other := other_size(photo, audit.sizes.get(finding.file)):
+        raise PlanError(f"{other}: its boxes would be drawn elsewhere")
     boxes = [box for box in (finding.box, finding.proposed_box) if box is not None]
     return replace(crop_of(boxes, photo), others=_others(storage, audit.job, finding, photo))
 

@@ -223,6 +223,15 @@ def test_what_comes_from_files_is_text_and_a_photo_that_is_gone_is_said(site: st
     assert "<svg viewBox" not in page
 
 
+def test_a_photo_of_another_size_than_was_audited_is_said_and_not_drawn_on(site: str, store: Path) -> None:
+    sizes = {"photos/<b>0.jpg": [480, 640], "photos/<b>1.jpg": [240, 320]}
+    Storage(str(store)).write(JobPaths(JOB).photo_sizes(IDENTITY), json.dumps(sizes).encode())
+    page = Person(site).read()
+    assert "photos/&lt;b&gt;0.jpg: the photo is 240x320 by now, and 480x640 was audited" in page
+    assert "<svg viewBox" not in page
+    assert "<svg viewBox" in Person(site).read(f"{LABELS}?at={IDS[1]}")
+
+
 def test_a_photo_is_asked_for_by_its_finding_alone(site: str) -> None:
     person = Person(site)
     assert person.ask(f"{LABELS}/photos/{IDS[0]}")[0] == 200
