@@ -15,7 +15,7 @@ from shared.specs.run import RunSpec
 from shared.storage import Storage
 from shared.text import counted
 from trainer.audit.fold_detections import every_picture, read_folds
-from trainer.audit.label_errors import find_label_errors, found_share
+from trainer.audit.label_errors import find_label_errors, found_share, named_share
 from trainer.audit.page import MOST_SHOWN, render_page
 from trainer.audit.parts import deal, photos_of, unlearned
 from trainer.audit.photo_frames import PhotoFrame, photo_frames
@@ -33,7 +33,11 @@ QUICK_REMARK: Final = (
 
 # Models that find fewer of the marked boxes have nothing to say about the others.
 LEAST_FOUND: Final = 0.5
-FOUND_TOO_FEW: Final = "too few to doubt labels: train longer (--epochs, --max-minutes) or label more photos"
+# So many wrong classes nobody writes: models that agree with fewer do not know the classes apart.
+LEAST_NAMED: Final = 0.7
+_LONGER: Final = "train longer (--epochs, --max-minutes) or label more photos"
+FOUND_TOO_FEW: Final = f"too few to doubt labels: {_LONGER}"
+NAMED_TOO_FEW: Final = f"too few to doubt classes: {_LONGER}"
 
 # Files and classes named in a line; more would help nobody.
 _NAMED: Final = 3
@@ -61,6 +65,8 @@ def audit(
     found, remarks = of_learned_classes(found, frames, request, manifest, storage)
     if frames and (share := found_share(photos)) < LEAST_FOUND:
         remarks.append(f"the models found {share:.0%} of the marked boxes, {FOUND_TOO_FEW}")
+    if (share := named_share(photos)) < LEAST_NAMED:
+        remarks.append(f"of the boxes that they found, the models call {share:.0%} as marked, {NAMED_TOO_FEW}")
     if left_out:
         remarks.insert(0, f"{counted(len(left_out), 'photo')} not audited, gone from the folder: {_named(left_out)}")
     result = AuditFindings(

@@ -67,15 +67,25 @@ def find_label_errors(photos: Sequence[AuditedPhoto], labels: Sequence[str]) -> 
 
 def found_share(photos: Sequence[AuditedPhoto]) -> float:
     """The share of the marked boxes that a detection hits which is more likely right than not; 0 without boxes."""
+    boxes = sum(int((~photo.marked.is_ignored).sum()) for photo in photos)
+    return sum(len(called) for called, _ in _called(photos)) / boxes if boxes else 0.0
+
+
+def named_share(photos: Sequence[AuditedPhoto]) -> float:
+    """Of the boxes that `found_share` counts, the share that the detection calls as they are marked; 1 without any."""
+    right = np.concatenate([np.zeros(0, bool), *(called == marked for called, marked in _called(photos))])
+    return float(right.mean()) if len(right) else 1.0
+
+
+def _called(photos: Sequence[AuditedPhoto]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Of each photo the classes of its surer detections that hit a box, and those of these boxes."""
     matched = [match(photo) for photo in photos]
-    trust, hits, boxes = learn_trust(matched), 0, 0
+    trust = learn_trust(matched)
     for one in matched:
-        counts = ~one.photo.marked.is_ignored
-        is_hit = one.met >= 0
-        is_hit[is_hit] = counts[one.met[is_hit]]
-        hits += int((trust(one.seen.scores[is_hit]) > 0.5).sum())
-        boxes += int(counts.sum())
-    return hits / boxes if boxes else 0.0
+        marked, rows = one.photo.marked, np.flatnonzero(one.met >= 0)
+        rows = rows[~marked.is_ignored[one.met[rows]]]
+        rows = rows[trust(one.seen.scores[rows]) > 0.5]
+        yield one.seen.class_ids[rows], marked.class_ids[one.met[rows]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

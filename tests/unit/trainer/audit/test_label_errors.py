@@ -8,7 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from trainer.audit.calibration import isotonic, learn_doubt
-from trainer.audit.label_errors import find_label_errors, found_share
+from trainer.audit.label_errors import find_label_errors, found_share, named_share
 from trainer.audit.photos import AuditedPhoto, LabelFinding
 from trainer.detections import Detections
 from trainer.evaluation.curves import TruthBoxes
@@ -201,6 +201,14 @@ def test_models_that_learned_nothing_doubt_nobody(photos: list[AuditedPhoto]) ->
     assert found_share(blind) == 0.0
     assert max(each.score for each in find_label_errors(blind, LABELS)) < 0.5
     assert found_share(photos) > 0.9
+
+
+def test_models_that_find_boxes_and_not_their_classes_are_told_from_others(photos: list[AuditedPhoto]) -> None:
+    turned = [replace(photo, seen=replace(photo.seen, class_ids=photo.seen.class_ids % 3 + 1)) for photo in photos]
+    assert named_share(turned) < 0.1
+    assert found_share(turned) > 0.9
+    assert named_share(photos) > 0.9
+    assert named_share([replace(photo, seen=detections([], [], [])) for photo in photos]) == 1.0
 
 
 def test_of_two_boxes_on_one_object_one_is_a_double(photos: list[AuditedPhoto]) -> None:
