@@ -117,7 +117,9 @@ def _ids(file: Path) -> list[str]:
     rows = csv.DictReader(io.StringIO(text), delimiter=delimiter, strict=True)
     chosen, read = [], 0
     try:
-        if "id" not in (rows.fieldnames or ()):
+        # As people write them: a column `Accept` that were not seen would accept the rows with no, too.
+        rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or ()]
+        if "id" not in rows.fieldnames:
             raise OptionError(f"--accept {file}: no column id in its first line ({head[:80]!r})")
         for row in rows:
             if row["id"] and _is_accepted(row):

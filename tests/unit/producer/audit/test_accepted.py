@@ -54,6 +54,14 @@ def test_of_the_audits_own_table_the_rows_with_yes_are_accepted(tmp_path: Path) 
         accepted(str(listed), FOUND)
 
 
+@pytest.mark.parametrize("head", ["id,Accept", "ID, accept", "Id ,ACCEPT "])
+def test_a_column_accept_counts_however_its_name_is_written(tmp_path: Path, head: str) -> None:
+    listed = tmp_path / "list.csv"
+    listed.write_text(f"{head}\n{FOUND.findings[0].id}, no\n{FOUND.findings[1].id}, yes\n")
+    chosen, unknown = accepted(str(listed), FOUND)
+    assert ([finding.score for finding in chosen], unknown) == ([0.8], [])
+
+
 def test_the_folder_of_proposals_is_named_only_where_there_is_one(tmp_path: Path) -> None:
     storage = Storage(str(tmp_path))
     (told,) = [line for line in results_text(storage, FOUND, None) if "audit.csv; the likely ones as XML" in line]
