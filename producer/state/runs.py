@@ -230,8 +230,17 @@ def retry_hint(storage: Storage, job: Job) -> str:
     """
     is_alone = job.run is not None and read_note(storage, JobPaths(job.job).cancelled, job.incarnation) is None
     note = read_note(storage, RunPaths(job.run.run).cancelled, job.incarnation) if job.run and is_alone else None
-    which = [] if job.run is None or (note is None and job.run.run == job.job) else ["--run", job.run.run]
-    return hint("retry", job.job, *(which if is_alone else []), store=storage)
+    if job.run is None or (note is None and job.run.run == job.job):
+        return hint("retry", job.job, store=storage)
+    run = job.run.run if note is None else _audit_of(storage, job, job.run)
+    return hint("retry", job.job, *(["--run", run] if is_alone else []), store=storage)
+
+
+def _audit_of(storage: Storage, job: Job, run: RunSpec) -> str:
+    """The cancelled audit of a cancelled fold, which is taken back with all its folds; otherwise `run` itself."""
+    audits = [each for each in runs_of(storage, job) if run.run in each.audits] if run.fold else []
+    cancelled = [each for each in audits if read_note(storage, RunPaths(each.run).cancelled, each.incarnation)]
+    return (cancelled or [run])[0].run
 
 
 def run_words(job: Job) -> list[str]:

@@ -47,6 +47,7 @@ def test_a_cancelled_audit_goes_on_and_one_with_other_options_is_refused(started
     ended = cluster.producer("audit", "job", "--folds", "2", *QUICK, check=False)
     assert ended.returncode == 4
     assert "cancelled" in ended.stderr
+    assert "retry job --run job.audit-2" in ended.stderr, "one command takes the folds back too"
     unfinished = cluster.producer("audit", "job", "--folds", "2", "--accept", "0.5", "--out", "copy", check=False)
     assert "audit job.audit-2 is not done" in unfinished.stderr
     cluster.producer("retry", "job", "--run", "job.audit-2")
