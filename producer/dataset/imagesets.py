@@ -90,12 +90,17 @@ def _resolve(
             found.append(chosen[0])
             continue
         names = ", ".join(images[index] for index in chosen)
-        kind, text = ("list_ambiguous", f"could mean {names}") if chosen else ("listed_without_pair", "no such pair")
+        kind, text = ("list_ambiguous", f"could mean {names}") if chosen else ("listed_without_pair", _no_pair(line))
         rank: Rank = "quarantined" if chosen else "info"
         findings.append(
             Finding(file=entry.paths[name], rank=rank, kind=kind, found=f"{line}: {text}", done="line not used")
         )
     return found
+
+
+def _no_pair(line: str) -> str:
+    is_utf8 = "\N{REPLACEMENT CHARACTER}" not in line  # it stands where a byte was none
+    return "no such pair" if is_utf8 else "no such pair; the list is not UTF-8, expected UTF-8: save it so"
 
 
 def _narrowed(images: Sequence[str], candidates: list[int], line: str, devkit_folder: str) -> list[int]:

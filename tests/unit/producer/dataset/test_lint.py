@@ -120,6 +120,14 @@ def test_a_list_in_an_encoding_that_is_not_told_stops_the_submit_and_is_named(tm
         lint(tmp_path)
 
 
+def test_a_line_of_a_list_in_another_encoding_says_so(tmp_path: Path) -> None:
+    for stem in ("a", "ü"):
+        write_objects(tmp_path, stem, CAT)
+    write(tmp_path, "ImageSets/Main/train.txt", "a\nü\n".encode("latin-1"))
+    (found,) = [each.found for each in lint(tmp_path).findings if each.kind == "listed_without_pair"]
+    assert found.endswith(": no such pair; the list is not UTF-8, expected UTF-8: save it so")
+
+
 def test_strict_stops_on_any_finding(tmp_path: Path) -> None:
     write_objects(tmp_path, "a", CAT, ("cat", 5, 5, 5, 9))
     with pytest.raises(LintError, match="box_zero_area"):
