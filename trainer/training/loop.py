@@ -84,12 +84,7 @@ class Training:
         self._layout = layout_of(self._learner.model)
         self._model = build()
         self._detect = keras_detector(self._model, priors)
-        self._progress = TrainingProgress(
-            identity=_identity(spec, dataset, self._batch),
-            manifest=dataset.fingerprint,
-            seed=spec.seed,
-            precision=precision,
-        )
+        self._progress = _beginning(spec, dataset, self._batch, precision)
         self._best: NDArray[np.float32] | None = None
         # Of a run with branches: the weights that each begins with, and the mean of those that are done.
         self._fork: NDArray[np.float32] | None = None
@@ -311,8 +306,9 @@ def _with_one_more(mean: NDArray[np.float32] | None, weights: NDArray[np.float32
     return weights if mean is None else mean + (weights - mean) / np.float32(count)
 
 
-def _identity(spec: RunSpec, dataset: TrainingSet, batch: int) -> str:
-    """Digest of the request and of the data; a checkpoint with another one is of no use."""
+def _beginning(spec: RunSpec, dataset: TrainingSet, batch: int, precision: str) -> TrainingProgress:
+    """No step done; the identity is a digest of the request and of the data."""
     asked = spec.model_dump(mode="json", exclude={"max_drop", "quantize", "nms", "kind"})
     facts = {**asked, "labels": dataset.labels, "fingerprint": dataset.fingerprint, "global_batch": batch}
-    return hashlib.sha256(canonical_json(facts).encode()).hexdigest()
+    identity = hashlib.sha256(canonical_json(facts).encode()).hexdigest()
+    return TrainingProgress(identity=identity, manifest=dataset.fingerprint, seed=spec.seed, precision=precision)
