@@ -153,11 +153,12 @@ def _classes(row: "Mapping[str, Any]") -> str:
     """A line for each class: objects, AP50 with its interval, AP."""
     lines = [f"{'class':24}{'objects':>9}{'AP50 % (95 %)':>24}{'AP %':>8}"]
     for name, found in row["per_class"].items():
+        shown = name if len(name) < 24 else f"{name[:22]}…"
         if found["ap50"] is None:
-            lines.append(f"{name:24}{found['objects']:9,}{'-':>24}{'-':>8}")
+            lines.append(f"{shown:24}{found['objects']:9,}{'-':>24}{'-':>8}")
         else:
             sure = _percents(found["ap50"], found["ap50_interval"])
-            lines.append(f"{name:24}{found['objects']:9,}{sure:>24}{100 * found['ap']:8.1f}")
+            lines.append(f"{shown:24}{found['objects']:9,}{sure:>24}{100 * found['ap']:8.1f}")
     return "\n".join(lines)
 
 

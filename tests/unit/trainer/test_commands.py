@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.unit.trainer.test_rerun import trained_run
+from trainer.__main__ import _classes
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -239,3 +240,10 @@ def test_predict_refuses_more_threads_than_litert_survives(trainer: Run, tmp_pat
     refused = trainer("predict", "store/runs/r/model_int8.tflite", "photo.jpg", "--threads", "100000", code=2)
     assert "--threads" in refused.stderr
     assert "256" in refused.stderr
+
+
+def test_a_long_class_name_does_not_break_the_table_of_classes() -> None:
+    row = {"ap50": 0.9, "ap50_interval": [0.8, 1.0], "ap": 0.5, "objects": 3}
+    lines = _classes({"per_class": {"cat": row, "n" * 300: row, "m" * 24: {**row, "ap50": None}}}).splitlines()
+    assert {len(line) for line in lines} == {len(lines[0])}
+    assert lines[2].startswith(f"{'n' * 22}… ")
