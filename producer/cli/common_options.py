@@ -94,7 +94,8 @@ def _panel(parameter: inspect.Parameter) -> int:
 
 def _shown_choices(typed: Any, text: str) -> tuple[str | None, str]:
     """The type and the help of an option: where its values do not fit beside it, the help lists them."""
-    values = get_args(typed) if get_origin(typed) is Literal else ()
+    literal = next((each for each in (typed, *get_args(typed)) if get_origin(each) is Literal), None)  # of `… | None`
+    values = get_args(literal)
     if len("|".join(map(str, values))) <= _MOST_SHOWN:
         return None, text
     return "NAME", f"{text} One of {', '.join(map(str, values))}."

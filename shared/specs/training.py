@@ -110,7 +110,7 @@ class TrainingOptions(Frozen):
     ] = None
     precision: Annotated[
         Literal["float32", "mixed_float16", "mixed_bfloat16"] | None,
-        Option("Default: mixed_bfloat16 for conv on CPUs with units for it (avx512_bf16), else float32.", "Training"),
+        Option("Default: bfloat16 for conv on CPUs with units for it (avx512_bf16), else float32.", "Training"),
         Field(exclude_if=lambda precision: precision is None),  # digests of older versions have float32
     ] = None
     seed: Seed = 0
