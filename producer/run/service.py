@@ -19,7 +19,7 @@ from producer.state.status import JobStatus
 from producer.state.stored import TERMINAL, load_job
 from producer.terminal.progress import Screen
 from shared.broker import Broker
-from shared.errors import Interrupted
+from shared.errors import Interrupted, StorageError
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
 from shared.storage import Storage
@@ -75,13 +75,19 @@ def looking_only(name: str) -> Iterator[None]:
 
 
 def watch(name: str, settings: ProducerSettings, console: Console, run: str | None = None) -> JobStatus:
-    """Show the progress of the job `name`, seen with its run `run`, until it ends; its last status."""
+    """Show the progress of the job `name`, seen with its run `run`, until it ends; its last status.
+
+    A store that refuses meanwhile, such as a bucket that is restarted, is said to, and looked at again.
+    """
     storage = Storage(settings.store)
     ledger = Ledger(connect(settings.broker())) if settings.broker_url is not None else None
     job = load_job(storage, name, run)
     with Screen(console) as screen, looking_only(name):
         while True:
-            status = show_status(job, storage, ledger, settings, screen)
-            if status.state in TERMINAL:
-                return status
+            try:
+                status = show_status(job, storage, ledger, settings, screen)
+                if status.state in TERMINAL:
+                    return status
+            except StorageError as error:
+                screen.stage("waiting", 0, 0, f"{error}; looks again until the store answers, Ctrl-C stops looking")
             time.sleep(SHOW_EVERY_S * 2)

@@ -18,7 +18,7 @@ from shared.jobs.paths import JobPaths, RunPaths
 from shared.jobs.receipts import check_shard
 from shared.storage import Storage
 from tests.cluster import Cluster, assert_chain, kill_tree, wait_for_progress, wait_until
-from tests.object_server import ObjectServer
+from tests.object_server import ObjectServer, Trouble, Troubled, gateway_before
 
 OPTIONS = ("--job", "job", "--shard-images", "4", "--no-train")
 TINY = ("--image-size", "64", "--model", "nano", "--max-drop", "100", "--backbone", "conv")
@@ -177,6 +177,24 @@ def test_a_server_that_is_killed_in_the_middle_of_a_job_and_comes_back_delays_it
         assert [service.poll() for service in services] == [None, None]
     finally:
         server.stop()
+
+
+def test_watch_looks_again_where_the_store_refuses_until_it_answers(
+    bucket: BucketCluster, small_voc: Path, object_server: ObjectServer
+) -> None:
+    bucket.producer("submit", str(small_voc), *OPTIONS)
+    trouble = Trouble()
+    with gateway_before(object_server, Troubled, trouble=trouble) as url:
+        watching = bucket.start("watch", ["-m", "producer", "watch", "job"], user="producer", AWS_ENDPOINT_URL=url)
+        wait_until(lambda: "waiting: 0 of" in bucket.text("watch"), 30, "the job is watched")
+        trouble.kind = "denied"
+        wait_until(lambda: "looks again until the store answers" in bucket.text("watch"), 30, "the refusal is said")
+        assert watching.poll() is None
+        trouble.kind = ""
+        bucket.serve()
+        bucket.worker()
+        assert watching.wait(60) == 0
+    assert bucket.text("watch").count("looks again until the store answers") <= 3
 
 
 def test_nothing_of_the_credentials_is_written_or_told(bucket: BucketCluster, small_voc: Path) -> None:
