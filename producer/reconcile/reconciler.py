@@ -50,6 +50,8 @@ class Reconciler:
         except StorageError as error:
             # A full disk or an absent mount: what is due is still due at the next round.
             self.context.complain(logger, error)
+            with suppress(RedisError):
+                self.context.ledger.note_refusal(str(error))
             return False
         with suppress(RedisError):
             remove_keys_of_wrong_type(self.context)

@@ -112,6 +112,8 @@ def _idle_standing(scene: Scene) -> Standing:
         return _without_ledger(scene, state, before)
     if not scene.ledger.is_led():
         return Standing(state=state, why=_joined(before, "no `serve` is running"), next=start_hint("producer"))
+    if refusal := scene.ledger.refusal():
+        return Standing(state=state, why=_joined(before, f"the store refuses `serve`: {collapsed(refusal)}"))
     age_s = scene.ledger.round_age_s()
     if age_s is None:
         why = "`serve` makes its first round: where Redis is new or was emptied it lets leases run out first (15 s)"

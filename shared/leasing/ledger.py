@@ -6,6 +6,7 @@ A *scope* is one incarnation of a job or of a run; its *units* are the job's sha
     voc:generation               string   set when the reconciler has rebuilt the ledger; absent: Redis was wiped
     voc:leader                   string   token of the leading reconciler, expires
     voc:reconciled               string   unix time in s of the reconciler's last whole round, expires
+    voc:refused                  string   what the store said that ended the reconciler's last round, expires
     voc:demand                   string   JSON: shards and runs that were neither over nor given up in that round
     voc:touched                  set      jobs that a command line changed in storage
     voc:worker:<name>            string   JSON heartbeat of a worker or trainer, expires
@@ -52,6 +53,9 @@ FAREWELL_S: Final = 3600
 # How long the last whole round is remembered, longer than anybody looks for it. How long ago it was is told by what is
 # left of this.
 _ROUND_KEPT_S: Final = 365 * 86_400
+
+# How long a refusal is remembered that no whole round has followed: longer than one in which a bucket is asked again.
+_REFUSAL_KEPT_S: Final = 300
 
 # The keys of a scope besides its own hash and the leases.
 _PARTS: Final = ("queued", "leased", "attempts", "errors", "done")
@@ -246,7 +250,17 @@ class Ledger:
         """Note that the reconciler has just finished a whole round, and what it left to do."""
         pipe = self.client.pipeline()
         pipe.set("voc:reconciled", time.time(), ex=_ROUND_KEPT_S).set("voc:demand", json.dumps(asdict(demand)))
-        pipe.execute()
+        pipe.delete("voc:refused").execute()
+
+    def note_refusal(self, reason: str) -> None:
+        """Note that a store which refuses has ended the reconciler's round, and what it said."""
+        self.client.set("voc:refused", reason, ex=_REFUSAL_KEPT_S)
+
+    def refusal(self) -> str:
+        """What ended the reconciler's last round; empty where it was a whole one."""
+        with suppress_wrong_type():
+            return self.client.get("voc:refused") or ""
+        return ""
 
     def demand(self) -> Demand | None:
         """What the reconciler's last round left to do; None where there was none since Redis was emptied."""

@@ -19,7 +19,7 @@ NO_REDIS: Final = "is Redis running, and are VOC_BROKER_URL and its password rig
 
 # The keys that belong to no scope, and those in which kombu keeps the queues.
 _COMMON_TYPES: Final = {
-    **dict.fromkeys(("voc:generation", "voc:leader", "voc:reconciled", "voc:demand"), "string"),
+    **dict.fromkeys(("voc:generation", "voc:leader", "voc:reconciled", "voc:refused", "voc:demand"), "string"),
     "voc:touched": "set",
     **dict.fromkeys(("shards", "train"), "list"),
     **dict.fromkeys(("shards.unacked", "train.unacked"), "hash"),

@@ -197,6 +197,25 @@ def test_watch_looks_again_where_the_store_refuses_until_it_answers(
     assert bucket.text("watch").count("looks again until the store answers") <= 3
 
 
+def test_status_says_what_refuses_the_service(
+    bucket: BucketCluster, small_voc: Path, object_server: ObjectServer
+) -> None:
+    bucket.producer("submit", str(small_voc), *OPTIONS)
+    trouble = Trouble()
+
+    def why() -> str:
+        return str(bucket.status("job").why)
+
+    with gateway_before(object_server, Troubled, trouble=trouble) as url:
+        bucket.serve(AWS_ENDPOINT_URL=url)
+        wait_until(lambda: "waits for a worker" in why(), 30, "the service makes rounds")
+        trouble.kind = "denied"
+        bucket.broker.ledger().client.set("voc:leader", "another", ex=1)  # who leads again lists the whole store
+        wait_until(lambda: "the store refuses `serve`: cannot" in why(), 90, "the refusal is told")
+        trouble.kind = ""
+        wait_until(lambda: "waits for a worker" in why(), 60, "it makes rounds again")
+
+
 def test_nothing_of_the_credentials_is_written_or_told(bucket: BucketCluster, small_voc: Path) -> None:
     secret = os.environ["AWS_SECRET_ACCESS_KEY"].encode()
     bucket.worker()
