@@ -37,9 +37,11 @@ def fit(image: Picture, size: int, resize: Resize) -> Picture:
     """
     height, width = image.shape[:2]
     placed = place(width, height, size, resize)
-    shrinks = placed.width < width or placed.height < height
-    interpolation = cv2.INTER_AREA if shrinks else cv2.INTER_LINEAR
-    resized = cv2.resize(image, (placed.width, placed.height), interpolation=interpolation)
+    # INTER_AREA falls back to interpolation, which aliases, as soon as one side grows: first only what shrinks.
+    narrow = (min(placed.width, width), min(placed.height, height))
+    if narrow != (width, height):
+        image = cv2.resize(image, narrow, interpolation=cv2.INTER_AREA).astype(np.uint8, copy=False)
+    resized = cv2.resize(image, (placed.width, placed.height), interpolation=cv2.INTER_LINEAR)
     square = np.full((size, size, 3), PADDING_GRAY, np.uint8)
     square[placed.top : placed.top + placed.height, placed.left : placed.left + placed.width] = resized
     return square

@@ -30,7 +30,7 @@ export function place(width, height, size, resize) {
   };
 }
 
-// INTER_AREA where both sides shrink (OpenCV's computeResizeAreaTab): of each target pixel the first source pixel, and
+// INTER_AREA where no side grows (OpenCV's computeResizeAreaTab): of each target pixel the first source pixel, and
 // the weights from there on; 1 each where the sum is divided later.
 function areaTaps(source, target, isWhole) {
   const scale = source / target;
@@ -99,16 +99,23 @@ function shrink(image, width, height, put) {
   });
 }
 
-// INTER_LINEAR, in OpenCV's whole numbers: weights are parts of 2048 (INTER_RESIZE_COEF_SCALE). `besides` is its rule
-// for a side that does not shrink beside one that does.
-function linearTaps(source, target, besides) {
+// The picture made small, RGBA as it came.
+function shrunk(image, width, height) {
+  const data = new Uint8ClampedArray(width * height * 4);
+  shrink(image, width, height, (line, row) => {
+    for (let at = 0; at < width; at += 1) data.set(row.subarray(at * 3, at * 3 + 3), (line * width + at) * 4);
+  });
+  return {width, height, data};
+}
+
+// INTER_LINEAR, in OpenCV's whole numbers: weights are parts of 2048 (INTER_RESIZE_COEF_SCALE).
+function linearTaps(source, target) {
   const scale = source / target;
   const parts = (weight) => roundHalfEven(Math.fround(weight) * 2048);
   return Array.from({length: target}, (_, at) => {
     const centre = Math.fround((at + 0.5) * scale - 0.5);
-    const start = besides ? Math.floor(at * scale) : Math.floor(centre);
-    const beyond = Math.fround(at + 1 - (start + 1) / scale);
-    const weight = besides ? (beyond <= 0 ? 0 : beyond - Math.floor(beyond)) : centre - start;
+    const start = Math.floor(centre);
+    const weight = centre - start;
     return {start, near: parts(1 - weight), far: parts(weight)};
   });
 }
@@ -126,11 +133,11 @@ function linearRow(pixels, offset, columns, most, row) {
   }
 }
 
-function interpolate(image, width, height, besides, put) {
-  const columns = linearTaps(image.width, width, besides);
+function interpolate(image, width, height, put) {
+  const columns = linearTaps(image.width, width);
   const [upper, lower] = [new Int32Array(width * 3), new Int32Array(width * 3)];
   const target = new Uint8Array(width * 3);
-  linearTaps(image.height, height, besides).forEach(({start, near, far}, line) => {
+  linearTaps(image.height, height).forEach(({start, near, far}, line) => {
     [[start, upper], [start + 1, lower]].forEach(([source, row]) => {
       const inside = Math.min(Math.max(source, 0), image.height - 1);
       linearRow(image.data, inside * image.width * 4, columns, image.width - 1, row);
@@ -155,10 +162,12 @@ export function fit(image, size, resize) {
   const placed = place(image.width, image.height, size, resize);
   const square = new Uint8Array(size * size * 3).fill(PADDING_GRAY);
   const put = (line, row) => square.set(row, ((placed.top + line) * size + placed.left) * 3);
-  const shrinks = placed.width < image.width || placed.height < image.height;
-  const grows = placed.width > image.width || placed.height > image.height;
-  if (shrinks && !grows) shrink(image, placed.width, placed.height, put);
-  else interpolate(image, placed.width, placed.height, shrinks, put);
+  // INTER_AREA averages only where no side grows: first what shrinks.
+  const [width, height] = [Math.min(placed.width, image.width), Math.min(placed.height, image.height)];
+  const shrinks = width < image.width || height < image.height;
+  const grows = placed.width > width || placed.height > height;
+  if (shrinks && !grows) shrink(image, width, height, put);
+  else interpolate(shrinks ? shrunk(image, width, height) : image, placed.width, placed.height, put);
   return square;
 }
 

@@ -55,6 +55,16 @@ def test_letterbox_borders_are_gray() -> None:
     assert (square[48:] == PADDING_GRAY).all()
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_side_that_shrinks_is_averaged_beside_one_that_grows(axis: int) -> None:
+    """As in the shards: sampled, stripes of a pixel would become black, white or a moire of both."""
+    picture = np.zeros((40, 40, 3), np.uint8)
+    picture = picture.repeat(16, axis)
+    picture[(slice(None),) * axis + (slice(None, None, 2),)] = 255
+    square = fit(picture, 64, "stretch").astype(int)
+    assert np.abs(square - 128).max() <= 1
+
+
 def test_coco_boxes_are_corner_and_size() -> None:
     (record,) = to_coco(seen((10, 20, 40, 80)), 7)
     assert record == {"image_id": 7, "category_id": 1, "bbox": [10, 20, 30, 60], "score": pytest.approx(0.9)}
