@@ -17,8 +17,6 @@ from shared.storage.ahead import Admit, Ahead
 # In front of a JPEG's size there may be a thumbnail and a colour profile; where this does not reach, all is read.
 _HEAD_BYTES: Final = 256 << 10
 _TOLD_EVERY: Final = 200
-# Orientations from which a picture is turned by 90 degrees.
-_TURNED: Final = 5
 
 
 def photos_folder(job: Job, data_root: str) -> DataFolder:
@@ -77,12 +75,21 @@ def _sizes(names: list[str], folder: DataFolder, max_pixels: int) -> Iterator[tu
 def photo_size(folder: DataFolder, name: str, max_pixels: int, admit: Admit = lambda _: None) -> tuple[int, int] | None:
     """Width and height of one photo as it stands upright, None where it is gone or unreadable."""
     try:
-        try:
-            return _upright(_head(folder, name, admit), max_pixels)
-        except ImageError:
-            return _upright(read_photo(folder, name, admit), max_pixels)
+        size = _size_by_head(_head(folder, name, admit), max_pixels)
+        return size or read_header(read_photo(folder, name, admit), max_pixels=max_pixels).upright_size
     except (OSError, ImageError):
         return None
+
+
+def _size_by_head(head: bytes, max_pixels: int) -> tuple[int, int] | None:
+    """The upright size, None where what follows may decide it."""
+    try:
+        header = read_header(head, max_pixels=max_pixels)
+    except ImageError:
+        return None
+    # WebP has its orientation behind the pixels, and PNG may.
+    is_decided = len(head) < _HEAD_BYTES or header.format not in ("png", "webp") or header.orientation != 1
+    return header.upright_size if is_decided or header.width == header.height else None
 
 
 def _head(folder: DataFolder, name: str, admit: Admit) -> bytes:
@@ -101,9 +108,3 @@ def read_photo(folder: DataFolder, name: str, admit: Admit = lambda _: None) -> 
     if isinstance(folder, BucketFolder):
         return folder.fetch(name, None, admit).content
     return Path(folder, name).read_bytes()
-
-
-def _upright(content: bytes, max_pixels: int) -> tuple[int, int]:
-    header = read_header(content, max_pixels=max_pixels)
-    size = header.width, header.height
-    return size[::-1] if header.orientation >= _TURNED else size

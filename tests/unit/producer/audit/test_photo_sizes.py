@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from producer.audit.photo_sizes import note_photo_sizes, photos_folder
+from producer.audit.photo_sizes import note_photo_sizes, photo_size, photos_folder
 from producer.jobs.submit import Request
 from producer.progress import no_progress
 from shared.errors import PlanError
@@ -73,6 +73,21 @@ def test_a_photo_that_was_gone_is_measured_once_it_is_back(folder: Path, tmp_pat
     away.rename(gone)
     note_photo_sizes(job, folder, storage, no_progress)
     assert noted(job, storage)[name] == [16, 16]
+
+
+def behind_the_pixels(png: bytes) -> bytes:
+    """A PNG whose orientation comes last, as some programs that only add it leave it."""
+    start = png.index(b"eXIf") - 4
+    end = start + 12 + int.from_bytes(png[start : start + 4])
+    return png[:start] + png[end:-12] + png[start:end] + png[-12:]
+
+
+@pytest.mark.parametrize("name", ["a.webp", "b.png", "c.png"])
+def test_an_orientation_behind_many_pixels_is_seen(name: str, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (300, 500, 3), np.uint8)
+    content = with_orientation(noise, 6, "PNG" if name.endswith("png") else "WEBP", lossless=True)
+    (tmp_path / name).write_bytes(behind_the_pixels(content) if name == "c.png" else content)
+    assert photo_size(tmp_path, name, 10**6) == (300, 500)
 
 
 def test_photos_of_a_bucket_are_measured_there(folder: Path, tmp_path: Path, object_server: ObjectServer) -> None:
