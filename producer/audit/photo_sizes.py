@@ -10,7 +10,7 @@ from shared.errors import ImageError, PlanError
 from shared.jobs.contents import planned_shards
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths
-from shared.picture.header import read_header
+from shared.picture.header import ImageHeader, read_header
 from shared.storage import BucketFolder, DataFolder, Storage, data_folder
 from shared.storage.ahead import Admit, Ahead
 
@@ -74,22 +74,28 @@ def _sizes(names: list[str], folder: DataFolder, max_pixels: int) -> Iterator[tu
 
 def photo_size(folder: DataFolder, name: str, max_pixels: int, admit: Admit = lambda _: None) -> tuple[int, int] | None:
     """Width and height of one photo as it stands upright, None where it is gone or unreadable."""
+    header = photo_header(folder, name, max_pixels, admit)
+    return None if header is None else header.upright_size
+
+
+def photo_header(folder: DataFolder, name: str, max_pixels: int, admit: Admit = lambda _: None) -> ImageHeader | None:
+    """What one photo says of its size and orientation, None where it is gone or unreadable."""
     try:
-        size = _size_by_head(_head(folder, name, admit), max_pixels)
-        return size or read_header(read_photo(folder, name, admit), max_pixels=max_pixels).upright_size
+        header = _header_by_head(_head(folder, name, admit), max_pixels)
+        return header or read_header(read_photo(folder, name, admit), max_pixels=max_pixels)
     except (OSError, ImageError):
         return None
 
 
-def _size_by_head(head: bytes, max_pixels: int) -> tuple[int, int] | None:
-    """The upright size, None where what follows may decide it."""
+def _header_by_head(head: bytes, max_pixels: int) -> ImageHeader | None:
+    """The header, None where what follows may decide it."""
     try:
         header = read_header(head, max_pixels=max_pixels)
     except ImageError:
         return None
     # WebP has its orientation behind the pixels, and PNG may.
     is_decided = len(head) < _HEAD_BYTES or header.format not in ("png", "webp") or header.orientation != 1
-    return header.upright_size if is_decided or header.width == header.height else None
+    return header if is_decided else None
 
 
 def _head(folder: DataFolder, name: str, admit: Admit) -> bytes:

@@ -15,8 +15,7 @@ from shared.picture.header import ImageHeader
 
 Pixels = NDArray[np.uint8]
 
-# What makes raw pixels upright, as `turn_box` in `worker/picture/orientation.py` moves boxes; 7 is a transpose, then a
-# half turn.
+# What makes raw pixels upright, as `turn_box` in `orientation.py` moves boxes; 7 is a transpose, then a half turn.
 _FLIPS: Final = {2: 1, 3: -1, 4: 0}
 # `rotate` takes a tenth of the time of a flip and a transpose.
 _ROTATIONS: Final = {6: cv2.ROTATE_90_CLOCKWISE, 7: cv2.ROTATE_180, 8: cv2.ROTATE_90_COUNTERCLOCKWISE}

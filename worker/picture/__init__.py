@@ -1,1 +1,1 @@
-"""Image bytes to the stored picture: orientation, decoding, resizing, encoding."""
+"""Image bytes to the stored picture: decoding, resizing, encoding."""

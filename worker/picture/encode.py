@@ -16,10 +16,10 @@ from shared.errors import ImageError
 from shared.picture import cut_short, heif, tiff
 from shared.picture.decoder_warnings import decoder_warnings, is_end
 from shared.picture.header import ImageHeader
+from shared.picture.orientation import upright_size
 from shared.picture.pixels import to_bgr, turn_pixels
 from shared.placement import PADDING_GRAY, Placement, place
 from shared.specs.data import JobSpec
-from worker.picture.orientation import upright_size
 from worker.picture.perceptual_hash import LEAST_SIDE, perceptual_hash
 
 Pixels = NDArray[np.uint8]

@@ -19,10 +19,10 @@ from shared.jobs.job import Job, PathPair
 from shared.jobs.labels import LabelMap
 from shared.picture import cut_short
 from shared.picture.header import ImageHeader, read_header
+from shared.picture.orientation import FrameChoice, choose_frame, turn_box
 from shared.placement import MIN_REMAINING, clip_box, place
 from shared.specs.data import JobSpec
 from worker.picture.encode import StoredImage, check_image, store_image
-from worker.picture.orientation import FrameChoice, choose_frame, turn_box
 from worker.record.example import StoredObject, fractions, serialize_example
 from worker.record.input_files import Inputs, read_file
 

@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from producer.audit.photo_sizes import photo_size, photos_folder, read_photo
+from producer.audit.photo_sizes import photo_header, photos_folder, read_photo
 from producer.page.facts.findings import Row
 from producer.page.facts.photos import shown_size
-from shared.annotation import read_annotation
+from shared.annotation import EMPTY, Annotation, read_annotation
 from shared.errors import PipelineError, PlanError
 from shared.jobs.contents import planned_shards
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths
+from shared.picture.header import ImageHeader
+from shared.picture.orientation import choose_frame, turn_box
 from shared.placement import place
 from shared.storage import DataFolder, Storage
 
@@ -71,8 +73,8 @@ def draw(storage: Storage, job: Job, data_root: str, row: Row) -> Drawn | None:
         other = _other(storage, job, row)
         if other is not None:
             return _pair(job, folder, planned, other)
-        size = photo_size(folder, planned.image, job.spec.max_pixels)
-        return None if size is None else _drawn(storage, job, folder, planned, row, size)
+        header = photo_header(folder, planned.image, job.spec.max_pixels)
+        return None if header is None else _drawn(storage, job, folder, planned, row, header)
     except (PipelineError, OSError, ValueError, KeyError, TypeError):
         return None  # a picture beside a text that says what is wrong: without it the text stays
 
@@ -97,14 +99,28 @@ def _pair(job: Job, folder: DataFolder, one: _Planned, other: _Planned) -> Drawn
 
 
 def _labelled(job: Job, folder: DataFolder, planned: _Planned) -> Drawn | None:
-    whole = _whole(photo_size(folder, planned.image, job.spec.max_pixels))
-    if whole is None:
+    header = photo_header(folder, planned.image, job.spec.max_pixels)
+    whole = _whole(None if header is None else header.upright_size)
+    if header is None or whole is None:
         return None
-    said = None
-    if planned.annotation is not None:
-        said = read_annotation(read_photo(folder, planned.annotation), file=planned.annotation, spec=job.spec)
-    labels = () if said is None else tuple((each.name, _rect(*each.box)) for each in said.objects)
+    said = _said(job, folder, planned)
+    labels = tuple(zip((each.name for each in said.objects), _upright(said, header, job), strict=True))
     return replace(whole, file=planned.image, labels=labels)
+
+
+def _said(job: Job, folder: DataFolder, planned: _Planned) -> Annotation:
+    """What the XML of a photo says; nothing where it has none."""
+    if planned.annotation is None:
+        return EMPTY
+    return read_annotation(read_photo(folder, planned.annotation), file=planned.annotation, spec=job.spec)
+
+
+def _upright(said: Annotation, header: ImageHeader, job: Job) -> list[Rect]:
+    """The box of each object where browsers show it, that is in the upright photo: workers move them the same way."""
+    boxes, size = [each.box for each in said.objects], (header.width, header.height)
+    if choose_frame(header.orientation, size, said.size, boxes, job.spec.exif).frame == "raw":
+        boxes = [turn_box(box, header.orientation, size) for box in boxes]
+    return [_rect(*box) for box in boxes]
 
 
 def image_of(storage: Storage, job: Job, row: Row, *, is_other: bool = False) -> str:
@@ -126,11 +142,12 @@ def _photos(job: Job) -> int:
     return sum(plan.pairs for plan in job.splits.values())
 
 
-def _drawn(storage: Storage, job: Job, folder: DataFolder, planned: _Planned, row: Row, size: tuple[int, int]) -> Drawn:
-    read = None
-    if planned.annotation is not None and row.object_index is not None:
-        said = read_annotation(read_photo(folder, planned.annotation), file=planned.annotation, spec=job.spec)
-        read = next((_rect(*each.box) for each in said.objects if each.index == row.object_index), None)
+def _drawn(storage: Storage, job: Job, folder: DataFolder, planned: _Planned, row: Row, header: ImageHeader) -> Drawn:
+    size, read = header.upright_size, None
+    if row.object_index is not None:
+        said = _said(job, folder, planned)
+        places = zip(said.objects, _upright(said, header, job), strict=True)
+        read = next((box for each, box in places if each.index == row.object_index), None)
     written = _written(storage, job, planned, size)
     beside = "" if read is None else _beside(read, size)
     whole = (0.0, 0.0, float(size[0]), float(size[1]))

@@ -18,6 +18,7 @@ from shared.jobs.paths import JobPaths
 from shared.storage import Storage
 from tests.page import ServedPage, served
 from tests.unit.producer.page.audited import JOB, make_audited
+from tests.unit.worker.pictures import soft_picture, voc_xml, with_orientation
 
 PAIR = "photos/<b>1"  # of 240 x 320 pixels; its object is from 100, 60 to 160, 120
 LONELY = "photos/lonely.jpg"
@@ -75,6 +76,19 @@ def test_a_box_beside_its_photo_is_in_one_view_with_the_whole_photo_and_says_whe
     assert '<rect class="frame" width="240" height="320"' in text
     assert "The box lies beside the photo: xmin 400 ≥ 240 wide" in text
     assert "beside the photo" not in shown(page, "class_typo")
+
+
+@pytest.mark.parametrize(("size", "place"), [((320, 240), (120, 100)), ((240, 320), (100, 60))])
+def test_a_box_of_the_stored_pixels_of_a_photo_that_exif_turns_is_drawn_where_it_lies_in_the_upright_one(
+    page: ServedPage, tmp_path: Path, size: tuple[int, int], place: tuple[int, int]
+) -> None:
+    photos = tmp_path / "data" / "voc"
+    (photos / f"{PAIR}.jpg").write_bytes(with_orientation(soft_picture(320, 240), 6))
+    (photos / XML).write_bytes(voc_xml((100, 60, 160, 120, "dog"), size=size))
+    x, y = place
+    assert f'class="box read" x="{x}.0" y="{y}.0" width="60.0" height="60.0"' in shown(page, "class_typo")
+    labelled = shown(page, "duplicate_conflicting")
+    assert re.search(rf'<rect[^>]* x="{x}.0" y="{y}.0" width="60.0" height="60.0"', labelled)
 
 
 def test_a_box_far_away_leaves_the_photo_to_be_seen() -> None:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from shared.annotation import Box
-
 Frame = Literal["upright", "raw"]
+# (xmin, ymin, xmax, ymax) in pixels.
+_Box = tuple[float, float, float, float]
 
 # From this value on the picture lies on its side: width and height change places.
 FIRST_SIDEWAYS: Final = 5
@@ -31,7 +31,7 @@ def choose_frame(
     orientation: int,
     raw_size: tuple[int, int],
     labelled_size: tuple[int, int] | None,
-    boxes: Sequence[Box],
+    boxes: Sequence[_Box],
     default: Frame,
 ) -> FrameChoice:
     """Decide in which frame `boxes` are, (xmin, ymin, xmax, ymax) in its pixels; `default` is what `--exif` says.
@@ -54,7 +54,7 @@ def choose_frame(
     return FrameChoice(frame=default, by="default")
 
 
-def _fit(boxes: Sequence[Box], size: tuple[int, int]) -> bool:
+def _fit(boxes: Sequence[_Box], size: tuple[int, int]) -> bool:
     return all(xmax <= size[0] + _EDGE_PX and ymax <= size[1] + _EDGE_PX for _, _, xmax, ymax in boxes)
 
 
@@ -63,7 +63,7 @@ def upright_size(orientation: int, raw_size: tuple[int, int]) -> tuple[int, int]
     return (raw_size[1], raw_size[0]) if orientation >= FIRST_SIDEWAYS else raw_size
 
 
-def turn_box(box: Box, orientation: int, raw_size: tuple[int, int]) -> Box:
+def turn_box(box: _Box, orientation: int, raw_size: tuple[int, int]) -> _Box:
     """Move (xmin, ymin, xmax, ymax) in pixels from the raw frame, (width, height) `raw_size`, into the upright one."""
     xmin, ymin, xmax, ymax = box
     width, height = raw_size

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.picture.orientation import choose_frame, turn_box, upright_size
 from shared.picture.pixels import turn_pixels
-from worker.picture.orientation import choose_frame, turn_box, upright_size
 
 RAW = (60, 40)
 UPRIGHT = (40, 60)
