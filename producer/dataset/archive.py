@@ -292,6 +292,9 @@ def _write_all(archive: Path, members: Iterator[_Member], folder: Path, progress
         if count > MOST_FILES:
             raise LintError(f"{archive}: more than {MOST_FILES:,} files; unpack it yourself if that is right")
         target = folder / _safe_path(archive, member.name)
+        if target.is_file() and zipfile.is_zipfile(archive):  # in a tar the later one is meant: `tar -u` appends it
+            twice = f"{archive}: {_shown(member.name)} is in it more than once, expected each file once"
+            raise LintError(f"{twice}: pack the folder anew, or unpack it yourself; nothing was unpacked")
         target.parent.mkdir(parents=True, exist_ok=True)
         with member.open() as source, target.open("wb") as file:
             while part := source.read(_COPY_BYTES):

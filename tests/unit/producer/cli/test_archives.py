@@ -260,6 +260,13 @@ def test_links_and_devices_are_refused(tmp_path: Path) -> None:
             archive.unpacked(path, tmp_path / "unpacked", no_progress)
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_a_file_that_is_in_a_zip_twice_is_named_and_refused(tmp_path: Path) -> None:
+    path = zip_of(tmp_path / "a.zip", ("photos/a.jpg", b"x"), ("photos\\a.jpg", b"y"))
+    with pytest.raises(LintError, match=r"photos.+a\.jpg is in it more than once, expected each file once: pack"):
+        archive.unpacked(path, tmp_path / "unpacked", no_progress)
+
+
 def test_a_bomb_is_refused_by_what_it_unpacks_to(tmp_path: Path) -> None:
     path = zip_of(tmp_path / "bomb.zip", *((f"{at}.bmp", bytes(2**24)) for at in range(8)))
     ended = run("lint", path, tmp_path / "out")
