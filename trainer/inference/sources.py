@@ -21,6 +21,9 @@ from shared.picture.pixels import to_bgr, turn_pixels
 from shared.specs.data import JobSpec
 from shared.text import counted, printable
 
+# Videos whose header has the number of frames; some cameras are one or two off.
+_COUNTED: Final = (".avi", ".mp4", ".m4v", ".mov")
+_WHOLE_FROM: Final = 0.98
 # Where a camera or a video does not say how many frames it has a second.
 _USUAL_FPS: Final = 25.0
 _MOST_FPS: Final = 240.0
@@ -59,7 +62,7 @@ def frames(source: str, limit: int | None = None, tell: Callable[[str], None] = 
     Args:
         source: A picture, a folder of pictures, a video file, or the index of a camera ("0").
         limit: At most so many frames of a video or camera.
-        tell: Gets a line about a picture that ends too early, and of each of a folder that cannot be read.
+        tell: Gets a line about a picture or video that ends too early, and of each of a folder that cannot be read.
 
     Raises:
         ImageError: There is no such file, camera, or it cannot be read as picture or video.
@@ -70,7 +73,7 @@ def frames(source: str, limit: int | None = None, tell: Callable[[str], None] = 
     elif path.is_file() and (pixels := _picture(path, tell)) is not None:
         yield Frame(name=path.name, pixels=pixels, path=path)
     elif path.is_file() or source.isdecimal():
-        yield from islice(_moving(source), limit)
+        yield from islice(_moving(source, tell), limit)
     elif "://" in source:
         raise ImageError(f"{source}: expected a picture, a folder, a video or a camera here, found a URL: copy it here")
     else:
@@ -205,7 +208,7 @@ def _found(path: Path, content: bytes) -> str:
     return f"damaged, or no {format_of(path.name)}: it cannot be decoded"
 
 
-def _moving(source: str) -> Iterator[Frame]:
+def _moving(source: str, tell: Callable[[str], None]) -> Iterator[Frame]:
     is_camera = source.isdecimal() and not Path(source).is_file()
     capture = _opened(int(source) if is_camera else source)
     try:
@@ -221,6 +224,8 @@ def _moving(source: str) -> Iterator[Frame]:
             if not is_read and index == 0:
                 raise ImageError(_without_a_frame(source, is_camera=is_camera))
             if not is_read:
+                if not is_camera:
+                    _tell_cut(source, index, capture.get(cv2.CAP_PROP_FRAME_COUNT), tell)
                 return
             shown = pixels.astype(np.uint8, copy=False)
             place = f"{name if is_camera else Path(source).name}, frame {index + 1}"
@@ -228,6 +233,14 @@ def _moving(source: str) -> Iterator[Frame]:
             yield Frame(name=frame, pixels=shown, fps=fps, is_first=index == 0, place=place, **known)
     finally:
         capture.release()
+
+
+def _tell_cut(source: str, read: int, promised: float, tell: Callable[[str], None]) -> None:
+    """Say of a video that has fewer frames than its header says; FFmpeg ends there without a word."""
+    # Of other kinds OpenCV takes the number from the duration, which is wrong where frames are of unequal length.
+    if Path(source).suffix.lower() in _COUNTED and read < _WHOLE_FROM * promised:
+        found = f"{read:,} of the {counted(round(promised), 'frame')} that its header promises can be read"
+        tell(f"{source}: {found}; if nobody has trimmed it, it ends too early or is damaged: copy it again")
 
 
 def _opened(source: int | str) -> cv2.VideoCapture:

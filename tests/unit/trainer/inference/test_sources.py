@@ -118,6 +118,19 @@ def test_video_gives_its_frames_up_to_the_limit(tmp_path: Path) -> None:
     assert len(list(frames(str(path)))) == 5
 
 
+def test_a_video_that_was_cut_says_how_many_of_its_frames_are_read(tmp_path: Path) -> None:
+    path, told = clip(tmp_path / "clip.avi", 20), list[str]()
+    content = path.read_bytes()
+    assert len(list(frames(str(path), tell=told.append))) == 20
+    path.write_bytes(content[: len(content) // 2])
+    list(frames(str(path), 3, told.append))
+    assert told == [], "nobody asked for more"
+    read = len(list(frames(str(path), tell=told.append)))
+    assert 0 < read < 20
+    [line] = told
+    assert line.startswith(f"{path}: {read} of the 20 frames that its header promises can be read; if ")
+
+
 def test_written_json_is_coco_and_names_do_not_collide(tmp_path: Path) -> None:
     writer = DetectionWriter(labels=LABELS, folder=tmp_path / "seen")
     for name in ("a.jpg", "a.png"):
