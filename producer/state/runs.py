@@ -232,15 +232,19 @@ def retry_hint(storage: Storage, job: Job) -> str:
     note = read_note(storage, RunPaths(job.run.run).cancelled, job.incarnation) if job.run and is_alone else None
     if job.run is None or (note is None and job.run.run == job.job):
         return hint("retry", job.job, store=storage)
-    run = job.run.run if note is None else _audit_of(storage, job, job.run)
+    run = _audit_of(storage, job, job.run, is_cancelled=note is not None)
     return hint("retry", job.job, *(["--run", run] if is_alone else []), store=storage)
 
 
-def _audit_of(storage: Storage, job: Job, run: RunSpec) -> str:
-    """The cancelled audit of a cancelled fold, which is taken back with all its folds; otherwise `run` itself."""
+def _audit_of(storage: Storage, job: Job, run: RunSpec, *, is_cancelled: bool) -> str:
+    """The audit of a fold, which stopped with it and is done again with all its folds; otherwise `run` itself.
+
+    One that was not cancelled with its fold is not cancelled, so there is nothing of it to take back.
+    """
     audits = [each for each in runs_of(storage, job) if run.run in each.audits] if run.fold else []
-    cancelled = [each for each in audits if read_note(storage, RunPaths(each.run).cancelled, each.incarnation)]
-    return (cancelled or [run])[0].run
+    if is_cancelled:
+        audits = [each for each in audits if read_note(storage, RunPaths(each.run).cancelled, each.incarnation)]
+    return (audits or [run])[0].run
 
 
 def run_words(job: Job) -> list[str]:

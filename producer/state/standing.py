@@ -79,7 +79,8 @@ def standing_of(scene: Scene) -> Standing:
                 return _without_photos(scene)
             shards = f"{scene.failed} of {counted(len(scene.job.shards), 'shard')} failed"
             why = collapsed((scene.run or {}).get("failed", shards))
-            return Standing(state="FAILED", why=why, next=(*ways_on(scene.storage, scene.job), scene.hint("retry"))[0])
+            ways = [*ways_on(scene.storage, scene.job), retry_hint(scene.storage, scene.job)]
+            return Standing(state="FAILED", why=why, next=ways[0])
     if scene.is_held:
         return Standing(state="TRAINING" if scene.state == "FINALIZED" else scene.state)
     return _idle_standing(scene)

@@ -328,7 +328,7 @@ def _command_here(command: str, storage: Storage, *, is_local: bool) -> str:
 def failure_text(status: JobStatus, storage: Storage) -> str:
     """Why a job failed and what to do, for a person."""
     failed = f", {status.failed} of {counted(status.shards, 'shard')} failed" if status.failed else ""
-    run = status.run and str(status.run["run"])
+    run = str(status.run["run"]) if status.run else None
     lines = [f"{status.job}{f' --run {run}' if _run_words(status.job, run) else ''}: {status.state}{failed}"]
     lines += [f"  {shard}: {reason}" for shard, reason in sorted(status.failures.items())[:10]]
     if status.run is not None and "failed" in status.run:
@@ -337,9 +337,9 @@ def failure_text(status: JobStatus, storage: Storage) -> str:
         remove = hint("rm", status.job, store=storage)
         lines += [f"  {status.why}", f"lint report: {storage.url(JobPaths(status.job).lint)}"]
         return "\n".join([*lines, f"to go on: mend the photos, `{remove}`, and submit them again"])
-    ways = ways_on(storage, load_job(storage, status.job, run)) if run else []
-    retry = hint("retry", status.job, *_run_words(status.job, run), store=storage)
-    again = f"mend the cause, then `{retry}` does only what is missing"
+    job = load_job(storage, status.job, run)
+    ways = ways_on(storage, job) if run else []
+    again = f"mend the cause, then `{retry_hint(storage, job)}` does only what is missing"
     lines.append(f"to go on: {' or '.join(f'`{way}`' for way in ways)}" if ways else again)
     return "\n".join(lines)
 

@@ -16,6 +16,7 @@ from producer.state.local_lock import lock_for_local_run
 from producer.state.runs import add_request, differing_fields, runs_of
 from producer.state.status import job_status
 from producer.state.stored import ended_badly, load_job, require_same, run_state, stored_state
+from producer.terminal.job_text import failure_text
 from shared.errors import OptionError, PlanError
 from shared.jobs.identity import read_receipt
 from shared.jobs.job import Job, ShardTask
@@ -218,6 +219,16 @@ def test_doctor_has_a_failed_fold_done_again_with_its_audit_and_a_failed_run_by_
     assert " retry job --run job.audit-2 " in seen[-1].advice
     told = retry(storage, None, "job", run="job.audit-2")
     assert told == f"run job.audit-2 of job: queued again: run {audits[1]}"
+
+
+def test_a_failed_fold_is_said_to_be_done_again_with_its_audit(storage: Storage) -> None:
+    job = load_job(storage, "job")
+    fold = add_audit(storage, job)[1]
+    storage.write(RunPaths(fold).failed, note_of(job, reason="the loss is nan"))
+    status = job_status(storage, None, load_job(storage, "job", fold), 0.1)
+    assert status.state == "FAILED"
+    assert "voc2tflite retry job --run job.audit-2 " in failure_text(status, storage)
+    assert " retry job --run job.audit-2 " in next(run["next"] for run in status.runs if run["run"] == fold)
 
 
 def test_every_run_says_why_it_does_not_move_and_what_goes_on_with_it(storage: Storage) -> None:
