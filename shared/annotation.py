@@ -33,7 +33,7 @@ _ELEMENTS: Final = frozenset(
     )
 )
 # A name with a capital letter: few files have one or a namespace, and only those are searched.
-_CAPITAL: Final = re.compile(rb"<[A-Z]")
+_CAPITAL: Final = re.compile(rb"<[a-z]*[A-Z]")
 _ENCODING: Final = re.compile(rb"""\A(<\?xml\s[^>]*?encoding\s*=\s*["'])([\w-]+)""")
 _TRUE: Final = frozenset({"true", "yes", "t", "y"})
 _FALSE: Final = frozenset({"", "false", "no", "f", "n", "unspecified"})

@@ -125,6 +125,8 @@ def test_any_text_as_a_name_or_number_is_kept_or_named_or_refused(text: str) -> 
         ("<bndbox>", "<BndBox>", "<BndBox>"),
         ("<name>", "<NAME>", "<NAME>"),
         ("<xmin>", "<Xmin>", "<Xmin>"),
+        ("<bndbox>", "<bndBox>", "<bndBox>"),
+        ("<xmin>", "<xMin>", "<xMin>"),
     ],
 )
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
