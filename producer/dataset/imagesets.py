@@ -14,6 +14,8 @@ from shared.text import composed
 
 # The devkit's class lists end each line with -1, 0 or 1; some tools write train.txt in that form.
 _CLASS_FLAG: Final = re.compile(r"^(.*\S)\s+-?[01]$")
+# What a spreadsheet writes around names and between columns.
+_OF_TABLES: Final = re.compile(r"^[\"']|[,;\t]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,8 +101,13 @@ def _resolve(
 
 
 def _no_pair(line: str) -> str:
-    is_utf8 = "\N{REPLACEMENT CHARACTER}" not in line  # it stands where a byte was none
-    return "no such pair" if is_utf8 else "no such pair; the list is not UTF-8, expected UTF-8: save it so"
+    if "\N{REPLACEMENT CHARACTER}" in line:  # it stands where a byte was none
+        return "no such pair; the list is not UTF-8, expected UTF-8: save it so"
+    if _OF_TABLES.search(line):
+        return (
+            "no such pair; expected a photo's name and nothing else: save the list without quotes, commas and columns"
+        )
+    return "no such pair"
 
 
 def _narrowed(images: Sequence[str], candidates: list[int], line: str, devkit_folder: str) -> list[int]:

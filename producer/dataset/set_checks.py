@@ -58,6 +58,8 @@ _OBJECTS_LEAST: Final = 10
 
 # From so many classes on, most of them of a single object, names are taken for texts.
 _TEXTS_LEAST: Final = 20
+# Of small classes so many are named: where texts were written as names, there is one for each photo.
+_NAMES_SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +178,8 @@ def _too_few(facts: FolderFacts) -> Iterator[Finding]:
         done = "kept; if <name> has a text or a number of each object, write there what kind of thing it is"
         yield Finding(file=".", rank="info", kind="class_names_many", found=found, done=done)
     if few:
-        found = ", ".join(f"{name} ({count})" for name, count in sorted(few.items()))
+        found = ", ".join(f"{name} ({count})" for name, count in sorted(few.items())[:_NAMES_SHOWN])
+        found += f" and {len(few) - _NAMES_SHOWN} more of {len(few)}" if len(few) > _NAMES_SHOWN else ""
         done = f"kept; label at least {_OBJECTS_LEAST} objects of each"
         if len(few) < len(classes):  # otherwise nothing would be left
             done += f", or leave them out: {_ignoring(sorted(few))}"

@@ -128,6 +128,15 @@ def test_a_line_of_a_list_in_another_encoding_says_so(tmp_path: Path) -> None:
     assert found.endswith(": no such pair; the list is not UTF-8, expected UTF-8: save it so")
 
 
+@pytest.mark.parametrize("line", ['"b"', "b,", "b;dog"])
+def test_a_line_of_a_list_as_a_spreadsheet_writes_it_says_so(tmp_path: Path, line: str) -> None:
+    for stem in ("a", "b"):
+        write_objects(tmp_path, stem, CAT)
+    write(tmp_path, "ImageSets/Main/train.txt", f"a\n{line}\n")
+    (found,) = [each.found for each in lint(tmp_path).findings if each.kind == "listed_without_pair"]
+    assert found.endswith("expected a photo's name and nothing else: save the list without quotes, commas and columns")
+
+
 def test_strict_stops_on_any_finding(tmp_path: Path) -> None:
     write_objects(tmp_path, "a", CAT, ("cat", 5, 5, 5, 9))
     with pytest.raises(LintError, match="box_zero_area"):

@@ -207,6 +207,14 @@ def test_two_typos_of_a_third_name_have_one_remedy_and_ignoring_all_classes_is_n
     assert "--ignore-classes" not in told["class_small"]
 
 
+def test_of_many_small_classes_some_are_named_and_all_are_counted(tmp_path: Path) -> None:
+    for index in range(30):
+        write_objects(tmp_path, f"p{index}", (f"PLATE-{index:02}", 10, 10, 50, 50))
+    [found] = [finding.found for finding in lint(tmp_path).findings if finding.kind == "class_small"]
+    assert found.startswith("PLATE-00 (1), PLATE-01 (1)")
+    assert found.endswith("PLATE-09 (1) and 20 more of 30")
+
+
 def test_no_command_is_proposed_that_would_take_a_class_with_a_comma_for_two(tmp_path: Path) -> None:
     for index in range(10):
         write_objects(tmp_path, f"p{index}", CAT)
