@@ -49,6 +49,7 @@ def evaluate_command(  # long: a line for each option
     html: Annotated[Path | None, typer.Option(help="Of a FOLDER: write a page with pictures too.")] = None,
     rename: Annotated[list[str] | None, typer.Option(help="Of a FOLDER, as submit has it: old=new.")] = None,
     voc_coords: Annotated[Literal["corner", "voc1"] | None, typer.Option(help="The same.")] = None,
+    exif: Annotated[Literal["upright", "raw"] | None, typer.Option(help="The same.")] = None,
     difficult: Annotated[Literal["keep", "ignore", "drop"] | None, typer.Option(help="The same.")] = None,
     background: Annotated[Literal["none", "orphans"] | None, typer.Option(help="The same.")] = None,
     threads: Annotated[str, typer.Option(help="Milliseconds by so many CPU threads, such as 1,2,4.")] = "1",
@@ -60,7 +61,8 @@ def evaluate_command(  # long: a line for each option
 
     Without a job: voc2tflite evaluate model_int8.tflite ~/new-photos --html seen.html
     """
-    reading = {"rename": rename, "voc-coords": voc_coords, "difficult": difficult, "background": background}
+    reading: dict[str, Any] = {"rename": rename, "voc-coords": voc_coords, "exif": exif}
+    reading |= {"difficult": difficult, "background": background}
     typed = [
         word
         for name, value in reading.items()

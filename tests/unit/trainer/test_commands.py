@@ -8,14 +8,17 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from shared.errors import PipelineError
 from tests.unit.trainer.test_rerun import trained_run
-from trainer.__main__ import _classes
+from trainer.__main__ import _classes, app
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -173,6 +176,21 @@ def test_evaluate_on_photos_of_other_classes_says_how_they_are_renamed(
     told = trainer_after_export("evaluate", "store/runs/r/model_int8.tflite", "photos", code=1).stderr
     assert "and the folder has none of them but Ape: where only names differ, --rename old=new reads" in told
     assert "export its run again" not in told
+
+
+@pytest.mark.parametrize("option", ["--exif raw", "--voc-coords voc1", "--difficult drop", "--background orphans"])
+def test_evaluate_reads_photos_as_their_submit_was_told_to(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def noted(*_: Any, options: list[str], **__: Any) -> None:
+        asked.extend(options)
+        raise PipelineError("enough")
+
+    monkeypatch.setattr("trainer.evaluate_photos.evaluate_photos", noted)
+    monkeypatch.setattr("trainer.__main__.model_at", Path)
+    monkeypatch.setattr("trainer.__main__.start_tensorflow", lambda: SimpleNamespace(threads=1))
+    CliRunner().invoke(app, ["evaluate", "model.tflite", "photos", *option.split()])
+    assert asked == option.split()
 
 
 def test_sizes_of_pictures_that_no_job_can_have_are_refused(trainer: Run) -> None:
