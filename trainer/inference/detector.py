@@ -92,7 +92,7 @@ class Detector:
         return self._file.refusal(found, expected)
 
     def detect(self, image_bgr: Picture) -> Detections:
-        """Detections in a picture of any size, uint8 [H, W, 3], BGR; boxes in its pixels."""
+        """Detections in a picture of any size, uint8 [H, W, 3], BGR; boxes in its pixels, none of them flat."""
         size = self.description.image_size
         seen = self.detect_stored(fit(image_bgr, size, self.description.resize)[..., ::-1])
         height, width = image_bgr.shape[:2]
@@ -102,7 +102,8 @@ class Detector:
             for pair in ([placed.left, placed.top], [placed.scale_x, placed.scale_y], [width, height])
         )
         boxes = np.clip((seen.boxes - border) / scale, 0, limits).astype(np.float32)
-        return replace(seen, boxes=boxes)
+        # Of what lies in the gray beside a letterboxed picture nothing is left.
+        return replace(seen, boxes=boxes)[(boxes[:, 2:] > boxes[:, :2]).all(axis=1)]
 
     def detect_stored(self, picture_rgb: Picture) -> Detections:
         """Detections in a picture as a shard stores it, uint8 [H, W, 3], RGB; boxes in its pixels.

@@ -47,12 +47,14 @@ export class Detector {
     const {image_size: size, resize, labels} = this.description;
     const raw = await this.#run(fit(image, size, resize));
     const count = raw.count[0];
-    return boxesBack(raw.boxes, count, image.width, image.height, size, resize).map((box, at) => ({
+    const seen = boxesBack(raw.boxes, count, image.width, image.height, size, resize).map((box, at) => ({
       box,
       classId: raw.classes[at] + 1,
       label: labels[raw.classes[at]],
       score: raw.scores[at],
     }));
+    // Of what lies in the gray beside a letterboxed picture nothing is left.
+    return seen.filter(({box: [xmin, ymin, xmax, ymax]}) => xmin < xmax && ymin < ymax);
   }
 
   async #run(square) {

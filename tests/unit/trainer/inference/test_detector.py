@@ -55,6 +55,18 @@ def test_letterbox_borders_are_gray() -> None:
     assert (square[48:] == PADDING_GRAY).all()
 
 
+def test_what_is_seen_in_the_gray_beside_a_letterboxed_picture_is_left_out(
+    detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = SIZE / 2
+    stored = seen((0, 0, SIZE, 8), (8, half - 8, SIZE - 8, SIZE), (0, SIZE - 8, 8, SIZE))
+    monkeypatch.setattr(detector, "detect_stored", lambda _: stored)
+    # It is half as high as wide: a quarter of the square is gray above it, and one below.
+    found = detector.detect(picture(SIZE, 2 * SIZE))
+    assert found.boxes.tolist() == [[16, SIZE / 2 - 16, 2 * SIZE - 16, SIZE]]
+    assert len(found.scores) == len(found.class_ids) == 1
+
+
 @pytest.mark.parametrize("axis", [0, 1])
 def test_a_side_that_shrinks_is_averaged_beside_one_that_grows(axis: int) -> None:
     """As in the shards: sampled, stripes of a pixel would become black, white or a moire of both."""
