@@ -260,6 +260,8 @@ def _read_object(element: etree._Element, index: int, spec: JobSpec, findings: _
     box = _read_box(boxes[0] if boxes else None, index, name, spec, findings)
     if box is None:
         return None
+    if "attributes" in texts:
+        box = _turned(box, element, index, name, findings)
     difficult = _read_flag(texts, "difficult", index, name, findings)
     if difficult and spec.difficult == "drop":
         findings.drop("difficult_dropped", index, f"{name} is marked difficult", name)
@@ -336,6 +338,28 @@ def _read_box(corners: etree._Element | None, index: int, name: str, spec: JobSp
         findings.drop("box_zero_area", index, _spell(numbers), name)
         return None
     return xmin, ymin, xmax, ymax
+
+
+def rotation_elements(element: etree._Element) -> list[etree._Element]:
+    """The attributes of an object by which CVAT says that its box is turned around its centre, in degrees."""
+    return [each for each in element.iterfind("attributes/attribute") if each.findtext("name") == "rotation"]
+
+
+def _turned(box: Box, element: etree._Element, index: int, name: str, findings: _Findings) -> Box:
+    """The upright box around one that CVAT turned: its `<bndbox>` is the box as it was before."""
+    degrees = next((_parse_number(each.findtext("value") or "") for each in rotation_elements(element)), 0.0)
+    if not math.isfinite(degrees) or degrees % 180 == 0:
+        return box
+    xmin, ymin, xmax, ymax = box
+    cos, sin = (abs(turn(math.radians(degrees))) for turn in (math.cos, math.sin))
+    width, height = (xmax - xmin) * cos + (ymax - ymin) * sin, (xmax - xmin) * sin + (ymax - ymin) * cos
+    x, y = xmin / 2 + xmax / 2, ymin / 2 + ymax / 2
+    around = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
+    # Coordinates far beyond any picture are too coarse for it.
+    if not (-math.inf < around[0] < around[2] < math.inf and -math.inf < around[1] < around[3] < math.inf):
+        return box
+    findings.add("mended", "box_turned", index, f"rotation {degrees:g}", "the upright box around it is taken", name)
+    return around
 
 
 def _spell(numbers: list[float]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shared.annotation import Annotation, VocObject, parse_xml, read_annotation
+from shared.annotation import Annotation, VocObject, parse_xml, read_annotation, rotation_elements
 from shared.audit.findings import AuditFinding, PhotoBox, spelled
 from shared.picture.header import ImageHeader
 from shared.placement import clip_box
@@ -194,7 +194,9 @@ def _add(parent: Any, name: str) -> Any:
 
 
 def _set_box(bounds: Any, box: PhotoBox, spec: JobSpec) -> None:
-    """Write whole corners, counted as the file's others are."""
+    """Write whole corners, counted as the file's others are; CVAT's turn, if there is one, is in them."""
+    for turn in rotation_elements(bounds.getparent()):
+        turn.getparent().remove(turn)
     first = 1 if spec.voc_coords == "voc1" else 0
     for corner, value, moved in zip(_CORNERS, box, (first, first, 0, 0), strict=True):
         # Of several of one name the last counts, as `read_annotation` reads them.

@@ -181,3 +181,13 @@ def test_an_object_below_a_pixel_is_renamed_where_nothing_moves_it() -> None:
     made = corrected(voc(("cat", box)), [finding(box, box, proposed="dog")], HEADER, SPEC, file="a.xml")
     assert made.outcomes == ("called dog",)
     assert objects(made.xml) == [("dog", box)]
+
+
+def test_a_box_that_was_turned_in_cvat_lies_where_it_is_moved_to() -> None:
+    rotation = b"<attributes><attribute><name>rotation</name><value>90</value></attribute></attributes></object>"
+    xml = voc(("cat", (20, 30, 60, 50))).replace(b"</object>", rotation)
+    called = corrected(xml, [finding((30, 20, 50, 60), (30, 20, 50, 60), proposed="dog")], HEADER, SPEC, file="a.xml")
+    [(name, box)] = objects(called.xml)
+    assert (name, [round(corner, 6) for corner in box]) == ("dog", [30, 20, 50, 60])
+    moved = corrected(xml, [finding((30, 20, 50, 60), (31, 22, 52, 62))], HEADER, SPEC, file="a.xml")
+    assert objects(moved.xml) == [("cat", (31, 22, 52, 62))]
