@@ -168,7 +168,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_job_and_comes_back_delays_it
         bucket.producer("submit", str(small_voc), *OPTIONS)
         wait_for_progress(bucket, 2)
         server.kill()
-        wait_until(lambda: bucket.events("serve", "store_refuses"), 60, "the service cannot read the store")
+        wait_until(lambda: bucket.events("serve", "store_refuses"), 180, "the service cannot read the store")
         assert [service.poll() for service in services] == [None, None]
         server.start()
         bucket.wait_for("job")
