@@ -205,7 +205,7 @@ def test_a_run_that_is_not_there_or_not_trained_is_said(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"--from older: expected a run of the store \(there are: old\)"):
         asked(storage, "older")
     (folder / "labels.txt").unlink()
-    with pytest.raises(OptionError, match=r"2 class names in labels.txt beside it, found no such file"):
+    with pytest.raises(OptionError, match=r"2 class names in labels\.txt beside it, found no such file"):
         asked(storage, "old")
     (folder / "model.keras").unlink()
     with pytest.raises(OptionError, match=r"it is not trained to its end"):

@@ -68,6 +68,7 @@ def test_our_own_reader_finds_the_same_boxes(model: Path, photos: Path) -> None:
 def test_a_picture_of_nothing_has_an_xml_without_objects(model: Path, photos: Path) -> None:
     folder = photos.parent / "Annotations"
     assert predict(model, photos, "--voc", folder, "--threshold", "1").returncode == 0
+    assert {path.stem for path in folder.iterdir()} == {path.stem for path in photos.iterdir()}
     for path in folder.iterdir():
         found = read_annotation(path.read_bytes(), file=path.name, spec=JobSpec())
         assert (found.objects, found.objects_read) == ((), 0)
