@@ -42,6 +42,14 @@ def test_missing_or_zero_size_is_noted_and_left_to_the_picture(size: str) -> Non
     assert kinds(annotation) == ["size_missing"]
 
 
+@pytest.mark.parametrize(
+    ("size", "found"),
+    [("", "no <size>"), ("<size><width>0</width><height>4</height></size>", "width '0', height '4'")],
+)
+def test_what_stands_in_place_of_a_size_is_told(size: str, found: str) -> None:
+    assert [finding.found for finding in read(size).findings] == [found]
+
+
 def test_size_written_as_float_is_read() -> None:
     assert read("<size><width> 640.0 </width><height>480</height></size>").size == (640, 480)
 

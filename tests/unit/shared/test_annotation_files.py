@@ -45,11 +45,17 @@ def test_encodings_that_are_declared_as_python_spells_them_are_honoured(encoding
         b"\x00" * 64,
         "<annotation/>".encode("utf-16")[:-3],
         b"<a>" * 100_000,
+        b"<annotation>" + b"<a>" * 1_000 + b"</a>" * 1_000 + b"</annotation>",
     ],
 )
 def test_malformed_xml_is_refused(xml: bytes) -> None:
     with pytest.raises(AnnotationError, match=r"a\.xml"):
         read_annotation(xml, file="a.xml", spec=JobSpec())
+
+
+def test_an_encoding_that_nobody_knows_is_named() -> None:
+    with pytest.raises(AnnotationError, match="no-such"):
+        read_annotation(b'<?xml version="1.0" encoding="no-such"?><annotation/>', file="a.xml", spec=JobSpec())
 
 
 def test_malformed_xml_names_the_line_of_the_parser() -> None:

@@ -18,11 +18,12 @@ def turned(degrees: object, box: tuple[float, ...] = BOX) -> str:
     return f"{SIZE}<object><name>cat</name>{bounds}<attributes>{other}{rotation}</attributes></object>"
 
 
+@pytest.mark.parametrize("box", [BOX, (300.0, 10.0, 400.0, 50.0), (10.0, 300.0, 50.0, 400.0)])
 @pytest.mark.parametrize("degrees", [30, -30, 90, 135.5, 330])
-def test_the_upright_box_around_a_turned_one_is_taken_and_told(degrees: float) -> None:
+def test_the_upright_box_around_a_turned_one_is_taken_and_told(degrees: float, box: tuple[float, ...]) -> None:
     """Each corner turned by itself around the centre."""
-    annotation = read(turned(degrees))
-    xmin, ymin, xmax, ymax = BOX
+    annotation = read(turned(degrees, box))
+    xmin, ymin, xmax, ymax = box
     turn = complex(math.cos(math.radians(degrees)), math.sin(math.radians(degrees)))
     center = complex((xmin + xmax) / 2, (ymin + ymax) / 2)
     points = [center + (complex(x, y) - center) * turn for x in (xmin, xmax) for y in (ymin, ymax)]
@@ -37,6 +38,14 @@ def test_the_upright_box_around_a_turned_one_is_taken_and_told(degrees: float) -
 def test_a_box_that_is_not_turned_stays_as_it_is(degrees: str) -> None:
     annotation = read(turned(degrees))
     assert [each.box for each in annotation.objects] == [BOX]
+    assert kinds(annotation) == []
+
+
+@pytest.mark.parametrize("box", [(1e17, 0.0, 1e17 + 16, 1e-3), (0.0, 1e17, 1e-3, 1e17 + 16)])
+def test_a_box_too_far_away_to_be_turned_stays_as_it_is(box: tuple[float, ...]) -> None:
+    """Turned by 90 degrees its one side would be less than a step of the numbers there."""
+    annotation = read(turned(90, box))
+    assert [each.box for each in annotation.objects] == [box]
     assert kinds(annotation) == []
 
 
