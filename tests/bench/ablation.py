@@ -158,7 +158,7 @@ def assign_centres(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any
     wanted = tf.where(nearness > -1e9, 1 / sides[..., None], -1.0)
     weights = tf.cast(keeps_cell(wanted, cells, len(priors)), tf.float32)
     scores = by_cell(weights, cells, tf.maximum(true_labels, 0), tf.shape(scores))
-    return Targets(scores=scores, cells=cells, weights=weights)
+    return Targets(scores=scores, cells=cells, weights=weights, is_judged=tf.ones(tf.shape(scores)[:2], tf.bool))
 
 
 def make_shards(store: str, photos: str, side: int) -> None:

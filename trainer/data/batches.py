@@ -12,6 +12,7 @@ from trainer.data.augment import augment_batch
 from trainer.data.examples import SHUFFLE_RECORDS, Examples, draw_rows
 from trainer.data.records import decode_picture, local_files, own_cores, parse_records, parse_source_id
 from trainer.data.shard_cache import ShardCache
+from trainer.tensors import PADDING
 
 # Batches made ahead. Two hide the jitter of one; more only hold memory.
 PREFETCH: Final = 2
@@ -86,8 +87,8 @@ def batches_from_shards(  # long: a line for each argument
         named = zip(encoded, source_ids, strict=True)
         pool = Examples(
             pictures=np.stack([decode_picture(picture, f"source id {row}", image_size) for picture, row in named]),
-            boxes=tuple(rows[classes >= 0] for rows, classes in zip(boxes, labels, strict=True)),
-            labels=tuple(classes[classes >= 0] for classes in labels),
+            boxes=tuple(rows[classes != PADDING] for rows, classes in zip(boxes, labels, strict=True)),
+            labels=tuple(classes[classes != PADDING] for classes in labels),
             source_ids=source_ids,
             filenames=("",) * batch,
         )

@@ -1,8 +1,8 @@
 """Shards of a finished job -> batches for training and evaluation.
 
 A batch has one layout everywhere: "pictures" uint8 [B, H, W, 3] RGB; "boxes" float32 [B, N, 4], (ymin, xmin, ymax,
-xmax) as fractions of the picture; "labels" int32 [B, N], class from 0, -1 where a row is padding; "rows" int64 [B], the
-pictures' places in their split.
+xmax) as fractions of the picture; "labels" int32 [B, N], class from 0, `PADDING` (-1) where a row is padding, `IGNORED`
+(-2) where an object is neither learned nor punished; "rows" int64 [B], the pictures' places in their split.
 """
 
 import logging
@@ -28,6 +28,7 @@ from shared.jobs.receipts import check_file
 from shared.storage import Storage
 from trainer.data.records import decode_picture, own_cores, record_groups
 from trainer.data.shard_cache import ShardCache
+from trainer.tensors import PADDING
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ class Examples:
     """Decoded pictures with their boxes, held in memory.
 
     `pictures` uint8 [M, H, W, 3] RGB; `boxes` M float32 arrays [n, 4], (ymin, xmin, ymax, xmax) as fractions;
-    `labels` M int32 arrays [n], from 0; `source_ids` int64 [M]; `filenames` M names.
+    `labels` M int32 arrays [n], from 0 or `IGNORED`; `source_ids` int64 [M]; `filenames` M names.
     """
 
     pictures: NDArray[np.uint8]
@@ -172,8 +173,8 @@ def read_examples(
             names += added
             source_ids += group["source_id"].tolist()
             for corners, classes in zip(group["boxes"], group["labels"], strict=True):
-                boxes.append(corners[classes >= 0])
-                labels.append(classes[classes >= 0])
+                boxes.append(corners[classes != PADDING])
+                labels.append(classes[classes != PADDING])
     return Examples(
         pictures=room,
         boxes=tuple(boxes),
@@ -234,13 +235,13 @@ def pad_boxes(
         count: Pictures, B.
 
     Returns:
-        float32 [B, N, 4] and int32 [B, N], N the most of any picture (at least 1), label -1 in padding.
+        float32 [B, N, 4] and int32 [B, N], N the most of any picture (at least 1), label `PADDING` in padding.
     """
     counts = np.bincount(places, minlength=count)
     columns = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
     most = max(1, int(counts.max(initial=0)))
     padded_boxes = np.zeros((count, most, 4), np.float32)
-    padded_labels = np.full((count, most), -1, np.int32)
+    padded_labels = np.full((count, most), PADDING, np.int32)
     padded_boxes[places, columns] = boxes
     padded_labels[places, columns] = labels
     return padded_boxes, padded_labels

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from trainer.data.examples import Examples, pad_boxes
 from trainer.data.warp import Matrix, move_boxes
+from trainer.tensors import IGNORED
 
 Boxes = NDArray[np.float32]
 Labels = NDArray[np.int32]
@@ -34,7 +35,7 @@ def boxes_of_parts(parts: Parts, examples: Examples, count: int) -> tuple[Boxes,
     """The moved boxes and labels of a batch of `count` pictures, without those that are hardly visible, padded.
 
     Returns:
-        float32 [count, N, 4], (ymin, xmin, ymax, xmax) fractions, and int32 [count, N], -1 in padding.
+        float32 [count, N, 4], (ymin, xmin, ymax, xmax) fractions, and int32 [count, N], as in `trainer.data.examples`.
     """
     side = examples.pictures.shape[1]
     counts = np.array([len(examples.labels[row]) for row in parts.rows])
@@ -44,7 +45,9 @@ def boxes_of_parts(parts: Parts, examples: Examples, count: int) -> tuple[Boxes,
     labels = np.concatenate([examples.labels[row] for row in parts.rows])
     # Sets of tiny objects keep them: a box may always shrink to half of its shortest side.
     least = np.minimum(MIN_SIDE_PX, _shortest_px(whole, side) / 2)
-    keep = (visible >= MIN_VISIBLE) & (_shortest_px(boxes, side) >= least)
+    # What is ignored is ignored to its last pixel: a small rest of it would be punished as background.
+    least_visible = np.where(labels == IGNORED, 0.0, MIN_VISIBLE)
+    keep = (visible >= least_visible) & (_shortest_px(boxes, side) >= least)
     return pad_boxes(boxes[keep], labels[keep], parts.places[part][keep], count)
 
 

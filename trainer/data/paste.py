@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trainer.data.examples import Examples
 from trainer.data.parts import Parts, boxes_of_parts
 from trainer.data.warp import whole_pixels
+from trainer.tensors import IGNORED, PADDING
 
 # Of a picture that gets some; each at its own size down to about a third of it.
 _MOST_OBJECTS: Final = 2
@@ -41,7 +42,7 @@ def with_pasted(
     boxes, labels = boxes_of_parts(parts, examples, count)
     pasted = [parts]
     for place in np.flatnonzero(rng.random(count) < paste).tolist():
-        there = boxes[place][labels[place] >= 0] * side
+        there = boxes[place][labels[place] != PADDING] * side
         for _ in range(int(rng.integers(1, 1 + _MOST_OBJECTS))):
             one = _pasted(place, there, examples, flip, rng)
             if one is not None:
@@ -59,9 +60,11 @@ def _pasted(
     """One object for the picture `place`, beside the boxes [N, 4] in pixels that are `there`; None without room."""
     side = examples.pictures.shape[1]
     row = int(rng.integers(len(examples)))
-    if not len(examples.labels[row]):
+    learned = np.flatnonzero(examples.labels[row] != IGNORED)
+    if not len(learned):
         return None
-    ymin, xmin, ymax, xmax = (examples.boxes[row][int(rng.integers(len(examples.labels[row])))] * side).tolist()
+    chosen = learned[rng.integers(len(learned))]
+    ymin, xmin, ymax, xmax = (examples.boxes[row][chosen] * side).tolist()
     scale = float(np.exp(rng.uniform(np.log(_LEAST_SCALE), 0.0)))
     height, width = round((ymax - ymin) * scale), round((xmax - xmin) * scale)
     if min(height, width) < _LEAST_PX or max(height, width) > _MOST_SHARE * side:

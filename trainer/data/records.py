@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from shared.errors import ShardError
 from shared.jobs import schema
 from trainer.data.shard_cache import FETCHES, ShardCache
+from trainer.tensors import IGNORED
 
 # Records parsed by one call; one by one TensorFlow's overhead is as long as the decoding (docs/decisions/0035).
 READ_RECORDS: Final = 128
@@ -24,6 +25,7 @@ _FEATURES: Final = {
     **{key: tf.io.FixedLenSequenceFeature([], tf.float32, allow_missing=True) for key in _CORNERS},
     # Class ids count from 1: 0 is padding.
     schema.CLASS_LABEL: tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True, default_value=0),
+    schema.IS_CROWD: tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True, default_value=0),
 }
 
 
@@ -37,13 +39,14 @@ def parse_records(records: Any) -> dict[str, Any]:
 
     Returns:
         "encoded" and "filename", strings [B]; "source_id" int64 [B]; "boxes" float32 [B, N, 4], (ymin, xmin, ymax,
-        xmax) fractions; "labels" int32 [B, N] from 0, -1 in padding.
+        xmax) fractions; "labels" int32 [B, N] from 0, `PADDING` in padding, `IGNORED` for crowds.
     """
     parsed = tf.io.parse_example(records, _FEATURES)
+    classes = tf.cast(parsed[schema.CLASS_LABEL], tf.int32) - 1
     return {
         "encoded": parsed[schema.ENCODED],
         "boxes": tf.stack([parsed[key] for key in _CORNERS], axis=2),
-        "labels": tf.cast(parsed[schema.CLASS_LABEL], tf.int32) - 1,
+        "labels": tf.where(parsed[schema.IS_CROWD] > 0, IGNORED, classes),
         "source_id": tf.strings.to_number(parsed[schema.SOURCE_ID], tf.int64),
         "filename": parsed[schema.FILENAME],
     }

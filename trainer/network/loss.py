@@ -29,7 +29,7 @@ def loss_sums(outputs: dict[str, Tensor], *, true_boxes: Tensor, true_labels: Te
     Args:
         outputs: Of the model: "boxes" [B, A, 4] encoded, "scores" [B, A, C] logits.
         true_boxes: float32 [B, N, 4], corners (ymin, xmin, ymax, xmax) as fractions.
-        true_labels: int32 [B, N], from 0, -1 in padding.
+        true_labels: int32 [B, N], from 0, `PADDING` or `IGNORED`.
         priors: float32 [A, 4], `make_priors`.
 
     Returns:
@@ -48,8 +48,9 @@ def loss_sums(outputs: dict[str, Tensor], *, true_boxes: Tensor, true_labels: Te
     # Only the cells that learn a box are decoded with a gradient.
     boxes = decode_boxes(tf.gather(encoded, targets.cells, batch_dims=1), tf.gather(priors, targets.cells))
     overlap = generalized_iou(boxes, tf.unstack(true_boxes[:, :, None], axis=-1))
+    score_losses = tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(targets.scores, logits), axis=-1)
     return LossSums(
-        score=tf.reduce_sum(tf.nn.sigmoid_cross_entropy_with_logits(targets.scores, logits)),
+        score=tf.reduce_sum(tf.where(targets.is_judged, score_losses, 0.0)),
         box=tf.reduce_sum((1 - overlap) * targets.weights),
         normalizer=tf.reduce_sum(targets.weights),
     )

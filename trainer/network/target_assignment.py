@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from trainer.network.box_ops import Corners, pairwise_iou
-from trainer.tensors import Tensor
+from trainer.tensors import IGNORED, PADDING, Tensor
 
 # Cells that learn each box.
 TOP_CELLS: Final = 10
@@ -26,12 +26,14 @@ class Targets:
     """What each cell should say, and by which cells each box is learned.
 
     `scores` float32 [B, A, C], soft, 0 where background; `cells` int32 [B, N, K], the K best cells of each box;
-    `weights` float32 [B, N, K], the target score of that cell for that box, 0 where it does not learn this box.
+    `weights` float32 [B, N, K], the target score of that cell for that box, 0 where it does not learn this box;
+    `is_judged` bool [B, A], whether what a cell says counts: not where it lies on an ignored object and learns none.
     """
 
     scores: Tensor
     cells: Tensor
     weights: Tensor
+    is_judged: Tensor
 
 
 def assign(scores: Tensor, boxes: Corners, *, true_boxes: Tensor, true_labels: Tensor, priors: Tensor) -> Targets:
@@ -41,7 +43,7 @@ def assign(scores: Tensor, boxes: Corners, *, true_boxes: Tensor, true_labels: T
         scores: float32 [B, A, C], the network's probabilities; no gradient flows through them.
         boxes: Its decoded corners, float32 [B, A] each.
         true_boxes: float32 [B, N, 4], the same corners in the same unit.
-        true_labels: int32 [B, N], from 0, -1 in padding.
+        true_labels: int32 [B, N], from 0, `PADDING` or `IGNORED`.
         priors: float32 [A, 4], `make_priors`: (ycenter, xcenter, height, width).
 
     Returns:
@@ -50,12 +52,16 @@ def assign(scores: Tensor, boxes: Corners, *, true_boxes: Tensor, true_labels: T
     classes = tf.maximum(true_labels, 0)
     iou = pairwise_iou(tf.unstack(true_boxes, axis=-1), boxes)
     score_roots = tf.gather(tf.transpose(tf.sqrt(scores), (0, 2, 1)), classes, batch_dims=1)
-    alignment = tf.where(claims(true_boxes, true_labels >= 0, priors), _fit(score_roots, iou), -1.0)
+    reach = claims(true_boxes, true_labels != PADDING, priors)
+    alignment = tf.where(reach & (true_labels >= 0)[..., None], _fit(score_roots, iou), -1.0)
     alignment, cells = tf.math.top_k(alignment, TOP_CELLS)
     overlap = tf.where(alignment >= 0, tf.gather(iou, cells, batch_dims=2), -1.0)
     kept = keeps_cell(overlap, cells, len(priors))
     weights = tf.where(kept, _soft_scores(alignment, overlap, kept), 0.0)
-    return Targets(scores=by_cell(weights, cells, classes, tf.shape(scores)), cells=cells, weights=weights)
+    targets = by_cell(weights, cells, classes, tf.shape(scores))
+    is_ignored = tf.reduce_any(reach & (true_labels == IGNORED)[..., None], axis=1)
+    is_judged = tf.reduce_any(targets > 0, axis=-1) | ~is_ignored
+    return Targets(scores=targets, cells=cells, weights=weights, is_judged=is_judged)
 
 
 def _fit(score_roots: Tensor, iou: Tensor) -> Tensor:
@@ -67,14 +73,14 @@ def _fit(score_roots: Tensor, iou: Tensor) -> Tensor:
     return score_roots * square * square * square
 
 
-def claims(true_boxes: Tensor, is_true: Tensor, priors: Tensor) -> Tensor:
+def claims(true_boxes: Tensor, is_box: Tensor, priors: Tensor) -> Tensor:
     """Whether a cell's centre lies in reach of a box: bool [B, N, A]; no reach in padding.
 
     The cells of a level are a grid: a box reaches some of its rows and some of its columns.
     """
     center = (true_boxes[..., :2] + true_boxes[..., 2:]) / 2
     least = LEAST_HALF_STRIDES * np.sqrt(np.min(priors[:, 2] * priors[:, 3])) / 4.0
-    half = tf.where(is_true[..., None], tf.maximum((true_boxes[..., 2:] - true_boxes[..., :2]) / 2, least), -1.0)
+    half = tf.where(is_box[..., None], tf.maximum((true_boxes[..., 2:] - true_boxes[..., :2]) / 2, least), -1.0)
     return tf.concat([_reach(center, half, rows, columns) for rows, columns in _grids(priors)], axis=-1)
 
 

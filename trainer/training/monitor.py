@@ -88,7 +88,7 @@ def batch_sheet(batches: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> 
     rows = []
     for batch in batches:
         shown = [
-            _with_truth(picture, boxes[classes >= 0], classes[classes >= 0], labels)
+            _with_truth(picture, boxes, classes, labels)
             for picture, boxes, classes in zip(batch["pictures"], batch["boxes"], batch["labels"], strict=True)
         ]
         rows.append(grid(shown, columns=8))
@@ -109,12 +109,13 @@ def validation_sheet(examples: Examples, found: DetectionsById, labels: Sequence
         picture, seen = examples.pictures[row], found[int(examples.source_ids[row])].above(LEAST_SHOWN_SCORE)
         truth = _with_truth(picture, examples.boxes[row], examples.labels[row], labels)
         drawn = draw_detections(picture[..., ::-1], seen, labels)
-        texts = (f"annotated: {len(examples.labels[row])}", f"seen: {len(seen.scores)}")
+        texts = (f"annotated: {(examples.labels[row] >= 0).sum()}", f"seen: {len(seen.scores)}")
         pairs.append(grid([caption(truth, texts[0]), caption(drawn, texts[1])], columns=2))
     return jpeg_sheet([grid(pairs, columns=2)])
 
 
 def _with_truth(picture: Picture, boxes: NDArray[Any], classes: NDArray[Any], labels: Sequence[str]) -> Picture:
-    """`picture` (RGB) with boxes, (ymin, xmin, ymax, xmax) fractions, as BGR."""
-    corners = boxes[:, [1, 0, 3, 2]] * picture.shape[0]
-    return draw_truth(picture[..., ::-1], corners, [int(label) + 1 for label in classes], labels)
+    """`picture` (RGB) with its objects but the ignored ones, boxes (ymin, xmin, ymax, xmax) fractions, as BGR."""
+    is_class = classes >= 0
+    corners = boxes[is_class][:, [1, 0, 3, 2]] * picture.shape[0]
+    return draw_truth(picture[..., ::-1], corners, [int(label) + 1 for label in classes[is_class]], labels)

@@ -12,8 +12,9 @@ from tests.unit.trainer.pictures import UNCHANGED, drawn_examples
 from trainer.data.augment import augment_batch, random_colors, random_flips, random_moves
 from trainer.data.batches import batches_from_memory
 from trainer.data.examples import draw_rows
-from trainer.data.parts import MIN_SIDE_PX, MIN_VISIBLE
+from trainer.data.parts import MIN_SIDE_PX, MIN_VISIBLE, Parts, boxes_of_parts
 from trainer.data.warp import change_colors, move_boxes, warp, whole_pixels
+from trainer.tensors import IGNORED, PADDING
 
 SIDE = 64
 EVERYTHING = Augmentation(flip_vertical=0.5, quarter_turn=0.5, rotate_deg=15, mosaic=0.5)
@@ -40,6 +41,19 @@ def test_unchanged_leaves_pictures_and_boxes_as_they_are() -> None:
     np.testing.assert_array_equal(pictures, examples.pictures[[2, 0]])
     np.testing.assert_allclose(boxes[0, : len(examples.boxes[2])], examples.boxes[2], atol=1e-6)
     assert (labels[0] >= 0).sum() == len(examples.labels[2])
+
+
+def test_the_last_rest_of_an_ignored_object_is_kept() -> None:
+    """What is left of it in the picture would be punished as background."""
+    examples = drawn_examples(1, most=1)
+    tile = np.array([[0, 0, SIDE, SIDE]])
+    far = np.array([[[1.0, 0, SIDE - 10 - examples.boxes[0][0, 1] * SIDE], [0, 1, 0]]])
+    parts = Parts(places=np.zeros(1, int), rows=np.zeros(1, int), matrices=far, tiles=tile)
+    wide = replace(examples, boxes=(examples.boxes[0] * [[1, 1, 1, 0]] + [[0, 0, 0, examples.boxes[0][0, 1] + 0.6]],))
+    for label, kept in ((1, 0), (IGNORED, 1)):
+        boxes, labels = boxes_of_parts(parts, replace(wide, labels=(np.array([label], np.int32),)), 1)
+        assert (labels != PADDING).sum() == kept
+        assert not kept or boxes[0, 0, 3] == 1
 
 
 @pytest.mark.parametrize(

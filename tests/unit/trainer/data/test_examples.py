@@ -1,4 +1,5 @@
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -23,6 +24,7 @@ from trainer.data.examples import (
     read_examples,
     shard_urls,
 )
+from trainer.tensors import IGNORED, PADDING
 
 SIDE = 64
 
@@ -45,7 +47,9 @@ def record(examples: Examples, row: int) -> bytes:
         schema.XMIN: list(boxes[:, 1]),
         schema.YMAX: list(boxes[:, 2]),
         schema.XMAX: list(boxes[:, 3]),
-        schema.CLASS_LABEL: [int(label) + 1 for label in labels],
+        # An ignored object keeps its class in the record.
+        schema.CLASS_LABEL: [max(int(label), 0) + 1 for label in labels],
+        schema.IS_CROWD: [int(label == IGNORED) for label in labels],
     }
     features = {key: feature(schema.FEATURES[key], value) for key, value in values.items()}
     serialized: bytes = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
@@ -97,6 +101,19 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     for place, row in enumerate(order):
         np.testing.assert_allclose(found.boxes[place], examples.boxes[row])
         np.testing.assert_array_equal(found.labels[place], examples.labels[row])
+
+
+def test_ignored_objects_are_read_in_memory_and_as_a_stream(tmp_path: Path) -> None:
+    drawn = drawn_examples(4)
+    ignored = tuple(np.array([IGNORED, *labels[1:]], np.int32) for labels in drawn.labels)
+    storage, manifest = write_job(tmp_path, replace(drawn, labels=ignored))
+    urls = shard_urls(storage, manifest, ["train"])
+    found = read_examples(urls, SIDE)
+    assert [labels.tolist() for labels in found.labels] == [ignored[row - 1].tolist() for row in found.source_ids]
+    stream = batches_from_shards(urls, batch=4, image_size=SIDE, recipe=UNCHANGED, seed=1)
+    (batch,) = stream.take(1).as_numpy_iterator()
+    for labels, source_id in zip(batch["labels"], batch["rows"], strict=True):
+        assert labels[labels != PADDING].tolist() == ignored[source_id - 1].tolist()
 
 
 def test_a_picture_without_boxes_is_read(tmp_path: Path) -> None:
@@ -174,7 +191,9 @@ def test_a_streamed_batch_holds_pictures_with_their_own_boxes(tmp_path: Path) ->
     storage, manifest = write_job(tmp_path, examples)
     urls = shard_urls(storage, manifest, ["train"])
     stream = batches_from_shards(urls, batch=4, image_size=SIDE, recipe=UNCHANGED, seed=1)
-    for batch in stream.take(3).as_numpy_iterator():
+    batches = list(stream.take(3).as_numpy_iterator())
+    assert [len(batch["rows"]) for batch in batches] == [4, 4, 4]
+    for batch in batches:
         for place, source_id in enumerate(batch["rows"]):
             row = int(source_id) - 1
             np.testing.assert_array_equal(batch["pictures"][place], examples.pictures[row])

@@ -10,6 +10,7 @@ from trainer.data.augment import augment_batch
 from trainer.data.examples import Examples
 from trainer.data.parts import Parts
 from trainer.data.paste import with_pasted
+from trainer.tensors import IGNORED
 
 SIDE = 64
 WHITE_BOX = (np.array([[16, 24, 40, 56]]) / SIDE).astype(np.float32)
@@ -99,3 +100,11 @@ def test_other_objects_in_the_pasted_part_keep_their_boxes(squares: Examples) ->
     assert large.any()
     assert ((labels == 1).sum(axis=1) >= large.sum(axis=1)).all()
     assert (boxes[large][:, 2:] <= 1).all()
+
+
+def test_an_ignored_object_is_not_pasted(squares: Examples) -> None:
+    pool = replace(squares, labels=(squares.labels[0], np.full(1, IGNORED, np.int32)))
+    parts = with_pasted(plain([0] * 50), pool, 50, paste=1.0, flip=0.0, rng=np.random.default_rng(4))
+    assert len(parts.rows) == 50
+    both = with_pasted(plain([0] * 50), squares, 50, paste=1.0, flip=0.0, rng=np.random.default_rng(4))
+    assert len(both.rows) > 50

@@ -47,5 +47,5 @@ def test_all_weights_are_the_files_and_heads_follow_the_names(tmp_path: Path, ba
 
 def test_the_weights_of_another_network_are_refused(tmp_path: Path) -> None:
     lively_network().save(tmp_path / "old.keras")
-    with pytest.raises(TrainingError, match=r"--from old.keras: expected the weights of detector_small; "):
+    with pytest.raises(TrainingError, match=r"--from old\.keras: expected the weights of detector_small; "):
         go_on(builder("conv", "small")(3), tmp_path / "old.keras", builder("conv", "small"), before=LABELS, now=NOW)

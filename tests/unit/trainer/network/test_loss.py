@@ -5,6 +5,7 @@ import tensorflow as tf
 from trainer.network.box_ops import generalized_iou
 from trainer.network.detector import CENTER_SCALE, SIZE_SCALE, make_priors
 from trainer.network.loss import loss_sums
+from trainer.tensors import IGNORED, PADDING
 
 PRIORS = make_priors(64)
 
@@ -52,6 +53,16 @@ def test_an_empty_picture_has_a_finite_loss_and_no_box_loss() -> None:
     assert found["box"] == 0
     assert found["normalizer"] == 0
     assert 0 < found["score"] < 5
+
+
+def test_an_ignored_object_is_neither_learned_nor_punished() -> None:
+    """Only what is said outside of it costs something."""
+    on_it = (np.abs(PRIORS[:, :2] - 0.5) < 0.25).all(axis=1)[:, None]
+    logits = np.where(on_it, 6.0, -4.0).astype(np.float32).repeat(2, axis=1)
+    found = sums(encode(BOX), logits, label=IGNORED)
+    assert (found["box"], found["normalizer"]) == (0, 0)
+    np.testing.assert_allclose(found["score"], 2 * (~on_it).sum() * np.log1p(np.exp(-4.0)), rtol=1e-4)
+    assert sums(encode(BOX), logits, label=PADDING)["score"] > 10 * found["score"]
 
 
 def test_wild_outputs_have_a_finite_loss() -> None:

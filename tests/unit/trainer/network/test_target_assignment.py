@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from trainer.network.box_ops import Corners, pairwise_iou
 from trainer.network.detector import decode_boxes, make_priors
 from trainer.network.target_assignment import TOP_CELLS, Targets, assign, claims
+from trainer.tensors import IGNORED
 
 PRIORS = make_priors(64)
 CELLS = len(PRIORS)
@@ -99,6 +100,19 @@ def test_every_cell_in_reach_and_no_other_is_claimed_at_any_level() -> None:
     inside = (y > ymin) & (y < ymax) & (x > xmin) & (x < xmax)
     reached = claims(tf.constant([[[ymin, xmin, ymax, xmax]]]), tf.constant([[True]]), PRIORS)[0, 0].numpy()
     np.testing.assert_array_equal(reached, inside)
+
+
+def test_cells_on_an_ignored_object_are_not_judged_unless_they_learn_another() -> None:
+    ignored, learned_one = [0.1, 0.1, 0.9, 0.6], [0.3, 0.4, 0.7, 0.9]
+    targets = assigned([ignored, learned_one], [IGNORED, 1])
+    y, x = PRIORS[:, 0], PRIORS[:, 1]
+    inside = (y > 0.1) & (y < 0.9) & (x > 0.1) & (x < 0.6)
+    learns = targets.scores[0].numpy().max(axis=-1) > 0
+    assert (learns & inside).any()
+    np.testing.assert_array_equal(targets.is_judged[0].numpy(), learns | ~inside)
+    alone = assigned([learned_one], [1])
+    np.testing.assert_array_equal(targets.scores.numpy(), alone.scores.numpy())
+    assert alone.is_judged.numpy().all()
 
 
 def test_three_hundred_boxes_in_a_picture_are_assigned() -> None:

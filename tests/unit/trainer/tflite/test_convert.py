@@ -81,9 +81,11 @@ def test_int8_weights_have_a_scale_each_channel(exported: Exported) -> None:
 def test_only_the_post_processing_is_float_in_int8(exported: Exported) -> None:
     interpreter = Interpreter(model_content=exported.forms["int8"])
     types = {detail["index"]: detail["dtype"] for detail in interpreter.get_tensor_details()}
-    for op in interpreter._get_ops_details():
-        if op["op_name"] in {"CONV_2D", "ADD", "MAX_POOL_2D", "RESIZE_NEAREST_NEIGHBOR", "CONCATENATION"}:
-            assert {types[index] for index in op["outputs"]} == {np.int8}, op["op_name"]
+    kinds = {"CONV_2D", "ADD", "MAX_POOL_2D", "RESIZE_NEAREST_NEIGHBOR", "CONCATENATION"}
+    computing = [op for op in interpreter._get_ops_details() if op["op_name"] in kinds]
+    assert {op["op_name"] for op in computing} == kinds
+    for op in computing:
+        assert {types[index] for index in op["outputs"]} == {np.int8}, op["op_name"]
 
 
 def test_places_past_the_count_are_zero(exported: Exported) -> None:

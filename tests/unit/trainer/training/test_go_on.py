@@ -65,7 +65,7 @@ def test_a_file_that_is_not_the_one_of_the_submit_is_refused(tmp_path: Path) -> 
     manifest = manifest_with_labels(tmp_path)
     _, key, storage = kept_network(tmp_path, "conv", manifest.labels)
     storage.write(key, storage.read(key) + b"more")
-    with pytest.raises(TrainingError, match=r"old.keras: its SHA-256 begins with"):
+    with pytest.raises(TrainingError, match=r"old\.keras: its SHA-256 begins with"):
         network_builder(RunSpec(run="r", job="j", model="nano", start=key), manifest, storage)
 
 
@@ -73,7 +73,7 @@ def test_a_file_that_is_gone_is_said(tmp_path: Path) -> None:
     manifest = manifest_with_labels(tmp_path)
     _, key, storage = kept_network(tmp_path, "conv", manifest.labels)
     storage.remove(labels_of(key))
-    with pytest.raises(TrainingError, match=r"old.labels.txt: the run goes on from it, and it is not there any more"):
+    with pytest.raises(TrainingError, match=r"old\.labels\.txt: the run goes on from it, and it is not there any more"):
         network_builder(RunSpec(run="r", job="j", model="nano", start=key), manifest, storage)
 
 

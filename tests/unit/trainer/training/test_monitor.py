@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.unit.trainer.pictures import drawn_examples
 from trainer.data.batches import batches_from_memory
 from trainer.data.examples import Examples
 from trainer.detections import Detections, DetectionsById
+from trainer.tensors import IGNORED
 from trainer.training.board import Board
 from trainer.training.checkpoint import EpochRow
 from trainer.training.monitor import LEAST_SHOWN_SCORE, TrainingMonitor, validation_sheet
@@ -68,6 +70,14 @@ def test_a_detection_below_the_least_score_is_not_drawn() -> None:
         validation_sheet(examples, in_all(examples, score), LABELS) for score in (LEAST_SHOWN_SCORE / 2, 0.9)
     )
     assert (decoded(faint) != decoded(clear)).any()
+
+
+def test_ignored_objects_are_not_shown() -> None:
+    examples = drawn_examples(1, most=1)
+    ignored = replace(examples, labels=(np.array([IGNORED], np.int32),))
+    bare = replace(examples, boxes=(np.zeros((0, 4), np.float32),), labels=(np.zeros(0, np.int32),))
+    with_one, shown, without = (validation_sheet(each, in_all(each, 0.9), LABELS) for each in (examples, ignored, bare))
+    assert shown == without != with_one
 
 
 def test_a_run_leaves_curves_and_pictures_for_people_and_for_tensorboard(tmp_path: Path) -> None:
