@@ -1,5 +1,6 @@
 """Requests for an audit's findings -> HTML and photos, and the form with which a person decides."""
 
+from bisect import bisect_right
 from collections import Counter
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from producer.audit.results import quick_words
 from producer.page.deeds import refusal
 from producer.page.facts.commands import hint_here
 from producer.page.facts.photos import shown_photo
-from producer.page.labels import Audit, Trail, address, crop_of_finding
+from producer.page.labels import KINDS, Audit, Trail, address, crop_of_finding, kind_of
 from producer.page.render import render
 from shared.audit.findings import FindingKind
 from shared.colours import MISTAKE, PALETTE, as_css
@@ -46,13 +47,15 @@ _MOST_FIELDS: Final = 4
 
 
 def labels(request: Request) -> Response:
-    """`/runs/{run}/labels`: the finding `at`, or the first one that is open."""
-    audit = request.app.state.audits.get(request.path_params["run"])
+    """`/runs/{run}/labels`: the finding `at`, or the first one that is open, of the `kind` or of all."""
+    audit: Audit = request.app.state.audits.get(request.path_params["run"])
     asked = request.query_params
+    kind = kind_of(asked.get("kind", ""))
     place = audit.at.get(asked.get("at", ""))
-    place = audit.next_open(-1) if place is None else place
+    if place is None or (kind is not None and audit.found.findings[place].kind != kind):
+        place = audit.next_open(-1, kind)
     trail = Trail.read(asked.get("trail", ""))
-    shown = {"finding": None} if place is None else _finding(request, audit, place, trail)
+    shown = {"finding": None} if place is None else _finding(request, audit, place, trail, kind)
     words = ("audit", audit.job.job, *quick_words(audit.found), "--accept", "decisions", "--out", "FOLDER")
     command = hint_here(request.app.state.storage, *words)
     return render(
@@ -60,16 +63,30 @@ def labels(request: Request) -> Response:
         "labels.html.j2",
         run=audit.found.run,
         job=audit.job.job,
-        total=len(audit.found.findings),
-        counts=Counter(audit.answers.get(finding.id, "open") for finding in audit.found.findings),
         trail=trail,
+        may_undo=audit.last_of(trail, kind) is not None,
         remarks=audit.found.remarks,
         accept=command,
+        **_progress(audit, trail, kind),
         **shown,
     )
 
 
-def _finding(request: Request, audit: Audit, place: int, trail: Trail) -> dict[str, Any]:
+def _progress(audit: Audit, trail: Trail, kind: FindingKind | None) -> dict[str, Any]:
+    """How far the chosen kind is decided, and the links to the others, each with its number of open findings."""
+    findings = audit.found.findings
+    answers = {each: Counter(audit.answers.get(findings[at].id, "open") for at in audit.places(each)) for each in KINDS}
+    every = sum(answers.values(), Counter[Answer]())
+    choices = [(None, every["open"]), *((each, answers[each]["open"]) for each in KINDS if each in audit.of_kind)]
+    return {
+        "kind": kind,
+        "total": len(audit.places(kind)),
+        "counts": every if kind is None else answers[kind],
+        "kinds": [(each, count, address(audit.found.run, None, trail, each)) for each, count in choices],
+    }
+
+
+def _finding(request: Request, audit: Audit, place: int, trail: Trail, kind: FindingKind | None) -> dict[str, Any]:
     """What is shown of one finding."""
     findings = audit.found.findings
     finding = findings[place]
@@ -79,13 +96,13 @@ def _finding(request: Request, audit: Audit, place: int, trail: Trail) -> dict[s
         why_not = "the photo is gone, or cannot be read"
     except PlanError as error:
         crop, why_not = None, str(error)
-    beside = {"before": place - 1, "behind": place + 1}
+    beside = zip(("before", "behind"), audit.beside(place, kind), strict=True)
     names = {"marked": printable(finding.class_name), "proposed": printable(finding.proposed_class)}
     yes, no = (button.format(**names) for button in BUTTONS[finding.kind])
     said: dict[Answer, str] = {"right": yes, "wrong": no, "skip": "skipped"}
     return {
         "finding": finding,
-        "place": place + 1,
+        "place": bisect_right(audit.places(kind), place),
         "question": QUESTIONS[finding.kind].format(**names),
         "yes": yes,
         "no": no,
@@ -94,9 +111,7 @@ def _finding(request: Request, audit: Audit, place: int, trail: Trail) -> dict[s
         "why_not": why_not,
         "colours": _COLOURS,
         "links": {
-            name: address(audit.found.run, findings[at].id, trail)
-            for name, at in beside.items()
-            if 0 <= at < len(findings)
+            name: address(audit.found.run, findings[at].id, trail, kind) for name, at in beside if at is not None
         },
     }
 
@@ -125,25 +140,28 @@ async def decide(request: Request) -> Response:
 def _decided(request: Request, form: FormData) -> Response:
     audits, run = request.app.state.audits, request.path_params["run"]
     trail, asked = Trail.read(str(form.get("trail", ""))), str(form.get("answer", ""))
+    kind = kind_of(str(form.get("kind", "")))
     if asked == "undo":
-        return RedirectResponse(_taken_back(request, run, trail), status_code=303)
+        return RedirectResponse(_taken_back(request, run, trail, kind), status_code=303)
     if asked not in _GIVEN:
         raise OptionError(f"expected right, wrong, skip, open or undo, found {asked[:80]!r}")
     finding = str(form.get("finding", ""))
     number = audits.decide(run, finding, _GIVEN[asked])
     if asked == "open":
         said = request.app.state.told.add(_OPEN)
-        return RedirectResponse(address(run, finding, trail.with_decision(number), said), status_code=303)
+        return RedirectResponse(address(run, finding, trail.with_decision(number), kind, said), status_code=303)
     audit: Audit = audits.get(run)
-    place = audit.next_open(audit.at[finding])
+    place = audit.next_open(audit.at[finding], kind)
     at = audit.found.findings[place].id if place is not None else None
-    return RedirectResponse(address(run, at, trail.with_decision(number)), status_code=303)
+    return RedirectResponse(address(run, at, trail.with_decision(number), kind), status_code=303)
 
 
-def _taken_back(request: Request, run: str, trail: Trail) -> str:
+def _taken_back(request: Request, run: str, trail: Trail, kind: FindingKind | None) -> str:
     """The address of the finding whose decision was taken back, or of the next open one where there was none."""
-    if not trail.numbers:
-        return address(run, None, trail)
-    finding = request.app.state.audits.undo(run, trail.numbers[-1])
+    audits = request.app.state.audits
+    last: int | None = audits.get(run).last_of(trail, kind)
+    if last is None:
+        return address(run, None, trail, kind)
+    finding = audits.undo(run, last)
     said = request.app.state.told.add(_STAYS if finding is None else _BACK)
-    return address(run, finding, trail.back(), said)
+    return address(run, finding, trail.without(last), kind, said)

@@ -4,18 +4,20 @@ The pages are plain forms; keys are `labels.js`'s. A photo is asked for by a fin
 """
 
 import time
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Final
+from typing import Final, get_args
 from urllib.parse import urlencode
 
 from producer.audit.accepted import read_findings
 from producer.audit.decisions import Answer, Decision, Decisions
 from producer.audit.photo_sizes import noted_sizes, other_size, photo_size, photos_folder
 from producer.page.facts.drawn import written_boxes
-from shared.audit.findings import AuditFinding, AuditFindings, PhotoBox
-from shared.errors import PipelineError, PlanError
+from shared.audit.findings import AuditFinding, AuditFindings, FindingKind, PhotoBox
+from shared.errors import OptionError, PipelineError, PlanError
 from shared.jobs.identity import find_job, is_name, read_request
 from shared.jobs.job import Job
 from shared.jobs.paths import RunPaths
@@ -32,27 +34,64 @@ _MOST_BACK: Final = 50
 # Audits whose findings are kept in memory: one of 100,000 findings takes a second to read.
 _MOST_KEPT: Final = 4
 
+# In the order in which a person chooses among them.
+KINDS: Final[tuple[FindingKind, ...]] = get_args(FindingKind)
+
+
+def kind_of(text: str) -> FindingKind | None:
+    """The kind of findings that a person has chosen; None of nothing: all kinds.
+
+    Raises:
+        OptionError: There is no such kind.
+    """
+    if text and text not in KINDS:
+        raise OptionError(f"expected one of {', '.join(KINDS)} as kind, found {text[:80]!r}")
+    return next((kind for kind in KINDS if kind == text), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
     """One finished audit at this moment: `at` is each finding's place among them, `answers` are by its id.
 
-    `sizes` are those of the photos, by file, as they were audited.
+    `of_kind` has the places of each kind that occurs, in order. `sizes` are those of the photos, by file, as they were
+    audited. `decided` names the finding of each decision, by the decision's number.
     """
 
     job: Job
     found: AuditFindings
     at: Mapping[str, int]
+    of_kind: Mapping[FindingKind, Sequence[int]]
     sizes: Mapping[str, tuple[int, int]]
     answers: Mapping[str, Answer] = field(default_factory=dict)
+    decided: Mapping[int, str] = field(default_factory=dict)
 
-    def next_open(self, after: int) -> int | None:
-        """The place of the first finding behind `after`, and then from the start, that nobody has decided on."""
-        count = len(self.found.findings)
-        for place in ((after + step) % count for step in range(1, count + 1)):
+    def places(self, kind: FindingKind | None) -> Sequence[int]:
+        """The places of the findings of a kind, in order; of all where it is None."""
+        return range(len(self.found.findings)) if kind is None else self.of_kind.get(kind, ())
+
+    def next_open(self, after: int, kind: FindingKind | None = None) -> int | None:
+        """The place of the first finding of a kind behind `after`, and then from the start, that is not decided on."""
+        places = self.places(kind)
+        first = bisect_right(places, after)
+        for step in range(len(places)):
+            place = places[(first + step) % len(places)]
             if self.found.findings[place].id not in self.answers:
                 return place
         return None
+
+    def beside(self, place: int, kind: FindingKind | None) -> tuple[int | None, int | None]:
+        """The places of the nearest findings of a kind before and behind `place`, None where there is none."""
+        places = self.places(kind)
+        before, behind = bisect_left(places, place), bisect_right(places, place)
+        return places[before - 1] if before else None, places[behind] if behind < len(places) else None
+
+    def last_of(self, trail: "Trail", kind: FindingKind | None) -> int | None:
+        """The last decision of a trail that is about a finding of a kind, None where none is."""
+        if kind is None:
+            return trail.numbers[-1] if trail.numbers else None
+        findings = self.found.findings
+        places = ((number, self.at.get(self.decided.get(number, ""))) for number in reversed(trail.numbers))
+        return next((number for number, at in places if at is not None and findings[at].kind == kind), None)
 
 
 class Audits:
@@ -74,7 +113,8 @@ class Audits:
         with self._lock:
             audit, decisions = self._look(run)
             decisions.refresh()
-            return replace(audit, answers=decisions.answers())
+            decided = {number: decision.finding for number, decision in decisions.by_number.items()}
+            return replace(audit, answers=decisions.answers(), decided=decided)
 
     def decide(self, run: str, finding: str, answer: Answer) -> int:
         """Write down what a person decides; the decision's number.
@@ -118,8 +158,11 @@ def _read(storage: Storage, run: str) -> Audit:
     if job is None:
         raise PlanError(f"there is no audit {run!r}")
     found = read_findings(storage, job, run)
-    places = {finding.id: place for place, finding in enumerate(found.findings)}
-    return Audit(job=job, found=found, at=places, sizes=noted_sizes(job, storage))
+    places, of_kind = dict[str, int](), defaultdict[FindingKind, list[int]](list)
+    for place, finding in enumerate(found.findings):
+        places[finding.id] = place
+        of_kind[finding.kind].append(place)
+    return Audit(job=job, found=found, at=places, of_kind=dict(of_kind), sizes=noted_sizes(job, storage))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,13 +244,13 @@ class Trail:
         """The trail after one more decision."""
         return Trail(numbers=(*self.numbers, number)[-_MOST_BACK:])
 
-    def back(self) -> "Trail":
-        """The trail after the last decision was taken back."""
-        return Trail(numbers=self.numbers[:-1])
+    def without(self, number: int) -> "Trail":
+        """The trail after that decision was taken back."""
+        return Trail(numbers=tuple(each for each in self.numbers if each != number))
 
 
-def address(run: str, at: str | None, trail: Trail, said: str = "") -> str:
-    """Where the page of one finding is; of what is next, without `at`."""
-    asked = {"at": at, "trail": str(trail), "said": said}
+def address(run: str, at: str | None, trail: Trail, kind: FindingKind | None, said: str = "") -> str:
+    """Where the page of one finding is; of what is next, without `at`. `kind` is the one that a person has chosen."""
+    asked = {"kind": kind, "at": at, "trail": str(trail), "said": said}
     query = urlencode({name: text for name, text in asked.items() if text})
     return f"/runs/{run}/labels" + (f"?{query}" if query else "")

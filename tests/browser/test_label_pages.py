@@ -67,6 +67,17 @@ def test_keys_decide_go_beside_and_take_back(page: Page, store: Path) -> None:
     assert answers(store) == {IDS[0]: "right", IDS[1]: "wrong"}
 
 
+def test_a_chosen_kind_is_kept_by_the_keys(page: Page, site: str, store: Path) -> None:
+    page.visit(f"{site}{LABELS}")
+    page.is_loaded = False
+    page.evaluate("[...document.querySelectorAll('.kinds a')].find(one => one.text.startsWith('misplaced')).click()")
+    page.wait_for_load()
+    for key, asked in (("r", IDS[3]), ("ArrowRight", IDS[5]), ("ArrowLeft", IDS[3]), ("n", IDS[5]), ("u", IDS[3])):
+        page.leave_by_key(key)
+        assert page.evaluate(ASKED) == asked, key
+    assert answers(store) == {IDS[1]: "right"}
+
+
 def test_a_key_pressed_twice_decides_on_one_finding(page: Page, store: Path) -> None:
     page.is_loaded = False
     page.evaluate("for (const _ of [1, 2, 3]) document.dispatchEvent(new KeyboardEvent('keydown', {key: 'r'}))")
