@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from shared import __version__
 from shared.errors import ExportError, OptionError, PipelineError
-from shared.jobs.job import SPLITS, Split
+from shared.jobs.job import SPLITS, Job, Split
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths
 from shared.jobs.versioned import read_stored
@@ -43,8 +43,8 @@ class PhotosEvaluation:
     """How good a model is on a folder.
 
     `row` is as one form's in `metrics.json`: `map50`, `map`, intervals, `pictures`, `objects`, `per_class`, `bytes`,
-    `median_ms`. `unknown` counts the objects of classes that the model does not know, `set_aside` photos that could not
-    be read.
+    `median_ms`. `unknown` counts the objects of classes that the model does not know, `difficult` those that count
+    nowhere, by class; `set_aside` photos that could not be read, `left_out` those without XML, or that no list names.
     """
 
     model: str
@@ -52,7 +52,9 @@ class PhotosEvaluation:
     description: ModelDescription
     row: dict[str, Any]
     unknown: Mapping[str, int]
+    difficult: Mapping[str, int]
     set_aside: int
+    left_out: int
     figures: Figures
 
     @property
@@ -62,17 +64,25 @@ class PhotosEvaluation:
         if self.unknown:
             classes = ", ".join(f"{name} {count:,}" for name, count in self.unknown.items())
             said.append(f"left out, as the model does not know their class: {classes} (--rename old=new renames)")
-        absent = [name for name, found in self.row["per_class"].items() if found["objects"] == 0]
+        unmeasured = [name for name, found in self.row["per_class"].items() if found["objects"] == 0]
+        absent = [name for name in unmeasured if name not in self.difficult]
         if absent:
             said.append(f"the folder has no object of {', '.join(absent)}")
+        uncounted = [f"{name} ({self.difficult[name]:,})" for name in unmeasured if name in self.difficult]
+        if uncounted:
+            said.append(f"all objects are marked difficult, so that none counts, of {', '.join(uncounted)}")
         if self.set_aside:
             said.append(f"{counted(self.set_aside, 'photo')} set aside; `voc2tflite lint` names each with its reason")
+        if self.left_out:
+            why = "without XML of its own, or in no list or split folder"
+            said.append(f"{counted(self.left_out, 'photo')} not measured, {why}; `voc2tflite lint` names each")
         return said
 
     def as_json(self) -> dict[str, Any]:
         """The same as values of JSON, without the pictures."""
         facts = {"model": self.model, "folder": self.folder, "form": self.description.form}
-        return {**facts, **self.row, "unknown_classes": dict(self.unknown), "quarantined": self.set_aside}
+        left = {"quarantined": self.set_aside, "left_out": self.left_out}
+        return {**facts, **self.row, "unknown_classes": dict(self.unknown), **left}
 
     def page(self) -> str:
         """The same as an HTML page with a gallery, in the look of the report."""
@@ -136,15 +146,25 @@ def evaluate_photos(  # long: a line for each argument
         figures = _figures(detector, truth, pictures, split or "all")
         cost = _cost(model, next(iter(pictures())), timed_threads)
         row = {**measure(truth, figures.inputs.detections).figures, **cost}
+        set_aside = manifest.counters.get("quarantined", 0)
+        left_out = _images(storage) - sum(map(manifest.examples, SPLITS)) - set_aside
     return PhotosEvaluation(
         model=shown,
         folder=folder,
         description=detector.description,
         row=row,
         unknown=unknown,
-        set_aside=manifest.counters.get("quarantined", 0),
+        difficult=Counter(detector.labels[row["category_id"] - 1] for row in truth["annotations"] if row["ignore"]),
+        set_aside=set_aside,
+        left_out=left_out,
         figures=figures,
     )
+
+
+def _images(storage: Storage) -> int:
+    """How many photos the folder has."""
+    key = JobPaths(_JOB).job
+    return read_stored(Job, storage.read(key), storage.url(key)).counts["images"]
 
 
 def _cost(model: Path | bytes, picture: ShardPicture, timed_threads: Sequence[int]) -> dict[str, Any]:

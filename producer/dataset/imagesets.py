@@ -31,21 +31,25 @@ class SplitLists:
     paths: Mapping[str, str]
 
 
-def read_lists(images: Sequence[str], lists: Sequence[SplitLists], findings: Findings) -> list[Split | None]:
+def read_lists(
+    images: Sequence[str], lists: Sequence[SplitLists], findings: Findings, unpaired: Iterable[str] = ()
+) -> list[Split | None]:
     """The split of each picture by the lists of the innermost folder that has any; None where no list names it.
 
     Args:
         images: Relative paths, sorted.
         lists: One entry per devkit folder.
         findings: Grows by what the lists name wrongly, and by the pictures that no list names.
+        unpaired: Pictures that are in no pair: a line that means one of them means no other.
     """
     splits: list[Split | None] = [None] * len(images)
+    without_pair = grouped(unpaired, composed_stem)
     members = _members(images, lists)
     for entry in lists:
         by_stem = grouped(members.get(entry.root, ()), lambda index: composed_stem(images[index]))
         seen: dict[int, str] = {}
         for name, split in _lists_to_read(entry):
-            listed = _resolve(images, entry, name, by_stem, findings)
+            listed = _resolve(images, entry, name, by_stem, without_pair, findings)
             for index in _once(listed, entry.paths[name], images, findings):
                 if index not in seen:
                     seen[index], splits[index] = name, split
@@ -79,7 +83,12 @@ def _members(images: Sequence[str], lists: Sequence[SplitLists]) -> dict[str | N
 
 
 def _resolve(
-    images: Sequence[str], entry: SplitLists, name: str, by_stem: Mapping[str, list[int]], findings: Findings
+    images: Sequence[str],
+    entry: SplitLists,
+    name: str,
+    by_stem: Mapping[str, list[int]],
+    without_pair: Mapping[str, list[str]],
+    findings: Findings,
 ) -> list[int]:
     """The picture that each line of a list means; a line that means none, or several, becomes a finding."""
     found: list[int] = []
@@ -88,11 +97,14 @@ def _resolve(
         stems = [line, image_stem(line), *([image_stem(flagged[1])] if flagged else [])]
         candidates = next((by_stem[stem] for stem in map(composed, stems) if stem in by_stem), [])
         chosen = _narrowed(images, candidates, line, f"{entry.root}/JPEGImages/".lstrip("/"))
-        if len(chosen) == 1:
+        meant = _unpaired(images, chosen, line, without_pair)
+        if len(chosen) == 1 and not meant:
             found.append(chosen[0])
             continue
         names = ", ".join(images[index] for index in chosen)
-        kind, text = ("list_ambiguous", f"could mean {names}") if chosen else ("listed_without_pair", _no_pair(line))
+        no_pair = f"{meant} is in no pair" if meant else _no_pair(line)
+        chosen = [] if meant else chosen
+        kind, text = ("list_ambiguous", f"could mean {names}") if chosen else ("listed_without_pair", no_pair)
         rank: Rank = "quarantined" if chosen else "info"
         findings.append(
             Finding(file=entry.paths[name], rank=rank, kind=kind, found=f"{line}: {text}", done="line not used")
@@ -121,6 +133,14 @@ def _narrowed(images: Sequence[str], candidates: list[int], line: str, devkit_fo
         if len(candidates) > 1 and meant:
             candidates = meant
     return candidates
+
+
+def _unpaired(images: Sequence[str], chosen: list[int], line: str, without_pair: Mapping[str, list[str]]) -> str:
+    """The picture without a pair that the folders in the line mean, where a pair has only its stem; "" for none."""
+    if not chosen or any(_is_spelled(composed(images[index]), composed(line)) for index in chosen):
+        return ""
+    alike = without_pair.get(composed_stem(images[chosen[0]]), ())
+    return next((image for image in alike if _is_spelled(composed(image), composed(line))), "")
 
 
 def _is_spelled(image: str, line: str) -> bool:

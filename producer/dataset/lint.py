@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from producer.dataset.box_sizes import BoxSizes
 from producer.dataset.class_names import require_known_names
@@ -19,7 +20,7 @@ from producer.dataset.other_formats import without_command
 from producer.dataset.pairing import folded_stem, pair_files
 from producer.dataset.read_pairs import NamesInXml, Pair, read_pairs
 from producer.dataset.scan import ANNOTATION_EXTENSION, LIST_NAMES, ScannedFolder, Walk, list_not_read
-from producer.dataset.set_checks import FolderFacts, check_set, photos_dealt
+from producer.dataset.set_checks import NOTHING_TO_LEARN, FolderFacts, check_set, photos_dealt
 from producer.dataset.split import assign_splits
 from producer.photos import photos_in
 from producer.progress import Progress, no_progress
@@ -64,17 +65,21 @@ class LintedFolder:
     findings: Findings
     split_rule: str
 
-    def require_usable(self, *, strict: bool = False) -> None:
+    def require_usable(self, *, strict: bool = False, is_learned: bool = True) -> None:
         """Do nothing if the set can be used as asked, and with `strict` if there is no finding at all.
+
+        What is only in the way of a training is let pass unless the set `is_learned`.
 
         Raises:
             LintError: Otherwise; it names the first findings, and counts them all.
         """
         stopping = self.findings if strict else self.findings.of_rank("error")
+        if not strict and not is_learned:
+            stopping = Findings(each for each in stopping if each.kind != NOTHING_TO_LEARN)
         if stopping:
             count = counted(len(stopping), "finding")
             shown = "; ".join(f"{each.file}: {each.kind}: {each.found}" for each in islice(stopping, 3))
-            if all(each.kind == "no_usable_pair" for each in stopping):  # told in full: lint says no more
+            if {each.kind for each in stopping} <= {"no_usable_pair", NOTHING_TO_LEARN}:  # told in full
                 says, remedy = without_command(next(iter(stopping)).found)
                 raise LintError(f"{self.folder}: {says}" + (f"\n{remedy}" if remedy else ""))
             listing = hint("lint", self.folder)
@@ -107,8 +112,9 @@ def lint_folder(
     if read.written:
         require_known_names(spec, read.written, photos.names_before)
     images, duplicates = [image for image, _ in pairs], equal_pictures(photos, pairs, read.pictures)
-    lists = list(lists_by_root.values())
-    assignment = assign_splits(images, lists=lists, duplicates=duplicates, shares=spec.split, seed=spec.seed)
+    unpaired, lists = sorted({*pairing.images, *pairing.ambiguous} - {*images}), list(lists_by_root.values())
+    dealt_by: dict[str, Any] = {"lists": lists, "unpaired": unpaired, "shares": spec.split, "seed": spec.seed}
+    assignment = assign_splits(images, duplicates=duplicates, **dealt_by)
     left_out = [pair for pair, split in zip(pairs, assignment.splits, strict=True) if split is None]
     if left_out:
         read.leave_out(read_pairs(folder, left_out, spec, no_progress))

@@ -49,6 +49,9 @@ _TO_FILL: Final = {
 # What to do about boxes that are fractions of the picture.
 TO_PIXELS: Final = "multiply x by the picture's width and y by its height, or export them anew as Pascal VOC"
 
+# The kind of the finding that is in the way of a training, and of nothing else.
+NOTHING_TO_LEARN: Final = "nothing_to_learn"
+
 # Where the other half of the pairs usually is.
 _HALVES: Final = ("Annotations", "annotations", "labels", "xml", "xmls")
 
@@ -90,12 +93,15 @@ def check_set(facts: FolderFacts) -> Iterator[Finding]:
     yield from _unseen_classes(facts)
     yield from facts.duplicates.findings(facts.assignment.splits)
     yield from _far_larger_boxes(facts)
-    reason = _why_unusable(facts)
+    kind, reason = "no_usable_pair", _why_unusable(facts)
+    if reason is None:
+        kind, reason = NOTHING_TO_LEARN, _why_untaught(facts)
     if reason is not None:
-        yield Finding(file=".", rank="error", kind="no_usable_pair", found=reason, done="the submit is stopped")
+        yield Finding(file=".", rank="error", kind=kind, found=reason, done="the submit is stopped")
     else:
         yield from _empty_splits(facts)
         yield from _untaught_classes(facts)
+        yield from _difficult_classes(facts)
         yield from _unused_options(facts)
         yield from _too_few(facts)
 
@@ -138,12 +144,17 @@ def _unread_pictures(facts: FolderFacts) -> Iterator[Finding]:
 
 
 def _unseen_classes(facts: FolderFacts) -> Iterator[Finding]:
-    """Asked classes of which no object can be used, though some file names them."""
-    for name in facts.spec.classes or ():
+    """Classes of which no object can be used, though some file names them."""
+    spec, done = facts.spec, "kept in the label map"
+    names: Collection[str] = spec.classes or ()
+    if spec.classes is None:
+        renamed = {old: spec.rename.get(old, old) for old in facts.read.written}
+        names = sorted({new for old, new in renamed.items() if not {old, new} & {*spec.ignore_classes}})
+        done = "not in the label map: the model will not know it"
+    for name in names:
         if not facts.read.class_counts[name]:
-            found = f"no object of class {name!r}"
-            about = {"file": ".", "class_name": name[:200]}
-            yield Finding(**about, rank="info", kind="class_unseen", found=found, done="kept in the label map")
+            about = {"file": ".", "class_name": name[:200], "found": f"no object of class {name!r} can be used"}
+            yield Finding(**about, rank="info", kind="class_unseen", done=done)
 
 
 def _objects_of(facts: FolderFacts, name: str) -> list[tuple[str, int]]:
@@ -194,12 +205,12 @@ def _ignoring(names: Sequence[str]) -> str:
 
 
 def _why_unusable(facts: FolderFacts) -> str | None:
-    """Why nothing can be learned from the set; None where something can."""
+    """Why the set has nothing to learn from or to measure by; None where it has."""
     counts = facts.read.counts
     if not counts["annotated"] + counts["background"]:
         return f"no picture with a readable XML; {_contents(facts)}"
-    if "train" not in facts.assignment.splits:
-        return f"no picture in train ({_RULES[facts.assignment.rule]}); {_TO_FILL[facts.assignment.rule]}"
+    if not any(facts.assignment.splits):
+        return _why_untaught(facts)
     if not facts.labels.names or not sum(facts.read.class_counts.values()):
         if not facts.read.counts["objects_read"] and not facts.read.written:
             return "no XML has an object; draw boxes around what is to be found"
@@ -209,6 +220,23 @@ def _why_unusable(facts: FolderFacts) -> str | None:
     normalized = facts.read.findings.kinds()["boxes_normalized"]
     if normalized and normalized == counts["annotated"]:
         return f"the boxes of all {counted(normalized, 'file')} look normalized (0 to 1), expected pixels; {TO_PIXELS}"
+    return None
+
+
+def _why_untaught(facts: FolderFacts) -> str | None:
+    """Why nothing can be learned from the set, though there are pairs; None where something can."""
+    splits, rule = facts.assignment.splits, facts.assignment.rule
+    if "train" not in splits:
+        return f"no picture in train ({_RULES[rule]}); {_TO_FILL[rule]}"
+    classes = facts.read.areas.by_class.values()
+    marked = [
+        mark
+        for each in classes
+        for pair, mark in zip(each.pairs, each.difficult, strict=True)
+        if splits[pair] == "train"
+    ]
+    if facts.spec.difficult == "ignore" and marked and all(marked):
+        return "every object in train is marked difficult, and --difficult ignore learns none; --difficult keep does"
     return None
 
 
@@ -279,6 +307,24 @@ def _untaught_classes(facts: FolderFacts) -> Iterator[Finding]:
             found = f"no object of class {name!r} in train, {where} ({_RULES[rule]})"
             about = {"file": ".", "class_name": name[:200], "done": f"kept, and never learned; {_TO_FILL[rule]}"}
             yield Finding(**about, rank="info", kind="class_not_in_train", found=found)
+
+
+def _difficult_classes(facts: FolderFacts) -> Iterator[Finding]:
+    """Classes whose objects are all marked difficult: evaluation never counts these, and training not always."""
+    splits = facts.assignment.splits
+    for name, areas in sorted(facts.read.areas.by_class.items()):
+        marks = [(splits[pair], mark) for pair, mark in zip(areas.pairs, areas.difficult, strict=True) if splits[pair]]
+        in_train = [mark for split, mark in marks if split == "train"]
+        if facts.spec.difficult == "ignore" and in_train and all(in_train):
+            where, count = " in train", len(in_train)
+            done = "never learned, as --difficult ignore asks; to learn them: `--difficult keep`"
+        elif marks and all(mark for _, mark in marks):
+            where, count, done = "", len(marks), "learned, and in no figure: evaluation counts no such object"
+        else:
+            continue
+        found = f"{counted(count, 'object')} of class {name!r}{where}, all of them marked difficult"
+        about = {"file": ".", "class_name": name[:200], "found": found}
+        yield Finding(**about, rank="info", kind="class_difficult", done=done)
 
 
 def _unused_options(facts: FolderFacts) -> Iterator[Finding]:

@@ -51,6 +51,7 @@ def assign_splits(
     duplicates: Sequence[Sequence[int]],
     shares: Shares,
     seed: int,
+    unpaired: Sequence[str] = (),
 ) -> SplitAssignment:
     """Give each picture its split; there are findings of rank `error` where lists contradict each other.
 
@@ -60,10 +61,11 @@ def assign_splits(
         duplicates: Groups of indices into `images` whose files hold the same bytes.
         shares: Percent of train, val and test, for the seeded rule.
         seed: For the seeded rule.
+        unpaired: Pictures that are in no pair, which lists may name too.
     """
     findings = Findings()
     if lists:
-        splits = read_lists(images, lists, findings)
+        splits = read_lists(images, lists, findings, unpaired)
         rule = "lists"
     elif len(set(by_folder := [_folder_split(image) for image in images]) - {None}) > 1:
         splits, rule = by_folder, "folders"

@@ -92,7 +92,7 @@ def lint_request(request: Request, *, data_root: DataFolder, progress: Progress)
     if request.run_name is not None:
         check_name(request.run_name, "run")
     linted = lint_folder(request.dataset, spec=request.spec, progress=progress, data_root=data_root)
-    linted.require_usable(strict=request.strict)
+    linted.require_usable(strict=request.strict, is_learned=request.run is not None)
     return linted
 
 

@@ -115,8 +115,9 @@ def _measured_on_training(facts: AdviceFacts) -> Iterator[str]:
 
 
 def _learnt_nothing(facts: AdviceFacts) -> Iterator[str]:
-    map50 = facts.metrics["int8"]["map50"]
-    if map50 < _LEARNT_NOTHING:
+    row = facts.metrics["int8"]
+    map50 = row["map50"]
+    if map50 < _LEARNT_NOTHING and row.get("objects") != 0:  # without any, nothing was measured
         yield (
             f"It finds next to nothing (mAP50 {100 * map50:.1f} %): see whether the boxes are where they belong, "
             f"then train longer:\n{PROGRAM} inspect {facts.spec.job} --store STORE --png boxes.png\n{_longer(facts)}"
@@ -240,7 +241,7 @@ def _int8_loses(facts: AdviceFacts) -> Iterator[str]:
 def _unsure(facts: AdviceFacts) -> Iterator[str]:
     row = facts.metrics["int8"]
     interval = row.get("map50_interval")
-    if not interval:
+    if not interval or row.get("objects") == 0:
         return
     low, high = (100 * each for each in interval)
     if max(100 * row["map50"] - low, high - 100 * row["map50"]) >= 100 * _UNSURE:
@@ -262,11 +263,19 @@ def _chosen_by_few(facts: AdviceFacts) -> Iterator[str]:
 
 def _never_measured(facts: AdviceFacts) -> Iterator[str]:
     rows = facts.metrics["int8"]["per_class"]
-    absent = [label for label in facts.manifest.labels if rows[label]["ap50"] is None]
+    unmeasured = {at: name for at, name in enumerate(facts.manifest.labels, start=1) if rows[name]["ap50"] is None}
+    there = {row["category_id"] for row in facts.figures.inputs.truth["annotations"]}
+    absent = [name for at, name in unmeasured.items() if at not in there]
+    difficult = [name for at, name in unmeasured.items() if at in there]
     if absent and facts.split != "train":
         yield (
             f"No {facts.split} photo has {' or '.join(absent[:3])}: how well it is found is unknown. Put some photos "
             "of it there" + (", or deal them anew (another --seed)" if facts.split_rule in ("", "seeded") else "")
+        )
+    if difficult:
+        yield (
+            f"All objects of {' and '.join(difficult[:3])} in {facts.split} are marked difficult and count in no "
+            "figure: how well it is found is unknown. Where they are not, change <difficult> to 0 and submit again"
         )
 
 

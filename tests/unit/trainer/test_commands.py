@@ -178,6 +178,28 @@ def test_evaluate_on_photos_of_other_classes_says_how_they_are_renamed(
     assert "export its run again" not in told
 
 
+def test_evaluate_on_photos_takes_all_of_them_or_says_what_it_left_out(
+    trainer_after_export: Run, tmp_path: Path
+) -> None:
+    """A VOC set for tests has no list of train, and some photos are in no list or have no XML."""
+    (tmp_path / "photos/ImageSets/Main").mkdir(parents=True)
+    labels = (tmp_path / "store/runs/r/labels.txt").read_text().splitlines()
+    for at, name in enumerate("abcd"):
+        cv2.imwrite(str(tmp_path / f"photos/{name}.png"), np.full((40, 60, 3), at, np.uint8))
+        box = "<bndbox><xmin>10</xmin><ymin>10</ymin><xmax>30</xmax><ymax>30</ymax></bndbox>"
+        mark = f"<difficult>{at % 2}</difficult>"
+        xml = f"<annotation><object><name>{labels[at % 2]}</name>{mark}{box}</object></annotation>"
+        (tmp_path / f"photos/{name}.xml").write_text(xml)
+    cv2.imwrite(str(tmp_path / "photos/orphan.png"), np.full((40, 60, 3), 9, np.uint8))
+    (tmp_path / "photos/ImageSets/Main/test.txt").write_text("a\nb\n")
+    words = ("evaluate", "store/runs/r/model_int8.tflite", "photos")
+    done = trainer_after_export(*words, "--json")
+    found = json.loads(done.stdout)
+    assert (found["pictures"], found["objects"], found["left_out"], found["quarantined"]) == (2, 1, 3, 0)
+    assert "3 photos not measured, without XML of its own, or in no list or split folder" in done.stderr
+    assert f"all objects are marked difficult, so that none counts, of {labels[1]} (1)" in done.stderr
+
+
 @pytest.mark.parametrize("option", ["--exif raw", "--voc-coords voc1", "--difficult drop", "--background orphans"])
 def test_evaluate_reads_photos_as_their_submit_was_told_to(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []

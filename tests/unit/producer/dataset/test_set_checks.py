@@ -293,3 +293,56 @@ def test_splits_count_the_photos_that_can_be_used(tmp_path: Path) -> None:
     assert (found.counts["pairs"], found.counts["train"], found.counts["left_out"]) == (3, 1, 0)
     [empty] = [finding for finding in found.findings if finding.kind == "image_unreadable"]
     assert (empty.file, empty.rank, empty.found) == ("b.jpg", "quarantined", "the file is empty")
+
+
+def _marked(*objects: tuple[str, bool]) -> bytes:
+    """An XML with objects, some of which are marked difficult; all are of one box but for its width."""
+    parts = [
+        f"<object><name>{name}</name><difficult>{int(mark)}</difficult>"
+        f"<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>{20 + at}</xmax><ymax>30</ymax></bndbox></object>"
+        for at, (name, mark) in enumerate(objects)
+    ]
+    return f"<annotation><size><width>100</width><height>80</height></size>{''.join(parts)}</annotation>".encode()
+
+
+def test_a_class_whose_every_object_is_difficult_is_told(tmp_path: Path) -> None:
+    write_pair(tmp_path, "train/a.jpg", "train/a.xml", _marked(("cat", False), ("dog", True), ("emu", True)))
+    write_pair(tmp_path, "test/b.jpg", "test/b.xml", _marked(("cat", False), ("dog", False), ("emu", True)))
+    told: dict[str, list[tuple[str, str | None]]] = {how: [] for how in ("keep", "ignore", "drop")}
+    for how, rows in told.items():
+        rows += [(each.kind, each.class_name) for each in findings(lint(tmp_path, difficult=how)) if each.class_name]
+    assert told["keep"] == [("class_difficult", "emu")]
+    assert told["ignore"] == [("class_difficult", "dog"), ("class_difficult", "emu")]
+    dropped = [row for row in told["drop"] if row[0] != "difficult_dropped"]
+    assert dropped == [("class_not_in_train", "dog"), ("class_unseen", "emu")]
+    [dog, _] = [each for each in findings(lint(tmp_path, difficult="ignore")) if each.kind == "class_difficult"]
+    assert dog.found == "1 object of class 'dog' in train, all of them marked difficult"
+    assert dog.done == "never learned, as --difficult ignore asks; to learn them: `--difficult keep`"
+
+
+def test_a_training_set_of_difficult_objects_alone_is_nothing_to_learn_if_they_are_ignored(tmp_path: Path) -> None:
+    write_pair(tmp_path, "train/a.jpg", "train/a.xml", _marked(("cat", True)))
+    write_pair(tmp_path, "test/b.jpg", "test/b.xml", _marked(("cat", False)))
+    lint(tmp_path).require_usable()
+    ignoring = lint(tmp_path, difficult="ignore")
+    with pytest.raises(
+        LintError, match="every object in train is marked difficult, and --difficult ignore learns none"
+    ):
+        ignoring.require_usable()
+    ignoring.require_usable(is_learned=False)
+
+
+def test_a_test_set_alone_is_in_the_way_of_a_training_only(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", CAT)
+    write(tmp_path, "ImageSets/Main/test.txt", "a\n")
+    linted = lint(tmp_path)
+    with pytest.raises(LintError, match="no picture in train"):
+        linted.require_usable()
+    linted.require_usable(is_learned=False)
+
+
+def test_a_class_without_a_usable_object_is_said_to_be_unknown_to_the_model(tmp_path: Path) -> None:
+    write_objects(tmp_path, "a", CAT, ("bird", 1, 1, 1, 9), ("sky", 1, 1, 1, 9), ("Ape", 1, 1, 1, 9))
+    linted = lint(tmp_path, ignore_classes=["sky"], rename={"Ape": "ape"})
+    told = [(each.class_name, each.done) for each in linted.findings if each.kind == "class_unseen"]
+    assert told == [(name, "not in the label map: the model will not know it") for name in ("ape", "bird")]

@@ -228,3 +228,18 @@ def test_names_that_a_camera_gives_again_are_named_once() -> None:
     assert (finding.kind, finding.file) == ("names_repeat", ".")
     assert finding.found == "6 photos have 3 names, such as monday/IMG_0.jpg and tuesday/IMG_0.jpg"
     assert not list(assign(["a_jpg.rf.1.jpg", "a_jpg.rf.2.jpg"]).findings)
+
+
+def test_a_line_that_names_a_photo_without_a_pair_means_no_other_of_its_name() -> None:
+    images = ["day2/1.jpg", "day2/2.jpg"]
+    lists = [listed(train=["day2/2"], test=["/data/day1/1.jpg"])]
+    by_list = assign_splits(images, lists=lists, duplicates=[], shares=SHARES, seed=0, unpaired=["day1/1.jpg"])
+    assert by_list.splits == [None, "train"]
+    told = [(each.kind, each.found) for each in by_list.findings if each.kind == "listed_without_pair"]
+    assert told == [("listed_without_pair", "/data/day1/1.jpg: day1/1.jpg is in no pair")]
+    # Where no such photo is there, the folder was moved, and the name alone counts.
+    assert assign(images, lists).splits == ["test", "train"]
+    bare = assign_splits(
+        images, lists=[listed(test=["1"])], duplicates=[], shares=SHARES, seed=0, unpaired=["day1/1.jpg"]
+    )
+    assert bare.splits[0] == "test"

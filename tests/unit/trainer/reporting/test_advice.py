@@ -269,6 +269,21 @@ def test_a_class_that_no_test_photo_has_is_named() -> None:
     assert "another --seed" in line
 
 
+def test_where_every_test_object_is_difficult_no_longer_training_is_advised() -> None:
+    one: tuple[Objects, Seen] = ([(0, 1)], [(0, 1, 0.9)])
+    figures = look([one] * 8, labels=("nine", "ten"))
+    for row in figures.inputs.truth["annotations"]:
+        row["ignore"] = 1
+    rows = {name: {"ap50": None, "ap": None, "objects": 0} for name in ("nine", "ten")}
+    unmeasured: dict[str, Any] = {"map50": 0.0, "map50_interval": [0.0, 1.0], "objects": 0, "per_class": rows}
+    lines = advise(facts_of(figures, **unmeasured))
+    assert not [line for line in lines if "finds next to nothing" in line or "may lie anywhere" in line]
+    assert said("marked difficult", lines).startswith(
+        "All objects of nine in test are marked difficult and count in no"
+    )
+    assert said("No test photo has", lines).startswith("No test photo has ten:")
+
+
 def test_five_lines_at_most() -> None:
     labels = ("dog", "horse")
     bad: tuple[Objects, Seen] = ([(0, 1), (5, 2)], [(0, 2, 0.9), (8, 1, 0.9), (9, 1, 0.9), (10, 1, 0.9)])
