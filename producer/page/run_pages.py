@@ -20,6 +20,7 @@ from producer.page.facts.thresholds import proposals
 from producer.page.render import render
 from producer.page.seen_pages import Tile, least_of, own_least, tiles_of
 from producer.state.stored import load_job
+from shared.audit.same_name import other_pictures
 from shared.errors import FormatError, OptionError, PlanError
 from shared.jobs.paths import RunPaths
 from shared.specs.run import RunSpec
@@ -66,7 +67,7 @@ def compare(request: Request) -> Response:
     asked = {name: _asked(request, name) for name in names}
     files = {name: read_run(request.app.state.storage, each) for name, each in asked.items()}
     forms = [each.forms.get("int8", {}) for each in files.values()]
-    pairs = _pairs(request.app.state.storage, names, [str(form.get("split", "")) for form in forms])
+    pairs = _pairs(request.app.state.storage, asked, [str(form.get("split", "")) for form in forms])
     facts: dict[str, Any] = {
         "files": files,
         "charts": charts_of(files),
@@ -163,10 +164,12 @@ def _what_it_sees(request: Request, asked: RunSpec) -> dict[str, Any]:
     }
 
 
-def _pairs(storage: Storage, runs: Sequence[str], splits: Sequence[str]) -> list[Pair | None]:
+def _pairs(storage: Storage, asked: Mapping[str, RunSpec], splits: Sequence[str]) -> list[Pair | None]:
     """Each run's resamples with the first one's; None for the first, and where they are not of the same photos."""
-    first, *others = (read_resamples(storage, run, split) for run, split in zip(runs, splits, strict=True))
-    return [None, *(pair_of(first, other) for other in others)]
+    first, *others = (read_resamples(storage, run, split) for run, split in zip(asked, splits, strict=True))
+    one, *rest = asked.values()
+    unlike = [bool(other_pictures(storage, one, other)) for other in rest]
+    return [None, *(None if is_other else pair_of(first, each) for each, is_other in zip(others, unlike, strict=True))]
 
 
 def _beside(
@@ -189,13 +192,15 @@ def _same_photos(request: Request, asked: Mapping[str, RunSpec]) -> list[list[tu
     except (PlanError, FormatError):
         return []  # the page of the run itself says what is wrong with its file
     jobs = [load_job(state.storage, each.job) for each in asked.values()]
+    one, *rest = asked.values()
+    unlike = set[str]().union(*(other_pictures(state.storage, one, other) for other in rest))
 
     def drawn(photos: list[SeenPhoto]) -> list[tuple[str, Tile, float]]:
         rows = zip(asked, jobs, runs, photos, strict=True)
         root = state.settings.data_root
         return [(name, tiles_of(job, run, [photo], root)[0], least) for name, job, (run, least), photo in rows]
 
-    return [drawn(photos) for photos in most_different(runs, _MOST_WORST)]
+    return [drawn(photos) for photos in most_different(runs, _MOST_WORST, unlike)]
 
 
 def _asked(request: Request, name: str) -> RunSpec:

@@ -1,15 +1,14 @@
 """The photos of a finished job -> the part of each: dealt by photo, the same whoever deals them and however often."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from shared.audit.same_name import picture_hashes
 from shared.errors import TrainingError
-from shared.jobs.identity import find_job, read_receipt
-from shared.jobs.job import SPLITS, Job
+from shared.jobs.identity import find_job
+from shared.jobs.job import SPLITS
 from shared.jobs.manifest import Manifest
-from shared.jobs.paths import JobPaths
 from shared.picture.alike import groups_alike
 from shared.storage import Storage
 from shared.text import counted
@@ -29,7 +28,7 @@ class DealtPhoto:
 def photos_of(storage: Storage, manifest: Manifest) -> list[DealtPhoto]:
     """All photos of a finished job, by file name."""
     job = find_job(storage, manifest.job)
-    hashes = {} if job is None else _hashes(storage, job)
+    hashes = {} if job is None else picture_hashes(storage, job)
     photos = []
     for split in SPLITS:
         if manifest.examples(split) == 0:
@@ -48,17 +47,6 @@ def photos_of(storage: Storage, manifest: Manifest) -> list[DealtPhoto]:
             for image in truth["images"]
         ]
     return sorted(photos, key=lambda photo: photo.file_name)
-
-
-def _hashes(storage: Storage, job: Job) -> dict[str, int]:
-    """The perceptual hashes of a job's pictures, by file; receipts of older versions have none."""
-    found: dict[str, int] = {}
-    for shard, line in zip(job.shards, storage.lines(JobPaths(job.job).plan(job.incarnation)), strict=True):
-        receipt = read_receipt(storage, job, shard)
-        if receipt is not None and receipt.hashes:
-            named = zip(json.loads(line)["pairs"], receipt.hashes, strict=True)
-            found |= {pair["image"]: int(text, 16) for pair, text in named if text}
-    return found
 
 
 def deal(photos: Sequence[DealtPhoto], folds: int) -> dict[int, int]:

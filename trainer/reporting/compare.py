@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from shared.audit.same_name import other_pictures
 from shared.audit.seen import SeenSplit
 from shared.command import hint
 from shared.errors import ExportError
@@ -162,7 +163,13 @@ def against_first(rows: Sequence[Compared], storage: Storage) -> tuple[list[Pair
             seen[row.run] = read_detections(content, storage.url(key))
     first, *others = (row.run for row in rows)
     there = [name for name in others if name in seen and first in seen and name != first]
-    return [paired(seen[first], seen[name], (first, name)) for name in there], why_not
+    asked = {name: read_request(storage, name) for name in {first, *there}}
+    pairs = []
+    for name in there:
+        both = seen[first].photos().keys() & seen[name].photos()
+        unlike = other_pictures(storage, asked[first], asked[name], both)
+        pairs.append(paired(seen[first], seen[name], (first, name), unlike))
+    return pairs, why_not
 
 
 def differing_settings(rows: Sequence[Compared]) -> dict[str, list[str]]:

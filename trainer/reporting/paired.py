@@ -1,6 +1,6 @@
 """Two runs' detections on the same photos -> by how much the second is better, class by class, and how sure that is."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -47,6 +47,7 @@ class Paired:
     alone, by run; `relabelled` how many of those in common have other annotations now (None: not comparable, as
     pictures are fitted otherwise); `missing_classes` those that only one run has. `rows` are mAP50, mAP and the classes
     that both have. `learnt` are the runs that were measured on what they learnt from, where the other was not.
+    `other_pictures` have a name in common and nothing else: they are not among `photos`.
     """
 
     first: str
@@ -58,6 +59,7 @@ class Paired:
     missing_classes: Mapping[str, Sequence[str]]
     rows: Sequence[Difference]
     learnt: Sequence[str] = ()
+    other_pictures: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """The same as values of JSON."""
@@ -72,6 +74,9 @@ class Paired:
     def remarks(self) -> list[str]:
         """What to know of the photos, a line each."""
         said = [_left_out(counted(count, self.kind), run, count) for run, count in self.only.items() if count]
+        if self.other_pictures:
+            alike = f"{counted(self.other_pictures, 'name')} of both"
+            said.append(f"{alike} {'is' if self.other_pictures == 1 else 'are'} of another picture in each: left out")
         said += [f"{run} has learnt from these very photos: it looks better than it is" for run in self.learnt]
         if self.relabelled is None:
             said.append("pictures are fitted otherwise (--resize): each run is judged by its own annotations")
@@ -89,8 +94,10 @@ def _left_out(photos: str, run: str, count: int) -> str:
     return f"{photos} of {run} {are} not among the other's and {are} left out"
 
 
-def paired(first: SeenSplit, second: SeenSplit, names: tuple[str, str]) -> Paired:
-    """Compare two runs, called `names`, on what both have: photos by file, classes by name.
+def paired(
+    first: SeenSplit, second: SeenSplit, names: tuple[str, str], others: Collection[str] = frozenset()
+) -> Paired:
+    """Compare two runs, called `names`, on what both have: photos by file but for `others`, classes by name.
 
     Both are judged by the second one's annotations.
     """
@@ -99,7 +106,8 @@ def paired(first: SeenSplit, second: SeenSplit, names: tuple[str, str]) -> Paire
         each.model_copy(update={"labels": tuple(map(class_name, each.labels))}) for each in (first, second)
     )
     theirs, ours, splits = first.photos(), second.photos(), (first.split, second.split)
-    photos = [name for name in judged_order(second) if name in theirs]
+    common = [name for name in judged_order(second) if name in theirs]
+    photos = [name for name in common if name not in others]
     labels = [label for label in second.labels if label in first.labels]
     now, relabelled, before = choose(second, photos, labels), None, choose(first, photos, labels)
     if first.resize == second.resize:
@@ -111,7 +119,7 @@ def paired(first: SeenSplit, second: SeenSplit, names: tuple[str, str]) -> Paire
         second=names[1],
         split=second.split if second.split == first.split else "",
         photos=len(photos),
-        only={names[0]: len(theirs) - len(photos), names[1]: len(ours) - len(photos)},
+        only={names[0]: len(theirs) - len(common), names[1]: len(ours) - len(common)},
         relabelled=relabelled,
         missing_classes={
             names[0]: [label for label in first.labels if label not in second.labels],
@@ -119,6 +127,7 @@ def paired(first: SeenSplit, second: SeenSplit, names: tuple[str, str]) -> Paire
         },
         rows=_differences(before, now, labels, photos) if photos and labels else (),
         learnt=[name for name, each in zip(names, splits, strict=True) if each == "train" and len({*splits}) > 1],
+        other_pictures=len(common) - len(photos),
     )
 
 

@@ -1,7 +1,7 @@
 """Runs beside the first of them -> by how much each is better, and the photos in which they differ most."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,14 +64,17 @@ def _span(row: Mapping[str, Any], name: str) -> tuple[float, float, float] | Non
     return interval[0], value, interval[1]
 
 
-def most_different(runs: Sequence[tuple[SeenRun, float]], most: int) -> list[list[SeenPhoto]]:
+def most_different(
+    runs: Sequence[tuple[SeenRun, float]], most: int, unlike: Collection[str] = frozenset()
+) -> list[list[SeenPhoto]]:
     """The photos that all runs were measured on, those first in which their mistakes differ most: one for each run.
 
-    `runs` are what each saw and its threshold; photos in which all make as many mistakes are left out.
+    `runs` are what each saw and its threshold; photos in which all make as many mistakes are left out, and so are the
+    files that are `unlike`: another picture in another run.
     """
     by_file = [{photo.file_name: photo for photo in run.photos} for run, _ in runs]
     rated = []
-    for file in sorted(set.intersection(*map(set, by_file))):
+    for file in sorted(set.intersection(*map(set, by_file)) - {*unlike}):
         photos = [photos[file] for photos in by_file]
         mistakes = [photo.mistakes(least) for photo, (_, least) in zip(photos, runs, strict=True)]
         if max(mistakes) > min(mistakes):

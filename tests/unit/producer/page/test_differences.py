@@ -91,3 +91,11 @@ def test_only_photos_that_all_runs_saw_are_held_against_one_another(runs: Runs) 
     chosen = most_different([(first, 0.5), (second, 0.5)], 6)
     assert [[photo.file_name for photo in photos] for photos in chosen] == [[FILES[1], FILES[1]]]
     assert most_different([(first, 0.5), (second, 0.5)], 0) == []
+
+
+def test_photos_that_have_only_their_name_in_common_show_no_difference(runs: Runs) -> None:
+    without_first = runs.saw([row for row in DETECTIONS if row["image_id"] != 7])
+    better = runs.saw([*DETECTIONS, seen(0, 2, 0.95, (60, 60, 20, 20))])
+    pair = [(without_first, 0.5), (better, 0.5)]
+    assert most_different(pair, 6)
+    assert most_different(pair, 6, {FILES[0]}) == []
