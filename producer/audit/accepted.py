@@ -3,7 +3,7 @@
 import csv
 import io
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ from shared.jobs.job import Job
 from shared.jobs.paths import RunPaths
 from shared.jobs.versioned import read_stored
 from shared.storage import Storage
+from shared.text import counted
 
 # What a person writes into a row to accept it, or not to.
 _YES: Final = frozenset({"yes", "y", "true", "x", "1"})
@@ -70,9 +71,8 @@ def accepted(text: str, found: AuditFindings) -> tuple[list[AuditFinding], list[
     Raises:
         OptionError: It is neither, or accepts no finding.
     """
-    try:
-        score = float(text)
-    except ValueError:
+    score = as_number(text)
+    if score is None:
         return _listed(Path(text), found)
     if not 0 <= score <= 1:
         raise OptionError(f"--accept {text}: expected a score from 0 to 1, or a CSV file with a column id")
@@ -81,6 +81,23 @@ def accepted(text: str, found: AuditFindings) -> tuple[list[AuditFinding], list[
         best = max((finding.score for finding in found.findings), default=0.0)
         raise OptionError(f"--accept {text}: no finding has such a score; the surest has {best:.2f}")
     return chosen, []
+
+
+def without_kept(text: str, chosen: Sequence[AuditFinding], kept: Container[str]) -> tuple[list[AuditFinding], str]:
+    """Those of the findings that the score `text` accepts whose label nobody has kept, and a line on the others or "".
+
+    Raises:
+        OptionError: None is left.
+    """
+    left = [finding for finding in chosen if finding.id not in kept]
+    count = len(chosen) - len(left)
+    if not left:
+        raise OptionError(f"--accept {text}: {_of_score(count)} answered with no on the page, so the labels stay")
+    return left, f"{_of_score(count)} answered with no on the page: left out" if count else ""
+
+
+def _of_score(count: int) -> str:
+    return f"{counted(count, 'finding')} of such a score {'was' if count == 1 else 'were'}"
 
 
 def _listed(file: Path, found: AuditFindings) -> tuple[list[AuditFinding], list[str]]:
@@ -132,7 +149,7 @@ def _ids(file: Path) -> list[str]:
 
 def _meant(text: str, known: Collection[str]) -> str:
     """The id that stands there; of a number, perhaps rounded (1.23E+08), the one that a spreadsheet made it of."""
-    whole, number = whole_id(text), _number(text)
+    whole, number = whole_id(text), as_number(text)
     if whole in known or number is None:
         return whole
     mantissa, _, exponent = text.upper().partition("E")
@@ -142,7 +159,8 @@ def _meant(text: str, known: Collection[str]) -> str:
     return meant[0] if len(meant) == 1 else whole
 
 
-def _number(text: str) -> float | None:
+def as_number(text: str) -> float | None:
+    """The number that a text is, such as the score that `--accept` gives; None where it is none."""
     try:
         return float(text)
     except ValueError:

@@ -114,17 +114,18 @@ def _apply(
 def _met(left: dict[int, VocObject], box: PhotoBox, name: str, size: tuple[int, int]) -> VocObject | None:
     """The object of the file that a finding is about."""
     known = class_name(name)  # of a job that an older version submitted
-    rated = [(_iou(clip_box(each.box, size)[0], box), -index) for index, each in left.items() if each.name == known]
+    rated = [(iou(clip_box(each.box, size)[0], box), -index) for index, each in left.items() if each.name == known]
     overlap, index = max(rated, default=(0.0, 0))
     return left[-index] if overlap >= _LEAST_IOU else None
 
 
 def _taken(left: Mapping[int, VocObject], box: PhotoBox, size: tuple[int, int]) -> VocObject | None:
     """The object that somebody marked since the audit where a finding misses one."""
-    return next((each for each in left.values() if _iou(clip_box(each.box, size)[0], box) >= _TAKEN_IOU), None)
+    return next((each for each in left.values() if iou(clip_box(each.box, size)[0], box) >= _TAKEN_IOU), None)
 
 
-def _iou(one: PhotoBox, other: PhotoBox) -> float:
+def iou(one: PhotoBox, other: PhotoBox) -> float:
+    """How far two boxes overlap, in [0, 1]: what both cover, as part of what either does."""
     width = min(one[2], other[2]) - max(one[0], other[0])
     height = min(one[3], other[3]) - max(one[1], other[1])
     if width <= 0 or height <= 0:

@@ -4,8 +4,9 @@ The files count up from 1, and whoever comes second to a number takes the next o
 in a folder as in a bucket, and an earlier decision can be had back. The last one of a finding holds.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal
 
 from shared.audit.findings import AuditFinding, FindingId
@@ -46,11 +47,12 @@ class Decisions:
             StorageError: One cannot be read.
         """
         folder = RunPaths(self.run).decisions
-        for name in self.storage.list_names(folder):
-            number = _number(name)
-            if number is not None and number not in self.by_number:
-                key = f"{folder}/{name}"
-                self.by_number[number] = read_stored(Decision, self.storage.read(key), self.storage.url(key))
+        named = {name: _number(name) for name in self.storage.list_names(folder)}
+        new = {f"{folder}/{name}": at for name, at in named.items() if at is not None and at not in self.by_number}
+        # In a bucket side by side: of one 20 ms away a thousand take 3.5 s instead of 23.
+        begun = [(key, number, self.storage.begin(partial(self.storage.read, key))) for key, number in new.items()]
+        for key, number, content in begun:
+            self.by_number[number] = read_stored(Decision, content(), self.storage.url(key))
 
     def add(self, decision: Decision) -> int:
         """Write a decision down; its number.
@@ -66,10 +68,11 @@ class Decisions:
         self.by_number[number] = decision
         return number
 
-    def undo(self, number: int, at: float) -> str | None:
+    def undo(self, number: int, at: float, kept: Container[str] = ()) -> str | None:
         """Take a decision back, so that the one before it holds again; the finding's id.
 
-        None where there is no such decision, or another one of the same finding came after it: then that one stays.
+        Before the first decision of a finding it was open, or, of one among `kept`, its label was left as it is. None
+        where there is no such decision, or another one of the same finding came after it: then that one stays.
         """
         self.refresh()
         taken = self.by_number.get(number)
@@ -78,14 +81,18 @@ class Decisions:
         numbers = [other for other, each in sorted(self.by_number.items()) if each.finding == taken.finding]
         if numbers[-1] != number:
             return None
-        before = self.by_number[numbers[-2]].answer if len(numbers) > 1 else "open"
+        first: Answer = "wrong" if taken.finding in kept else "open"
+        before = self.by_number[numbers[-2]].answer if len(numbers) > 1 else first
         self.add(Decision(finding=taken.finding, answer=before, at=at))
         return taken.finding
 
     def answers(self) -> Mapping[str, Answer]:
         """What holds, by the finding's id; findings that are open are left out."""
-        last = {each.finding: each.answer for _, each in sorted(self.by_number.items())}
-        return {finding: answer for finding, answer in last.items() if answer != "open"}
+        return {finding: each.answer for finding, each in self.last().items() if each.answer != "open"}
+
+    def last(self) -> Mapping[str, Decision]:
+        """The last decision of each finding, by its id; also where it was made open again."""
+        return {each.finding: each for _, each in sorted(self.by_number.items())}
 
 
 def decided(storage: Storage, run: str, findings: Iterable[AuditFinding]) -> list[AuditFinding]:

@@ -48,8 +48,8 @@ def likely_text(found: AuditFindings) -> str:
     return f"{counted(kinds.total(), 'label')} more likely wrong than right{told}"
 
 
-def results_text(storage: Storage, found: AuditFindings, folder: Path | None) -> Iterator[str]:
-    """What came of an audit, line by line, and what to do next."""
+def results_text(storage: Storage, found: AuditFindings, folder: Path | None, kept: int = 0) -> Iterator[str]:
+    """What came of an audit, line by line, and what to do next; `kept` doubts were answered with no in another one."""
     boxes, photos = counted(found.boxes, "box", "boxes"), counted(found.photos, "photo")
     yield f"{found.job}: {likely_text(found)}, of {boxes} in {photos}"
     yield from (f"warning: {remark}" for remark in found.remarks)
@@ -60,6 +60,9 @@ def results_text(storage: Storage, found: AuditFindings, folder: Path | None) ->
     is_any = any(finding.score >= LIKELY for finding in found.findings)  # without one there is no such folder
     proposals = f"; the likely ones as XML for LabelImg and CVAT: {place}/proposals" if is_any else ""
     yield f"all {doubts}: {place}/audit.csv{proposals}"
+    if kept:
+        these, count = ("was", "counts it") if kept == 1 else ("were", "counts them")
+        yield f"{counted(kept, 'doubt')} {these} answered with no before, in another audit: the page {count} as decided"
     if found.findings:
         accept = hint(
             "audit", found.job, *quick_words(found), "--accept", f"{place}/audit.csv", "--out", "FOLDER", store=storage

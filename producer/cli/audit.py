@@ -85,6 +85,7 @@ def audit_command(  # long: an option each
     from producer.audit.accepted import read_findings
     from producer.audit.ask import AuditRequest, audit_name, start_audit
     from producer.audit.corrected_copy import check_free
+    from producer.audit.kept_before import kept_labels
     from producer.audit.results import copy_results, is_copy, results_text
     from producer.state.stored import load_job
     from shared.storage import Storage
@@ -111,7 +112,8 @@ def audit_command(  # long: an option each
     if as_json:
         typer.echo(json.dumps(found.model_dump(mode="json")))
         return
-    for line in results_text(storage, found, folder):
+    kept = len(kept_labels(storage, known, found).before)
+    for line in results_text(storage, found, folder, kept):
         out.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
@@ -121,10 +123,11 @@ def _accept(settings: "ProducerSettings", name: str, accept: str, folds: int, fo
     Raises:
         OptionError: There is no such list or folder.
     """
-    from producer.audit.accepted import accepted, read_findings
+    from producer.audit.accepted import accepted, as_number, read_findings, without_kept
     from producer.audit.ask import audit_name
     from producer.audit.corrected_copy import check_free, write_corrected
     from producer.audit.decisions import decided
+    from producer.audit.kept_before import kept_labels
     from producer.audit.photo_sizes import photos_folder
     from producer.state.stored import load_job
     from producer.terminal.progress import Screen
@@ -138,6 +141,11 @@ def _accept(settings: "ProducerSettings", name: str, accept: str, folds: int, fo
     found = read_findings(storage, job, audit_name(name, folds))
     by_page = accept == ON_THE_PAGE
     chosen, unknown = (decided(storage, found.run, found.findings), []) if by_page else accepted(accept, found)
+    if as_number(accept) is not None:
+        kept = kept_labels(storage, job, found)
+        chosen, left_out = without_kept(accept, chosen, kept.here | kept.before.keys())
+        if left_out:
+            screen_console.print(left_out, soft_wrap=True)
     dataset = photos_folder(job, settings.data_root)
     for line in unknown:
         command.complain(line)

@@ -14,8 +14,9 @@ from producer.audit.photo_sizes import photos_folder
 from producer.audit.results import quick_words
 from producer.page.deeds import refusal
 from producer.page.facts.commands import hint_here
+from producer.page.facts.crops import crop_of_finding
 from producer.page.facts.photos import shown_photo
-from producer.page.labels import KINDS, Audit, Trail, address, crop_of_finding, kind_of
+from producer.page.labels import KINDS, Audit, Trail, address, kind_of
 from producer.page.render import render
 from shared.audit.findings import FindingKind
 from shared.colours import MISTAKE, PALETTE, as_css
@@ -67,22 +68,29 @@ def labels(request: Request) -> Response:
         may_undo=audit.last_of(trail, kind) is not None,
         remarks=audit.found.remarks,
         accept=command,
-        **_progress(audit, trail, kind),
+        **_progress(audit, place, trail, kind),
         **shown,
     )
 
 
-def _progress(audit: Audit, trail: Trail, kind: FindingKind | None) -> dict[str, Any]:
-    """How far the chosen kind is decided, and the links to the others, each with its number of open findings."""
-    findings = audit.found.findings
-    answers = {each: Counter(audit.answers.get(findings[at].id, "open") for at in audit.places(each)) for each in KINDS}
-    every = sum(answers.values(), Counter[Answer]())
-    choices = [(None, every["open"]), *((each, answers[each]["open"]) for each in KINDS if each in audit.of_kind)]
+def _progress(audit: Audit, place: int | None, trail: Trail, kind: FindingKind | None) -> dict[str, Any]:
+    """How far the chosen kind is decided, and the links to the others, each with its number of open findings.
+
+    Of what was kept before, the link leads to the first behind `place`, so that a person can look through all of it.
+    """
+    findings, shown = audit.found.findings, (None, *(each for each in KINDS if each in audit.of_kind))
+    # By what was decided: an audit of 100,000 findings is not counted through at every question.
+    decided = [(findings[audit.at[each]].kind, answer) for each, answer in audit.answers.items() if each in audit.at]
+    counts = {each: Counter(answer for of, answer in decided if each in (None, of)) for each in (None, *KINDS)}
+    open_counts = {each: len(audit.places(each)) - count.total() for each, count in counts.items()}
+    kept = audit.next_kept(-1 if place is None else place, kind)
     return {
+        "kept_count": sum(kind in (None, findings[audit.at[each]].kind) for each in audit.kept),
+        "kept_href": "" if kept is None else address(audit.found.run, findings[kept].id, trail, kind),
         "kind": kind,
         "total": len(audit.places(kind)),
-        "counts": every if kind is None else answers[kind],
-        "kinds": [(each, count, address(audit.found.run, None, trail, each)) for each, count in choices],
+        "counts": {**dict.fromkeys(_GIVEN.values(), 0), **counts[kind], "open": open_counts[kind]},
+        "kinds": [(each, open_counts[each], address(audit.found.run, None, trail, each)) for each in shown],
     }
 
 
@@ -92,7 +100,8 @@ def _finding(request: Request, audit: Audit, place: int, trail: Trail, kind: Fin
     finding = findings[place]
     try:
         state = request.app.state
-        crop = crop_of_finding(state.storage, audit, finding, state.settings.data_root)
+        audited = audit.sizes.get(finding.file)
+        crop = crop_of_finding(state.storage, audit.job, finding, audited, state.settings.data_root)
         why_not = "the photo is gone, or cannot be read"
     except PlanError as error:
         crop, why_not = None, str(error)
@@ -106,6 +115,7 @@ def _finding(request: Request, audit: Audit, place: int, trail: Trail, kind: Fin
         "question": QUESTIONS[finding.kind].format(**names),
         "yes": yes,
         "no": no,
+        "kept": audit.kept.get(finding.id),
         "answer": said[audit.answers[finding.id]] if finding.id in audit.answers else "",
         "crop": crop,
         "why_not": why_not,

@@ -3,6 +3,7 @@
 The pages are plain forms; keys are `labels.js`'s. A photo is asked for by a finding's id: no path comes from outside.
 """
 
+import math
 import time
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -14,25 +15,22 @@ from urllib.parse import urlencode
 
 from producer.audit.accepted import read_findings
 from producer.audit.decisions import Answer, Decision, Decisions
-from producer.audit.photo_sizes import noted_sizes, other_size, photo_size, photos_folder
-from producer.page.facts.drawn import written_boxes
-from shared.audit.findings import AuditFinding, AuditFindings, FindingKind, PhotoBox
-from shared.errors import OptionError, PipelineError, PlanError
+from producer.audit.kept_before import Before, OtherAudit, OtherAudits, kept_before
+from producer.audit.photo_sizes import noted_sizes
+from shared.audit.findings import AuditFindings, FindingKind
+from shared.errors import OptionError, PlanError
 from shared.jobs.identity import find_job, is_name, read_request
 from shared.jobs.job import Job
 from shared.jobs.paths import RunPaths
 from shared.storage import Stamp, Storage
 
-# A crop shows so many times the side of what it is about, and no less than this part of the photo: without what is
-# around it nobody can tell a thing (`trainer/audit/page.py`, likewise).
-_AROUND: Final = 2.5
-_LEAST_SHARE: Final = 0.25
-# A box that came through a shard differs by rounding from itself.
-_SAME_PX: Final = 1.0
 # Decisions that a person can take back one after another; they travel in the page's address.
 _MOST_BACK: Final = 50
 # Audits whose findings are kept in memory: one of 100,000 findings takes a second to read.
 _MOST_KEPT: Final = 4
+# What other audits of the store say of the same labels is asked no more often: their folders are listed for it.
+_LOOK_AGAIN_S: Final = 30.0
+_KEPT: Final[Answer] = "wrong"
 
 # In the order in which a person chooses among them.
 KINDS: Final[tuple[FindingKind, ...]] = get_args(FindingKind)
@@ -54,7 +52,8 @@ class Audit:
     """One finished audit at this moment: `at` is each finding's place among them, `answers` are by its id.
 
     `of_kind` has the places of each kind that occurs, in order. `sizes` are those of the photos, by file, as they were
-    audited. `decided` names the finding of each decision, by the decision's number.
+    audited. `decided` names the finding of each decision, by the decision's number. `kept` are the findings that were
+    answered with no in another audit and have no decision in this one: among the answers they are wrong.
     """
 
     job: Job
@@ -64,6 +63,7 @@ class Audit:
     sizes: Mapping[str, tuple[int, int]]
     answers: Mapping[str, Answer] = field(default_factory=dict)
     decided: Mapping[int, str] = field(default_factory=dict)
+    kept: Mapping[str, Before] = field(default_factory=dict)
 
     def places(self, kind: FindingKind | None) -> Sequence[int]:
         """The places of the findings of a kind, in order; of all where it is None."""
@@ -85,6 +85,12 @@ class Audit:
         before, behind = bisect_left(places, place), bisect_right(places, place)
         return places[before - 1] if before else None, places[behind] if behind < len(places) else None
 
+    def next_kept(self, after: int, kind: FindingKind | None) -> int | None:
+        """The place of the first finding of a kind behind `after`, and then from the start, that was kept before."""
+        findings = self.found.findings
+        kept = [at for at in sorted(map(self.at.__getitem__, self.kept)) if kind in (None, findings[at].kind)]
+        return next((at for at in kept if at > after), kept[0] if kept else None)
+
     def last_of(self, trail: "Trail", kind: FindingKind | None) -> int | None:
         """The last decision of a trail that is about a finding of a kind, None where none is."""
         if kind is None:
@@ -94,16 +100,33 @@ class Audit:
         return next((number for number, at in places if at is not None and findings[at].kind == kind), None)
 
 
+@dataclass(slots=True, kw_only=True)
+class _Held:
+    """What is kept of an audit: its findings as the file with this `stamp` has them, and its decisions.
+
+    `before` is what the `others` say of its labels, which were looked at last at `looked_at` (s, monotonic).
+    """
+
+    stamp: Stamp | None
+    audit: Audit
+    decisions: Decisions
+    others: tuple[OtherAudit, ...] = ()
+    before: Mapping[str, Before] = field(default_factory=dict)
+    looked_at: float = -math.inf
+
+
 class Audits:
     """The finished audits of a store that were looked at last; for several threads."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, look_again_s: float = _LOOK_AGAIN_S) -> None:
         self._storage: Final = storage
-        self._kept: Final[dict[str, tuple[Stamp | None, Audit, Decisions]]] = {}
+        self._look_again_s: Final = look_again_s
+        self._held: Final[dict[str, _Held]] = {}
+        self._others: Final = OtherAudits(storage)
         self._lock: Final = Lock()
 
     def get(self, run: str) -> Audit:
-        """The audit `run` with the decisions of this moment.
+        """The audit `run` with the decisions of this moment; what other audits say may be half a minute old.
 
         Raises:
             PlanError: There is no such audit, or it is not done.
@@ -111,10 +134,14 @@ class Audits:
             StorageError: One cannot be read.
         """
         with self._lock:
-            audit, decisions = self._look(run)
+            held = self._look(run)
+            decisions = held.decisions
             decisions.refresh()
+            last = decisions.last()
+            before = {finding: where for finding, where in self._before(held).items() if finding not in last}
+            answers: dict[str, Answer] = {**dict.fromkeys(before, _KEPT), **decisions.answers()}
             decided = {number: decision.finding for number, decision in decisions.by_number.items()}
-            return replace(audit, answers=decisions.answers(), decided=decided)
+            return replace(held.audit, answers=answers, decided=decided, kept=before)
 
     def decide(self, run: str, finding: str, answer: Answer) -> int:
         """Write down what a person decides; the decision's number.
@@ -124,10 +151,10 @@ class Audits:
             StorageError: The store refused.
         """
         with self._lock:
-            audit, decisions = self._look(run)
-            if finding not in audit.at:
+            held = self._look(run)
+            if finding not in held.audit.at:
                 raise PlanError(f"{run} has no finding {finding!r}")
-            return decisions.add(Decision(finding=finding, answer=answer, at=time.time()))
+            return held.decisions.add(Decision(finding=finding, answer=answer, at=time.time()))
 
     def undo(self, run: str, number: int) -> str | None:
         """Take a decision back; the finding's id, None where another one came after it.
@@ -137,19 +164,31 @@ class Audits:
             StorageError: The store refused.
         """
         with self._lock:
-            return self._look(run)[1].undo(number, time.time())
+            held = self._look(run)
+            return held.decisions.undo(number, time.time(), self._before(held))
 
-    def _look(self, run: str) -> tuple[Audit, Decisions]:
+    def _before(self, held: _Held) -> Mapping[str, Before]:
+        """The labels of an audit that somebody has kept in another one."""
+        now = time.monotonic()
+        if now - held.looked_at >= self._look_again_s:
+            others = self._others.besides(held.audit.found.run)
+            if others != held.others:
+                held.before = kept_before(self._storage, held.audit.job, held.audit.found, others)
+                held.others = others
+            held.looked_at = now
+        return held.before
+
+    def _look(self, run: str) -> _Held:
         if not is_name(run):
             raise PlanError(f"there is no audit {run!r}")
         stamp = self._storage.stamp_or_none(RunPaths(run).findings)
-        kept = self._kept.pop(run, None)
-        if kept is None or kept[0] != stamp:
-            kept = stamp, _read(self._storage, run), Decisions(self._storage, run)
-        self._kept[run] = kept
-        for oldest in list(self._kept)[:-_MOST_KEPT]:
-            del self._kept[oldest]
-        return kept[1:]
+        held = self._held.pop(run, None)
+        if held is None or held.stamp != stamp:
+            held = _Held(stamp=stamp, audit=_read(self._storage, run), decisions=Decisions(self._storage, run))
+        self._held[run] = held
+        for oldest in list(self._held)[:-_MOST_KEPT]:
+            del self._held[oldest]
+        return held
 
 
 def _read(storage: Storage, run: str) -> Audit:
@@ -163,65 +202,6 @@ def _read(storage: Storage, run: str) -> Audit:
         places[finding.id] = place
         of_kind[finding.kind].append(place)
     return Audit(job=job, found=found, at=places, of_kind=dict(of_kind), sizes=noted_sizes(job, storage))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Crop:
-    """What is shown of a photo of `photo` (width, height) pixels: `left`, `top`, `width`, `height` in its pixels.
-
-    `others` are the marked boxes that the finding is not about.
-    """
-
-    photo: tuple[int, int]
-    left: int
-    top: int
-    width: int
-    height: int
-    others: tuple[PhotoBox, ...] = ()
-
-
-def crop_of(boxes: Sequence[PhotoBox], photo: tuple[int, int]) -> Crop:
-    """The part of a photo that shows `boxes`, at least one, and what is around them."""
-    around = [pick(box[at] for box in boxes) for at, pick in enumerate((min, min, max, max))]
-    longest = max(around[2] - around[0], around[3] - around[1])
-    wanted = max(_AROUND * longest, _LEAST_SHARE * max(photo))
-    spans = []
-    for axis, length in enumerate(photo):
-        side = min(wanted, length)
-        start = min(max((around[axis] + around[axis + 2] - side) / 2, 0), length - side)
-        spans.append((round(start), max(1, round(side))))
-    (left, width), (top, height) = spans
-    return Crop(photo=photo, left=left, top=top, width=width, height=height)
-
-
-def crop_of_finding(storage: Storage, audit: Audit, finding: AuditFinding, data_root: str) -> Crop | None:
-    """What is to be seen of a finding; None where its photo is gone or unreadable.
-
-    Raises:
-        PlanError: The photos' folder is not there, or the photo has another size than the one that was audited.
-    """
-    folder = photos_folder(audit.job, data_root)
-    photo = photo_size(folder, finding.file, audit.job.spec.max_pixels)
-    if photo is None:
-        return None
-    if other := other_size(photo, audit.sizes.get(finding.file)):
-        raise PlanError(f"{other}: its boxes would be drawn elsewhere")
-    boxes = [box for box in (finding.box, finding.proposed_box) if box is not None]
-    return replace(crop_of(boxes, photo), others=_others(storage, audit.job, finding, photo))
-
-
-def _others(storage: Storage, job: Job, finding: AuditFinding, photo: tuple[int, int]) -> tuple[PhotoBox, ...]:
-    """The photo's marked boxes but the finding's own."""
-    try:
-        written = written_boxes(storage, job, finding.file, photo)
-    except (PipelineError, ValueError, KeyError, TypeError):
-        return ()  # the question can be answered without them
-    boxes = [(x, y, x + width, y + height) for x, y, width, height in written]
-    return tuple(box for box in boxes if finding.box is None or not _is_same(box, finding.box))
-
-
-def _is_same(one: PhotoBox, other: PhotoBox) -> bool:
-    return all(abs(a - b) < _SAME_PX for a, b in zip(one, other, strict=True))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

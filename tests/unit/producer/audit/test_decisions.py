@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -11,6 +13,7 @@ from shared.errors import FormatError, PlanError
 from shared.storage import Storage
 from tests.unit.producer.audit.test_accepted import FOUND
 
+T = TypeVar("T")
 RUN = FOUND.run
 FIRST, SECOND, THIRD = (finding.id for finding in FOUND.findings)
 
@@ -104,3 +107,32 @@ def test_a_strangers_file_is_let_be_and_a_damaged_one_is_named(storage: Storage)
     storage.write(f"runs/{RUN}/decisions/000002.json", b'{"finding": 3')
     with pytest.raises(FormatError, match=r"decisions/000002\.json: .*damaged"):
         seen_anew(storage)
+
+
+class Noted(Storage):
+    """A store that notes when each call that need not wait is begun, and when it is waited for."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.notes = list[str]()
+
+    def begin(self, call: Callable[[], T]) -> Callable[[], T]:
+        self.notes.append("begun")
+        result = super().begin(call)
+
+        def wait() -> T:
+            self.notes.append("waited for")
+            return result()
+
+        return wait
+
+
+def test_all_new_decisions_are_asked_for_before_one_is_waited_for(tmp_path: Path) -> None:
+    storage = Noted(str(tmp_path))
+    for finding in (FIRST, SECOND, THIRD):
+        decide(Decisions(Storage(str(tmp_path)), RUN), finding, "right")
+    decisions = Decisions(storage, RUN)
+    decisions.refresh()
+    assert storage.notes == ["begun"] * 3 + ["waited for"] * 3
+    decisions.refresh()
+    assert len(storage.notes) == 6, "each is read once"

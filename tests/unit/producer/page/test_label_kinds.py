@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from producer.audit.decisions import Decision, Decisions
 from shared.audit.findings import AuditFindings
 from shared.jobs.paths import RunPaths
 from shared.storage import Storage
@@ -74,10 +75,12 @@ def test_answers_and_links_stay_within_the_chosen_kind(person: Person, store: Pa
     page = person.answer(page, "open")
     assert asked_of(page) == MISPLACED[0]
     assert asked_of(person.answer(page, "skip")) == MISPLACED[1]
+    onward = person.answer(person.read(f"{LABELS}?kind=misplaced&at={MISPLACED[3]}"), "skip")
+    assert asked_of(onward) == MISPLACED[4], "the next one behind it, though one before it is open"
     last = person.read(f"{LABELS}?kind=misplaced&at={MISPLACED[-1]}")
     assert beside(last, "arrowright") is None
     assert asked_of(person.answer(last, "skip")) == MISPLACED[1], "from the start of the kind"
-    assert answers(store) == {MISPLACED[0]: "skip", MISPLACED[-1]: "skip"}
+    assert answers(store) == dict.fromkeys((MISPLACED[0], MISPLACED[3], MISPLACED[-1]), "skip")
 
 
 def test_undo_takes_back_the_last_answer_of_the_chosen_kind_and_leaves_the_others(person: Person, store: Path) -> None:
@@ -134,3 +137,8 @@ def test_an_unknown_kind_is_refused_in_one_line(person: Person, store: Path) -> 
 def test_an_address_of_a_finding_of_another_kind_shows_one_of_the_chosen_kind(person: Person) -> None:
     assert finding(0).kind == "made_up"
     assert asked_of(person.read(f"{LABELS}?kind=misplaced&at={MADE_UP[0]}")) == MISPLACED[0]
+
+
+def test_a_decision_on_a_finding_that_is_no_more_counts_for_nothing(person: Person, store: Path) -> None:
+    Decisions(Storage(str(store)), RUN).add(Decision(finding="00000000ff", answer="right", at=1.0))
+    assert "0 of 12 decided: 0 to be corrected" in person.read()

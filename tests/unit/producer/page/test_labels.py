@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 
 from producer.audit.decisions import Decisions, decided
+from producer.page.facts.crops import crop_of
 from producer.page.label_pages import BUTTONS, QUESTIONS
-from producer.page.labels import Trail, crop_of
+from producer.page.labels import Trail
 from shared.audit.findings import FindingKind
 from shared.jobs.identity import make_note
 from shared.jobs.paths import JobPaths, RunPaths
