@@ -8,6 +8,7 @@ from rich.console import Console
 
 from producer.dataset.lint import LintedFolder
 from producer.jobs.submit import Request
+from producer.run.learned_before import learned_text, splits_of
 from producer.settings import ProducerSettings
 from producer.state.runs import run_asked
 from shared.command import hint
@@ -56,7 +57,8 @@ def job_intent(request: Request, linted: LintedFolder, storage: Storage) -> str:
     photos = counted(sum(split is not None for split in linted.splits), "photo")
     classes = counted(len(linted.labels.names), "class", "classes")
     choice = choice_text(request.run, linted.counts, run_asked(storage, request.job, request.run_name))
-    start = start_text(request.run, linted.labels.names, storage)
+    splits = {image: split for (image, _), split in zip(linted.pairs, linted.splits, strict=True)}
+    start = start_text(request.run, linted.labels.names, storage) + learned_text(request.run, splits, storage)
     return f"job {request.job}: {photos} with {classes} → shards{_training_text(request.run)}{choice}{start}"
 
 
@@ -65,7 +67,9 @@ def run_intent(run: str, job: Job, training: TrainingOptions, storage: Storage) 
     photos = counted(sum(plan.pairs for plan in job.splits.values()), "photo")
     classes = counted(len(job.labels), "class", "classes")
     choice = choice_text(training, job.counts, run_asked(storage, job.job, run))
-    made = f"{_training_text(training)}{choice}{start_text(training, job.labels, storage)}"
+    start = start_text(training, job.labels, storage)
+    start += learned_text(training, splits_of(job, storage), storage) if training.start else ""
+    made = f"{_training_text(training)}{choice}{start}"
     return f"run {run}: the shards of job {job.job}, {photos} with {classes}{made}"
 
 
