@@ -37,6 +37,7 @@ class Row:
     """
 
     side: int = 320
+    resize: str = "stretch"
     model: str = "small"
     backbone: str = "conv"
     rate: float = 2e-3
@@ -48,6 +49,10 @@ class Row:
     mosaic_until: float = 0.75
     recipe: dict[str, float] = field(default_factory=dict)
     constants: dict[str, float] = field(default_factory=dict)
+
+    def job(self, photos: str) -> str:
+        """The job that has the shards of a set as this row wants them."""
+        return f"{photos}-{self.side}" + ("" if self.resize == "stretch" else f"-{self.resize}")
 
 
 # Mosaics of half of the pictures, until three quarters of the steps: as the product has them.
@@ -84,6 +89,7 @@ ROWS: Final[dict[str, Row]] = {
     "512-px": Row(side=512),
     "nano": Row(model="nano"),
     "medium": Row(model="medium"),
+    "letterbox": Row(resize="letterbox"),
     "bfloat16": Row(precision="mixed_bfloat16"),
     **{
         name: replace(row, backbone="efficientnet_lite0")
@@ -102,6 +108,8 @@ ROWS: Final[dict[str, Row]] = {
             "lite0-mosaic-to-the-end": Row(mosaic_until=1.0),
             "lite0-192": Row(side=192, recipe={"paste": 0.5}),
             "lite0-192-unpasted": Row(side=192),
+            "lite0-192-letterbox": Row(side=192, resize="letterbox"),
+            "lite0-letterbox": Row(resize="letterbox"),
             "lite0-192-branches": Row(side=192, branches=3),
             "lite0-192-nano": Row(side=192, model="nano"),
             "lite0-192-frozen": Row(side=192, frozen=1),
@@ -161,14 +169,14 @@ def assign_centres(scores: Any, boxes: Any, *, true_boxes: Any, true_labels: Any
     return Targets(scores=scores, cells=cells, weights=weights, is_judged=tf.ones(tf.shape(scores)[:2], tf.bool))
 
 
-def make_shards(store: str, photos: str, side: int) -> None:
-    """Have the shards of a set at `side` px in the store."""
+def make_shards(store: str, photos: str, row: Row) -> None:
+    """Have the shards of a set in the store, as a row wants them."""
     tested: set[str] = set()
     if photos.startswith("raccoon"):
         _submit(store, "raccoon-split", RACCOON, "--split", "70/10/20")
         tested = tested_photos(Path(store) / "jobs/raccoon-split/annotations_test.json")
     folder = photo_set(photos, Path(store).absolute() / "sets", tested)
-    _submit(store, f"{photos}-{side}", folder, "--image-size", str(side))
+    _submit(store, row.job(photos), folder, "--image-size", str(row.side), "--resize", row.resize)
 
 
 def _submit(store: str, job: str, folder: Path, *options: str) -> None:
@@ -211,7 +219,7 @@ def train_row(
         detector._start_logit = lambda *_: float(np.log(0.01 / 0.99))
     keras.utils.set_random_seed(seed)
     storage = Storage(store)
-    manifest = Manifest.model_validate_json(storage.read(JobPaths(f"{photos}-{row.side}").manifest))
+    manifest = Manifest.model_validate_json(storage.read(JobPaths(row.job(photos)).manifest))
     train, val = (
         examples.read_examples(examples.shard_urls(storage, manifest, [split]), row.side) for split in ("train", "val")
     )
@@ -308,7 +316,7 @@ def main() -> None:
     else:
         for name in ROWS if asked.rows == ["all"] else asked.rows:
             if not is_done(asked.out, name, asked.photos, asked.steps, asked.seed):
-                make_shards(asked.store, asked.photos, ROWS[name].side)
+                make_shards(asked.store, asked.photos, ROWS[name])
                 subprocess.run([sys.executable, __file__, *sys.argv[1:], "--only", name], check=False)
 
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.bench.ablation import make_shards
+from tests.bench.ablation import Row, make_shards
 from tests.bench.photo_sets import RACCOON, ROOT
 
 # What 20 % are added to: 5 of 6 photos.
@@ -97,7 +97,7 @@ def make_jobs(name: str, store: str, side: int) -> tuple[str, str]:
     """The shards of the first photos and of all of them, with the same validation photos."""
     whole = Path(store, "sets", name if name == "raccoon" else "made-up")
     if name == "raccoon":
-        make_shards(store, "raccoon", side)
+        make_shards(store, "raccoon", Row(side=side))
     else:
         made = [sys.executable, "-m", "worker", "synthesize", str(whole), "--images", str(MADE_UP), "--seed", "7"]
         subprocess.run(made, check=True, cwd=ROOT, capture_output=True)

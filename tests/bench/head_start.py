@@ -34,7 +34,7 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     with tempfile.TemporaryDirectory() as store:
-        make_shards(store, "raccoon", ROWS["recipe"].side)
+        make_shards(store, "raccoon", ROWS["recipe"])
         nothing = learn("recipe", round(asked.share * LEAST_STEPS), store, until=1.0)
         pretrained = learn("lite0", round(asked.share * LEAST_PUBLISHED_STEPS), store, until=nothing[2])
     for name, (steps, seconds, best) in {"from nothing": nothing, "pretrained": pretrained}.items():

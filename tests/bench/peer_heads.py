@@ -180,9 +180,9 @@ def times_ms(models: dict[str, bytes], side: int) -> dict[str, float]:
 def rows(asked: argparse.Namespace) -> Iterator[tuple[str, Path]]:
     """Each head with the stem of its files, made in a process of its own if it is not there."""
     if asked.steps:
-        from tests.bench.ablation import make_shards
+        from tests.bench.ablation import Row, make_shards
 
-        make_shards(asked.store, "bccd", asked.image_size)
+        make_shards(asked.store, "bccd", Row(side=asked.image_size))
     for name in HEADS:
         stem = Path(asked.store) / f"{name}-{asked.image_size}-{asked.steps}-{asked.seed}"
         if not stem.with_suffix(".json").exists():
