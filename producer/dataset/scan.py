@@ -130,6 +130,7 @@ class Walk:
         name = entry.name
         if name.startswith("."):
             self.counts["hidden"] += 1
+            self._note_hidden(_join(folder.path, name))
         elif printable(name) != name:
             self._refuse_name(_join(folder.path, name))
         elif entry.is_symlink():
@@ -142,13 +143,20 @@ class Walk:
             subfolders.append(_join(folder.path, name))
         return False
 
+    def _note_hidden(self, path: str) -> None:
+        """Name a photo whose name begins with a dot; `._a.jpg` is what macOS puts beside `a.jpg`, and no photo."""
+        name = path.rpartition("/")[2]
+        if not name.startswith("._") and os.path.splitext(name[1:])[1].lower() in IMAGE_EXTENSIONS:  # noqa: PTH122
+            found, done = "a name that begins with a dot, as hidden files have", "left out; rename it"
+            shown = printable(_escaped(path))
+            self.findings.append(Finding(file=shown, rank="info", kind="photo_hidden", found=found, done=done))
+
     def _refuse_name(self, path: str) -> None:
         """Refuse a name that would break every list of one name per line, or that no UTF-8 file can hold."""
         try:
             path.encode()
         except UnicodeEncodeError:  # Python keeps bytes that are not UTF-8 as lone surrogates
-            shown = path.encode(errors="surrogateescape").decode(errors="backslashreplace")
-            self._refuse(printable(shown), "name_not_utf8", "a name that is not UTF-8")
+            self._refuse(printable(_escaped(path)), "name_not_utf8", "a name that is not UTF-8")
         else:
             self._refuse(printable(path), "name_control_character", "a name with a control character or line break")
 
@@ -219,6 +227,11 @@ class Walk:
 def list_not_read(path: str, why: str) -> Finding:
     """The finding about a file that has the name of a list, and decides nothing."""
     return Finding(file=path, rank="info", kind="list_not_read", found=f"a list of a split? {why}", done="not read")
+
+
+def _escaped(path: str) -> str:
+    """A path whose bytes that are not UTF-8 are shown as such."""
+    return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _names(photos: Photos, folder: str) -> list[str]:

@@ -289,6 +289,16 @@ def test_hidden_files_are_counted_and_folders_of_masks_named(tmp_path: Path) -> 
     assert named == [("SegmentationClass", "folder_left_out", "info"), ("__MACOSX", "folder_left_out", "info")]
 
 
+def test_a_photo_whose_name_begins_with_a_dot_is_named_and_what_macos_adds_is_not(tmp_path: Path) -> None:
+    for name in (".a.jpg", "..b.JPG", "._c.jpg", ".jpg", ".DS_Store", ".d.xml", "e.jpg"):
+        write(tmp_path, name)
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/.caf\xe9.jpg")).write_bytes(b"")
+    result, walk = scan(tmp_path)
+    assert (result.images, walk.counts["hidden"]) == (["e.jpg"], 7)
+    named = sorted((finding.file, finding.kind, finding.done) for finding in walk.findings)
+    assert named == [(name, "photo_hidden", "left out; rename it") for name in ("..b.JPG", ".a.jpg", ".caf\\xe9.jpg")]
+
+
 def test_a_store_inside_the_photos_is_no_photos_and_folders_of_its_names_alone_are(tmp_path: Path) -> None:
     for path in ("a.jpg", "out/runs/a/plots/worst.jpg", "out/jobs/a/job.json", "out/weights/b.jpg", "out/mine/c.jpg"):
         write(tmp_path, path)
