@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from shared import command
+from shared.errors import OptionError
 from shared.jobs.job import Split
 from shared.text import counted, printable
 from worker.synthetic import MAX_IMAGES
@@ -40,8 +41,12 @@ def synthesize_command(
     command.require_local(out, "OUT")
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from worker.synthetic.shapes import synthesize
+    from worker.synthetic.shapes import foreign_file, synthesize
 
+    if (there := foreign_file(out, images)) is not None:
+        raise OptionError(
+            f"{out}: {there} lies there, and made-up photos and lists would mix with it: name a new folder"
+        )
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, transient=True) as bar:
         task = bar.add_task("synthesize", total=images)

@@ -104,6 +104,15 @@ def synthesize(
     return SyntheticSet(images=images, background=background, class_counts=dict(counts))
 
 
+def foreign_file(folder: Path, images: int) -> Path | None:
+    """A file in `folder` that a made-up set of so many pictures does not have; hidden ones do not count."""
+    stems = [_stem(number) for number in range(images)]
+    own = {f"JPEGImages/{stem}.jpg" for stem in stems} | {f"Annotations/{stem}.xml" for stem in stems}
+    own |= {f"ImageSets/Main/{name}.txt" for name in ("train", "val", "test")}
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and not path.name.startswith("."))
+    return next((path for path in files if path.relative_to(folder).as_posix() not in own), None)
+
+
 def _write_pair(folder: Path, number: int, seed: int) -> Scene:
     scene = draw_scene(number, seed)
     written, jpeg = cv2.imencode(".jpg", paint(scene, number, seed), [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])

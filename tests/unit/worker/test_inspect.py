@@ -116,3 +116,19 @@ def test_command_synthesizes_a_set(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["synthesize", str(tmp_path / "set"), "--images", "3"])
     assert result.exit_code == 0, result.output
     assert '"images": 3' in result.output
+
+
+@pytest.mark.parametrize("there", ["JPEGImages/shapes_00003.jpg", "images/001.jpg", "ImageSets/Main/trainval.txt"])
+def test_a_made_up_set_never_mixes_with_other_photos(tmp_path: Path, there: str) -> None:
+    words = ["synthesize", str(tmp_path), "--images", "3"]
+    for _ in range(2):  # its own set is made again
+        assert CliRunner().invoke(app, words).exit_code == 0
+    lists = tmp_path / "ImageSets/Main/train.txt"
+    lists.write_text("mine\n")
+    (tmp_path / there).parent.mkdir(exist_ok=True)
+    (tmp_path / there).write_text("mine")
+    told = str(CliRunner().invoke(app, words).exception)
+    assert told.endswith(
+        f"{tmp_path / there} lies there, and made-up photos and lists would mix with it: name a new folder"
+    )
+    assert lists.read_text() == "mine\n"
