@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 import keras
 
+from shared.command import hint
 from shared.errors import ExportError
 from shared.jobs.identity import file_digest, read_note
 from shared.jobs.job import SPLITS, Split
@@ -257,6 +258,8 @@ def evaluate_run(
     metrics, contents = {}, {}
     for form in forms or forms_of(spec.nms):
         key = f"{RunPaths(run).root}/model_{form}.tflite"
+        if not storage.exists(key):
+            raise _no_model(spec, form, storage.url(key), storage)
         # No more than is taken: a file that grew beyond all bounds is not read whole to be refused.
         content = storage.read_range(key, 0, MOST_MODEL_BYTES + 1)
         detector, contents[form] = _detector_of(manifest, content, storage.url(key), threads), content
@@ -264,6 +267,13 @@ def evaluate_run(
         metrics[form] = {**measure(truth, seen).figures, "bytes": len(content)}
     times = latency_ms(contents, next(iter(pictures(chosen))).rgb, threads=timed_threads)
     return {form: {**row, **timing(times[form])} for form, row in metrics.items()}
+
+
+def _no_model(spec: RunSpec, form: str, shown: str, storage: Storage) -> ExportError:
+    """What is said of a form that a run did not export, or that is gone."""
+    other_kind = () if form in forms_of(spec.nms) else ("--nms", "both")
+    again = hint("export", spec.run, *other_kind, store=storage)
+    return ExportError(f"{shown}: no such file; expected a model of run {spec.run}: `{again}` makes it")
 
 
 def _split_of(manifest: Manifest, job: str, named: str | None) -> Split:

@@ -120,3 +120,13 @@ def test_both_commands_end_in_that_line(exported: Exported, tmp_path: Path) -> N
         assert ended.code == 1
         assert not any(line.startswith("Traceback") for line in ended.errors)
         checked(ended.errors[-1].removeprefix("error: "), str(path), NO_DESCRIPTION)
+
+
+def test_evaluate_of_a_form_that_a_run_does_not_have_says_what_makes_it(exported: Exported, store: Storage) -> None:
+    url = put_model(store, exported.forms["int8"])
+    for form, kind in (("int8_raw", " --nms both"), ("float16", "")):
+        with pytest.raises(ExportError) as caught:
+            evaluate_run("tiny-run", storage=store, split="test", forms=[form])
+        told = f"{url.replace('int8', form)}: no such file; expected a model of run tiny-run: `"
+        assert str(caught.value).startswith(told)
+        assert re.search(rf"voc2tflite export tiny-run{kind} --store .*` makes it$", str(caught.value))
