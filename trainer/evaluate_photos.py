@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shared import __version__
+from shared.audit.same_name import learned_files, unlike_pictures
 from shared.errors import ExportError, OptionError, PipelineError
 from shared.jobs.job import SPLITS, Job, Split
 from shared.jobs.manifest import Manifest
@@ -44,7 +45,8 @@ class PhotosEvaluation:
 
     `row` is as one form's in `metrics.json`: `map50`, `map`, intervals, `pictures`, `objects`, `per_class`, `bytes`,
     `median_ms`. `unknown` counts the objects of classes that the model does not know, `difficult` those that count
-    nowhere, by class; `set_aside` photos that could not be read, `left_out` those without XML, or that no list names.
+    nowhere, by class; `set_aside` photos that could not be read, `left_out` those without XML, or that no list names,
+    `learned` those that the model has learned from.
     """
 
     model: str
@@ -55,12 +57,16 @@ class PhotosEvaluation:
     difficult: Mapping[str, int]
     set_aside: int
     left_out: int
+    learned: int
     figures: Figures
 
     @property
     def remarks(self) -> list[str]:
         """What a person should know of the figures, a line each."""
         said = []
+        if self.learned:
+            photos = f"{self.learned:,} of {counted(len(self.figures.inputs.truth['images']), 'photo')}"
+            said.append(f"the model has learned from {photos}: it looks better than it is")
         if self.unknown:
             classes = ", ".join(f"{name} {count:,}" for name, count in self.unknown.items())
             said.append(f"left out, as the model does not know their class: {classes} (--rename old=new renames)")
@@ -81,7 +87,7 @@ class PhotosEvaluation:
     def as_json(self) -> dict[str, Any]:
         """The same as values of JSON, without the pictures."""
         facts = {"model": self.model, "folder": self.folder, "form": self.description.form}
-        left = {"quarantined": self.set_aside, "left_out": self.left_out}
+        left = {"quarantined": self.set_aside, "left_out": self.left_out, "learned": self.learned}
         return {**facts, **self.row, "unknown_classes": dict(self.unknown), **left}
 
     def page(self) -> str:
@@ -147,7 +153,9 @@ def evaluate_photos(  # long: a line for each argument
         cost = _cost(model, next(iter(pictures())), timed_threads)
         row = {**measure(truth, figures.inputs.detections).figures, **cost}
         set_aside = manifest.counters.get("quarantined", 0)
-        left_out = _images(storage) - sum(map(manifest.examples, SPLITS)) - set_aside
+        job = _job(storage)
+        learned = len(_learned(shown, storage, job) & {image["file_name"] for image in truth["images"]})
+        left_out = job.counts["images"] - sum(map(manifest.examples, SPLITS)) - set_aside
     return PhotosEvaluation(
         model=shown,
         folder=folder,
@@ -157,14 +165,24 @@ def evaluate_photos(  # long: a line for each argument
         difficult=Counter(detector.labels[row["category_id"] - 1] for row in truth["annotations"] if row["ignore"]),
         set_aside=set_aside,
         left_out=left_out,
+        learned=learned,
         figures=figures,
     )
 
 
-def _images(storage: Storage) -> int:
-    """How many photos the folder has."""
-    key = JobPaths(_JOB).job
-    return read_stored(Job, storage.read(key), storage.url(key)).counts["images"]
+def _job(storage: Storage) -> Job:
+    """The job of the folder."""
+    return read_stored(Job, storage.read(JobPaths(_JOB).job), storage.url(JobPaths(_JOB).job))
+
+
+def _learned(model: str, storage: Storage, job: Job) -> set[str]:
+    """The folder's photos that a model has learned from, by file, where it lies in the folder of its run."""
+    place = model if "://" in model else str(Path(model).resolve())
+    store, *inside = place.rsplit("/", 3)
+    if len(inside) != 3 or inside[0] != "runs":
+        return set()
+    known = learned_files(Storage(store), inside[1])
+    return set() if known is None else known[1] - unlike_pictures((storage, job), (Storage(store), known[0]))
 
 
 def _cost(model: Path | bytes, picture: ShardPicture, timed_threads: Sequence[int]) -> dict[str, Any]:

@@ -8,9 +8,10 @@ from rich.console import Console
 
 from producer.dataset.lint import LintedFolder
 from producer.jobs.submit import Request
-from producer.run.learned_before import learned_text, splits_of
+from producer.run.learned_before import learned_text
 from producer.settings import ProducerSettings
 from producer.state.runs import run_asked
+from shared.audit.same_name import splits_of
 from shared.command import hint
 from shared.jobs.job import Job
 from shared.jobs.labels import ClassChange, read_labels_txt
@@ -68,7 +69,7 @@ def run_intent(run: str, job: Job, training: TrainingOptions, storage: Storage) 
     classes = counted(len(job.labels), "class", "classes")
     choice = choice_text(training, job.counts, run_asked(storage, job.job, run))
     start = start_text(training, job.labels, storage)
-    start += learned_text(training, splits_of(job, storage), storage) if training.start else ""
+    start += learned_text(training, splits_of(storage, job), storage) if training.start else ""
     made = f"{_training_text(training)}{choice}{start}"
     return f"run {run}: the shards of job {job.job}, {photos} with {classes}{made}"
 

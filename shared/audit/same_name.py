@@ -1,4 +1,4 @@
-"""Two runs -> the photos that have one name in both of their jobs, and are other pictures.
+"""Two jobs -> the photos that have one name in both, and are other pictures; and what a run has learned from.
 
 Cameras and tools number photos from 1 in each folder: of another folder `001.jpg` is another photo. Shards keep none as
 it was; the perceptual hash in the receipt of its shard tells them apart.
@@ -8,8 +8,9 @@ import json
 from collections.abc import Collection
 from typing import Final
 
-from shared.jobs.identity import find_job, read_receipt
-from shared.jobs.job import Job
+from shared.errors import FormatError, StorageError
+from shared.jobs.identity import find_job, read_receipt, read_request
+from shared.jobs.job import Job, Split
 from shared.jobs.paths import JobPaths
 from shared.picture.alike import NEAR_BITS
 from shared.specs.run import RunSpec
@@ -31,6 +32,33 @@ def picture_hashes(storage: Storage, job: Job) -> dict[str, int]:
     return found
 
 
+def learned_files(storage: Storage, run: str) -> tuple[Job, set[str]] | None:
+    """The job of a run, and the files of the photos that it has learned from; None as far as nothing is known."""
+    try:
+        asked = read_request(storage, run)
+        job = None if asked is None else find_job(storage, asked.job)
+        if asked is None or job is None or job.incarnation != asked.incarnation:
+            return None
+        learned = {"train", "val"} if asked.final else {"train"}
+        return job, {image for image, split in splits_of(storage, job).items() if split in learned}
+    except (FormatError, StorageError):  # damaged: whoever asks wants something else
+        return None
+
+
+def splits_of(storage: Storage, job: Job) -> dict[str, Split]:
+    """The split of each photo of a job, by its file."""
+    lines = map(json.loads, storage.lines(JobPaths(job.job).plan(job.incarnation)))
+    return {pair["image"]: task["split"] for task in lines for pair in task["pairs"]}
+
+
+def unlike_pictures(one: tuple[Storage, Job], other: tuple[Storage, Job]) -> set[str]:
+    """The files that are one picture in a job and another in the other; none where pictures are fitted otherwise."""
+    if one[1].spec.resize != other[1].spec.resize:
+        return set()
+    ours, theirs = picture_hashes(*one), picture_hashes(*other)
+    return {file for file in ours.keys() & theirs if (ours[file] ^ theirs[file]).bit_count() > _OTHER_BITS}
+
+
 def other_pictures(
     storage: Storage, one: RunSpec | None, other: RunSpec | None, files: Collection[str] | None = None
 ) -> set[str]:
@@ -44,8 +72,7 @@ def other_pictures(
     first, second = (
         job if job and job.incarnation == run.incarnation else None for job, run in zip(jobs, (one, other), strict=True)
     )
-    if first is None or second is None or first.spec.resize != second.spec.resize:
+    if first is None or second is None:
         return set()
-    ours, theirs = picture_hashes(storage, first), picture_hashes(storage, second)
-    known = ours.keys() & theirs if files is None else ours.keys() & theirs & set(files)
-    return {file for file in known if (ours[file] ^ theirs[file]).bit_count() > _OTHER_BITS}
+    unlike = unlike_pictures((storage, first), (storage, second))
+    return unlike if files is None else unlike & set(files)

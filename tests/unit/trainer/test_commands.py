@@ -16,7 +16,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from producer.jobs.submit import Request
 from shared.errors import PipelineError
+from shared.jobs.paths import RunPaths
+from shared.specs.data import JobSpec
+from shared.specs.run import RunSpec
+from shared.storage import Storage
+from tests.unit.producer.folders import lint_and_submit, write_pair
 from tests.unit.trainer.test_rerun import trained_run
 from trainer.__main__ import _classes, app
 
@@ -178,6 +184,16 @@ def test_evaluate_on_photos_of_other_classes_says_how_they_are_renamed(
     assert "export its run again" not in told
 
 
+def learned_from(folder: Path, file: str) -> None:
+    """Let the run `r` of the store there be one that has learned from a photo of this name."""
+    write_pair(folder / "old", file, "a.xml")
+    storage = Storage(str(folder / "store"))
+    request = Request(dataset=folder / "old", name="old", spec=JobSpec(split=(100, 0, 0)), run=None)
+    job = lint_and_submit(request, storage=storage, data_root=folder).job
+    asked = RunSpec(run="r", job="old", incarnation=job.incarnation)
+    storage.write(RunPaths("r").request, asked.to_json().encode())
+
+
 def test_evaluate_on_photos_takes_all_of_them_or_says_what_it_left_out(
     trainer_after_export: Run, tmp_path: Path
 ) -> None:
@@ -192,10 +208,13 @@ def test_evaluate_on_photos_takes_all_of_them_or_says_what_it_left_out(
         (tmp_path / f"photos/{name}.xml").write_text(xml)
     cv2.imwrite(str(tmp_path / "photos/orphan.png"), np.full((40, 60, 3), 9, np.uint8))
     (tmp_path / "photos/ImageSets/Main/test.txt").write_text("a\nb\n")
+    learned_from(tmp_path, "a.png")
     words = ("evaluate", "store/runs/r/model_int8.tflite", "photos")
     done = trainer_after_export(*words, "--json")
     found = json.loads(done.stdout)
     assert (found["pictures"], found["objects"], found["left_out"], found["quarantined"]) == (2, 1, 3, 0)
+    assert found["learned"] == 1
+    assert "the model has learned from 1 of 2 photos: it looks better than it is" in done.stderr
     assert "3 photos not measured, without XML of its own, or in no list or split folder" in done.stderr
     assert f"all objects are marked difficult, so that none counts, of {labels[1]} (1)" in done.stderr
 

@@ -6,7 +6,8 @@ import pytest
 
 from producer.jobs.submit import Request
 from producer.run.intent import run_intent
-from producer.run.learned_before import learned_text, splits_of
+from producer.run.learned_before import learned_text
+from shared.audit.same_name import splits_of
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.specs.data import JobSpec
@@ -48,7 +49,7 @@ def test_test_photos_that_the_network_has_learned_are_told(job: Job, storage: St
 
 def test_the_same_splits_are_nothing_to_tell_and_neither_are_jobs_that_are_gone(job: Job, storage: Storage) -> None:
     asked(job, storage)
-    same = splits_of(job, storage)
+    same = splits_of(storage, job)
     assert same == {"a.jpg": "train", "b.jpg": "train", "c.jpg": "val", "d.jpg": "test"}
     assert learned_text(GOES_ON, same, storage) == ""
     assert learned_text(TrainingOptions(), {"a.jpg": "test"}, storage) == learned_text(None, {}, storage) == ""
