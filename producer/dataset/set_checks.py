@@ -93,11 +93,11 @@ def check_set(facts: FolderFacts) -> Iterator[Finding]:
     yield from _unseen_classes(facts)
     yield from facts.duplicates.findings(facts.assignment.splits)
     yield from _far_larger_boxes(facts)
-    kind, reason = "no_usable_pair", _why_unusable(facts)
+    kind, reason, done = "no_usable_pair", _why_unusable(facts), "the submit is stopped"
     if reason is None:
-        kind, reason = NOTHING_TO_LEARN, _why_untaught(facts)
+        kind, reason, done = NOTHING_TO_LEARN, _why_untaught(facts), f"{done}, unless it is --no-train"
     if reason is not None:
-        yield Finding(file=".", rank="error", kind=kind, found=reason, done="the submit is stopped")
+        yield Finding(file=".", rank="error", kind=kind, found=reason, done=done)
     else:
         yield from _empty_splits(facts)
         yield from _untaught_classes(facts)

@@ -162,7 +162,16 @@ def require_as_known(request: Request, linted: LintedFolder, storage: Storage) -
 
 
 def further_run(job: Job, name: str, options: TrainingOptions, storage: Storage) -> Admission:
-    """Ask for the run `name` of a job that is there; raises as `add_run` does."""
+    """Ask for the run `name` of a job that is there; raises as `add_run` does.
+
+    Raises:
+        PlanError: The job has no photo to train on.
+    """
+    if "train" not in job.splits:
+        raise PlanError(
+            f"job {job.job!r} has no photo in train, expected some to learn from: submit its photos under another "
+            f"name, with photos in train (`{hint('lint', job.archive or job.dataset)}` says how they are dealt)"
+        )
     seen, is_new = add_run(storage, job, name, options)
     return Admission(job=seen, outcome="run" if is_new else "known")
 

@@ -339,6 +339,8 @@ def test_a_test_set_alone_is_in_the_way_of_a_training_only(tmp_path: Path) -> No
     with pytest.raises(LintError, match="no picture in train"):
         linted.require_usable()
     linted.require_usable(is_learned=False)
+    [done] = [finding.done for finding in linted.findings if finding.kind == "nothing_to_learn"]
+    assert done == "the submit is stopped, unless it is --no-train"
 
 
 def test_a_class_without_a_usable_object_is_said_to_be_unknown_to_the_model(tmp_path: Path) -> None:

@@ -302,3 +302,18 @@ def test_a_retry_takes_up_the_runs_that_ended_badly_and_the_folds_of_an_audit_be
     assert [each.run.run for each in seen if each.run] == ["job", folds[0], folds[1], "job.audit-2"]
     alone = job.model_copy(update={"run": None})
     assert folds_first(storage, [alone]) == [alone]
+
+
+def test_a_job_without_a_photo_of_train_takes_no_run(storage: Storage, folder: Path) -> None:
+    lists = folder / "ImageSets/Main"
+    lists.mkdir(parents=True, exist_ok=True)
+    for each in lists.iterdir():
+        each.unlink()
+    stem = next(folder.rglob("*.xml")).stem
+    (lists / "test.txt").write_text(f"{stem}\n")
+    tested = Request(dataset=folder, name="tested", spec=SPEC, run=None)
+    job = lint_and_submit(tested, storage=storage, data_root=folder).job
+    assert list(job.splits) == ["test"]
+    with pytest.raises(PlanError, match="job 'tested' has no photo in train, expected some to learn from: submit its"):
+        further_run(job, "two", MEDIUM, storage)
+    assert not storage.exists(RunPaths("two").request)
