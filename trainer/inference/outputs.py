@@ -39,6 +39,8 @@ class DetectionWriter:
 
     def add(self, frame: Frame, seen: Detections, drawn: Picture) -> None:
         """Note the detections of one frame, boxes in its pixels; `drawn` shows them."""
+        if self.folder is not None:  # first: of what cannot be drawn `finish` has nothing to say
+            self.folder.mkdir(parents=True, exist_ok=True)
         image_id = len(self.images) + 1
         height, width = frame.pixels.shape[:2]
         self._paths.append(frame.path)
@@ -48,7 +50,6 @@ class DetectionWriter:
             self.annotations.append(record | {"id": number, "area": box[2] * box[3], "iscrowd": 0})
         if self.folder is None:
             return
-        self.folder.mkdir(parents=True, exist_ok=True)
         if frame.video is not None:
             self._write_frame(self.folder, frame, drawn)
             return

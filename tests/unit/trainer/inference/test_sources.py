@@ -182,3 +182,13 @@ def test_a_picture_whose_own_name_is_the_next_one_of_another_is_written_too(tmp_
         writer.add(frame, seen(), frame.pixels)
     written = {path.name: round(float(np.asarray(cv2.imread(str(path))).mean())) for path in tmp_path.glob("*.jpg")}
     assert written == {"a.jpg": 50, "a_2.jpg": 100, "a_2_2.jpg": 150, "a_3.jpg": 200}
+
+
+def test_a_folder_that_cannot_be_made_is_the_reason_and_not_what_would_lie_in_it(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    writer = DetectionWriter(labels=LABELS, folder=tmp_path / "file/seen")
+    frame = Frame(name="a.jpg", pixels=picture(20, 30))
+    with pytest.raises(NotADirectoryError) as caught:
+        writer.add(frame, seen(), frame.pixels)
+    assert caught.value.filename == str(tmp_path / "file/seen")
+    writer.finish()
