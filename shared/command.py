@@ -48,7 +48,7 @@ def hint(*arguments: object, store: "Storage | None" = None) -> str:
         arguments: The command and its arguments.
         store: What it is about; its option is added where the settings name another store.
     """
-    words = [*program(), *map(str, arguments)]
+    words = [*program(), *(f"./{each}" if _is_like_option(each) else str(each) for each in arguments)]
     if store is not None:
         from shared.settings import CommonSettings  # its library belongs to the services: `predict` does without
 
@@ -56,6 +56,11 @@ def hint(*arguments: object, store: "Storage | None" = None) -> str:
         if store.root not in (usual, str(Path(usual).expanduser().absolute())):
             words += ["--store", shown(Path(store.root)) if store.is_local else store.root]
     return shlex.join(words)
+
+
+def _is_like_option(argument: object) -> bool:
+    """Whether a path would be taken for an option where it is typed as it is."""
+    return isinstance(argument, Path) and str(argument).startswith("-")
 
 
 def require_local(folder: Path | None, option: str) -> None:

@@ -77,7 +77,8 @@ def lint(  # long: an option each
     else:
         out.print(report.render(), crop=False)
         at = Storage(options.settings.store)
-        steps = report.next_steps(dataset, pixels=pixels, listed=csv is not None, strict=strict, store=at)
+        typed = Path(dataset) if dataset.startswith("-") else dataset  # no option, where it is typed again
+        steps = report.next_steps(typed, pixels=pixels, listed=csv is not None, strict=strict, store=at)
         out.print(steps, soft_wrap=True)
     if any(strict or finding.rank == "error" for finding in findings):
         raise typer.Exit(EXIT_ERROR)

@@ -130,6 +130,7 @@ def test_a_hint_is_quoted_and_names_the_store_where_the_settings_name_another(
     monkeypatch.setenv(CALLED_AS, PROGRAM)
     monkeypatch.setenv("VOC_STORE", str(tmp_path))
     assert hint("submit", Path("my photos")) == "voc2tflite submit 'my photos'"
+    assert hint("submit", Path("-photos"), "--no-train") == "voc2tflite submit ./-photos --no-train"
     assert hint("retry", "a", store=Storage(str(tmp_path))) == "voc2tflite retry a"
     assert hint("retry", "a", store=Storage(str(tmp_path / "b c"))) == f"voc2tflite retry a --store '{tmp_path}/b c'"
     assert hint("retry", "a", store=Storage("s3://b/jobs")) == "voc2tflite retry a --store s3://b/jobs"
