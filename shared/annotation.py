@@ -63,6 +63,7 @@ class Annotation:
 
     `filename`, `path` and `folder` are "" where absent. `objects_read` counts all direct `object` children;
     `objects` are those kept. `written` has the class name of each object that has one, before any option changed it.
+    `predicted` counts the objects with a `<confidence>`, which a model has drawn.
     """
 
     size: tuple[int, int] | None
@@ -73,6 +74,7 @@ class Annotation:
     objects: tuple[VocObject, ...]
     findings: tuple[Finding, ...]
     written: tuple[str, ...] = ()
+    predicted: int = 0
 
 
 # The annotation of a background picture without XML.
@@ -136,6 +138,7 @@ def read_annotation(xml: bytes, *, file: str, spec: JobSpec) -> Annotation:
         objects=tuple(objects.values()),
         findings=tuple(findings.found if objects else of_emptied_photo(findings.found)),
         written=tuple(findings.written),
+        predicted=sum(element.find("confidence") is not None for element in elements),
     )
 
 

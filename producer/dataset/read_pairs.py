@@ -20,7 +20,7 @@ from producer.dataset.findings import Findings
 from producer.dataset.pairing import image_stem, stem_of
 from producer.photos import PairFiles, Photos, photos_in
 from producer.progress import Progress
-from shared.annotation import EMPTY, Annotation, read_annotation
+from shared.annotation import EMPTY, Annotation, VocObject, read_annotation
 from shared.errors import AnnotationError, ImageError
 from shared.jobs.findings import Finding
 from shared.jobs.fingerprint import END_BYTES, fingerprint_pair, hash_parts
@@ -29,7 +29,7 @@ from shared.picture.heif import is_heif
 from shared.placement import MIN_REMAINING, clip_box
 from shared.specs.data import JobSpec
 from shared.storage import DataFolder
-from shared.text import composed
+from shared.text import composed, counted
 
 # Picture path and XML path (None: background without XML), relative to the data set's folder.
 Pair = tuple[str, str | None]
@@ -169,6 +169,8 @@ def _add_annotation(annotation: Annotation, image: str, path: str, spec: JobSpec
     read.findings.extend(annotation.findings)
     read.findings.extend(_normalized(annotation, path))
     read.findings.extend(_beyond_size(annotation, path))
+    read.findings.extend(_of_two_classes(annotation, path))
+    read.findings.extend(_predicted(annotation, path))
     read.findings.extend(_other_filename(annotation, image, path))
     read.boxes.add(annotation, spec.image_size, spec.resize)
     read.areas.add(annotation, len(read.fingerprints) - 1)
@@ -204,6 +206,25 @@ def _beyond_size(annotation: Annotation, file: str) -> Iterator[Finding]:
             done = "clipped by the picture's true size, dropped where under 25 % remains"
             about = {"file": file, "object_index": voc_object.index, "class_name": voc_object.name[:200]}
             yield Finding(**about, rank="info", kind="box_beyond_size", found=found, done=done)
+
+
+def _of_two_classes(annotation: Annotation, file: str) -> Iterator[Finding]:
+    """Boxes that an object of another class has too: one of the two names is usually a slip."""
+    first = dict[tuple[float, ...], VocObject]()
+    for voc_object in annotation.objects:
+        other = first.setdefault(voc_object.box, voc_object)
+        if other is not voc_object:
+            found = f"the box of object {other.index}, which is a {other.name[:80]!r}"
+            about = {"file": file, "object_index": voc_object.index, "class_name": voc_object.name[:200]}
+            yield Finding(**about, rank="info", kind="box_of_two_classes", found=found, done="both are kept")
+
+
+def _predicted(annotation: Annotation, file: str) -> Iterator[Finding]:
+    """Boxes that a model has drawn; LabelImg and CVAT leave the score out of what they save."""
+    if annotation.predicted:
+        found = f"{counted(annotation.predicted, 'object')} with a <confidence>, as predict and other models write it"
+        done = "taken as labels: look through them first"
+        yield Finding(file=file, rank="info", kind="boxes_predicted", found=found, done=done)
 
 
 def _other_filename(annotation: Annotation, image: str, file: str) -> Iterator[Finding]:

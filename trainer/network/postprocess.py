@@ -27,7 +27,9 @@ _NMS_CELLS: Final = 600
 
 def keras_detector(model: keras.Model, priors: Floats) -> Detect:
     """A detector that runs a Keras model of `build_model` with the priors of its picture size."""
-    forward = tf.function(lambda pictures: model(normalize(tf.cast(pictures, tf.float32)), training=False))
+    forward = tf.function(
+        lambda pictures: model(normalize(tf.cast(pictures, tf.float32)), training=False), autograph=False
+    )
 
     def detect(pictures: NDArray[np.uint8]) -> list[Detections]:
         outputs = forward(tf.constant(pictures))

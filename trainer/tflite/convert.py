@@ -175,7 +175,7 @@ def save_frozen(model: TrainedModel, folder: Path) -> None:
         detect = _detect_function(model)
         image = tf.TensorSpec((1, size, size, 3), tf.float32, name="image")
         module = tf.Module()
-        module.detect = tf.function(detect, input_signature=[image])
+        module.detect = tf.function(detect, input_signature=[image], autograph=False)
         tf.saved_model.save(module, str(folder), signatures=module.detect.get_concrete_function())
 
 

@@ -38,10 +38,9 @@ def save_serving(detect: Detect, description: ModelDescription, folder: Path) ->
     size = description.image_size
     module = tf.Module()
     image = tf.TensorSpec((1, size, size, 3), tf.float32, name="image")
-    module.detect = tf.function(detect, input_signature=[image])
-    module.detect_jpeg = tf.function(
-        _jpeg_function(detect, description), input_signature=[tf.TensorSpec((1,), tf.string, name="jpeg")]
-    )
+    module.detect = tf.function(detect, input_signature=[image], autograph=False)
+    jpeg = tf.TensorSpec((1,), tf.string, name="jpeg")
+    module.detect_jpeg = tf.function(_jpeg_function(detect, description), input_signature=[jpeg], autograph=False)
     signatures = {
         PIXELS_SIGNATURE: module.detect.get_concrete_function(),
         JPEG_SIGNATURE: module.detect_jpeg.get_concrete_function(),

@@ -107,7 +107,7 @@ class _Imitation:
         self._optimizer = keras.optimizers.AdamW(weight_decay=WEIGHT_DECAY, beta_2=BETA_2, clipnorm=CLIP_NORM)
         self._optimizer.build(self._pupil.trainable_variables)
         self._step, self._spent_s, self._losses = 0, 0.0, np.zeros(len(hints), np.float32)
-        self._run_step = tf.function(self._learn)
+        self._run_step = tf.function(self._learn, autograph=False)
 
     def run(self) -> NDArray[np.float32]:
         """All weights and statistics of the network at the end, flat, as `load_average` takes them."""

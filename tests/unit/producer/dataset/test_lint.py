@@ -154,6 +154,22 @@ def test_boxes_beyond_the_size_in_the_xml_are_told_before_any_picture_is_read(tm
     assert (finding.file, finding.object_index) == ("a.xml", 2)
 
 
+def test_one_box_with_two_classes_is_told(tmp_path: Path) -> None:
+    box = (10, 10, 40, 40)
+    write_objects(tmp_path, "a", ("cat", *box), ("dog", *box), ("dog", 10, 10, 40, 41))
+    [finding] = [finding for finding in lint(tmp_path).findings if finding.kind == "box_of_two_classes"]
+    assert (finding.file, finding.object_index, finding.class_name) == ("a.xml", 2, "dog")
+    assert finding.found == "the box of object 1, which is a 'cat'"
+
+
+def test_boxes_that_a_model_has_drawn_are_told(tmp_path: Path) -> None:
+    drawn = voc_xml([CAT, ("dog", 1, 1, 9, 9)]).replace(b"</object>", b"<confidence>0.8</confidence></object>", 1)
+    write_pair(tmp_path, "a.jpg", "a.xml", drawn)
+    write_pair(tmp_path, "b.jpg", "b.xml")
+    [finding] = [finding for finding in lint(tmp_path).findings if finding.kind == "boxes_predicted"]
+    assert (finding.file, finding.rank, finding.found[:30]) == ("a.xml", "info", "1 object with a <confidence>, ")
+
+
 def test_a_filename_that_disagrees_is_named_and_the_stem_decides(tmp_path: Path) -> None:
     write_pair(tmp_path, "a.jpg", "a.xml", voc_xml(filename="C:\\old\\b.jpg"))
     write_pair(tmp_path, "b.JPG", "b.xml", voc_xml(filename="D:/pictures/b.jpg"))
