@@ -4,14 +4,12 @@ Shards keep no photo as it was. What is known of one: the size that audits note,
 of its shard. The plan's fingerprint is of photo and XML together, and changes with the labels that were corrected.
 """
 
-import json
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from typing import Final
 
 from producer.audit.photo_sizes import noted_sizes
-from shared.jobs.identity import read_receipt
+from shared.audit.same_name import written_hashes
 from shared.jobs.job import Job
-from shared.jobs.paths import JobPaths
 from shared.picture.alike import NEAR_BITS
 from shared.storage import Storage
 
@@ -34,21 +32,8 @@ def same_photos(storage: Storage, one: Job, other: Job, files: Set[str]) -> Set[
     equal = {file for file in files if file in ours and ours[file] == theirs.get(file)}
     if not equal:
         return equal
-    hashes, others = _hashes(storage, one, equal), _hashes(storage, other, equal)
+    hashes, others = written_hashes(storage, one, equal), written_hashes(storage, other, equal)
     return {file for file in equal if _is_alike(hashes.get(file), others.get(file))}
-
-
-def _hashes(storage: Storage, job: Job, files: Set[str]) -> Mapping[str, str]:
-    """The hash of each photo that has one in its receipt, "" of one that shows hardly anything."""
-    found = dict[str, str]()
-    for shard, line in zip(job.shards, storage.lines(JobPaths(job.job).plan(job.incarnation)), strict=True):
-        images = [pair["image"] for pair in json.loads(line)["pairs"]]
-        if files.isdisjoint(images):
-            continue
-        receipt = read_receipt(storage, job, shard)
-        if receipt is not None and receipt.hashes:
-            found.update(zip(images, receipt.hashes, strict=True))
-    return found
 
 
 def _is_alike(one: str | None, other: str | None) -> bool:

@@ -21,15 +21,26 @@ from shared.storage import Storage
 _OTHER_BITS: Final = 2 * NEAR_BITS
 
 
-def picture_hashes(storage: Storage, job: Job) -> dict[str, int]:
-    """The perceptual hashes of a job's pictures, by file; receipts of older versions have none."""
-    found: dict[str, int] = {}
+def written_hashes(storage: Storage, job: Job, files: Collection[str] | None = None) -> dict[str, str]:
+    """The perceptual hash, in hex, of each photo of `files`, by default of all, that has one in its shard's receipt.
+
+    It is "" of a photo that shows hardly anything; receipts of older versions have none. Only the receipts of shards
+    with one of `files` are read.
+    """
+    found: dict[str, str] = {}
     for shard, line in zip(job.shards, storage.lines(JobPaths(job.job).plan(job.incarnation)), strict=True):
+        images = [pair["image"] for pair in json.loads(line)["pairs"]]
+        if files is not None and not any(image in files for image in images):
+            continue
         receipt = read_receipt(storage, job, shard)
         if receipt is not None and receipt.hashes:
-            named = zip(json.loads(line)["pairs"], receipt.hashes, strict=True)
-            found |= {pair["image"]: int(text, 16) for pair, text in named if text}
+            found.update(zip(images, receipt.hashes, strict=True))
     return found
+
+
+def picture_hashes(storage: Storage, job: Job) -> dict[str, int]:
+    """The perceptual hashes of a job's photos that have one and show something, by file."""
+    return {image: int(text, 16) for image, text in written_hashes(storage, job).items() if text}
 
 
 def learned_files(storage: Storage, run: str) -> tuple[Job, set[str]] | None:

@@ -91,6 +91,7 @@ class Learner:
         self._flat_is_backbone = np.repeat(self._is_backbone, sizes)
         self._is_float16 = self.model.dtype_policy.compute_dtype == "float16"
         number = tf.TensorSpec((), tf.float32)
+        # A step has no Python control flow over tensors, and AutoGraph's search for it takes a quarter of the tracing.
         trace = partial(tf.function, input_signature=(batch_spec, number, number, number), autograph=False)
         self._run = {phase: trace(partial(self._global_step, phase=phase)) for phase in get_args(_Phase)}
 
