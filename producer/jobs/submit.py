@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from producer.dataset.lint import LintedFolder, lint_folder
+from producer.dataset.set_checks import NOTHING_TO_LEARN
 from producer.jobs.plan import PlanLines, dataset_digest, plan_job
 from producer.jobs.removal import remove_files, remove_run
 from producer.jobs.reuse import Reuse, reuse_shards
@@ -165,12 +166,17 @@ def further_run(job: Job, name: str, options: TrainingOptions, storage: Storage)
     """Ask for the run `name` of a job that is there; raises as `add_run` does.
 
     Raises:
-        PlanError: The job has no photo to train on.
+        PlanError: The job has no photo to train on, or none with an object that is learned.
     """
     if "train" not in job.splits:
         raise PlanError(
             f"job {job.job!r} has no photo in train, expected some to learn from: submit its photos under another "
             f"name, with photos in train (`{hint('lint', job.archive or job.dataset)}` says how they are dealt)"
+        )
+    if job.counts.get(NOTHING_TO_LEARN):
+        raise PlanError(
+            f"job {job.job!r} has only objects marked difficult in train, and was asked for with --difficult ignore, "
+            "which learns none: submit its photos under another name with --difficult keep"
         )
     seen, is_new = add_run(storage, job, name, options)
     return Admission(job=seen, outcome="run" if is_new else "known")

@@ -317,3 +317,14 @@ def test_a_job_without_a_photo_of_train_takes_no_run(storage: Storage, folder: P
     with pytest.raises(PlanError, match="job 'tested' has no photo in train, expected some to learn from: submit its"):
         further_run(job, "two", MEDIUM, storage)
     assert not storage.exists(RunPaths("two").request)
+
+
+def test_a_job_of_ignored_objects_alone_takes_no_run(storage: Storage, folder: Path) -> None:
+    for xml in folder.rglob("*.xml"):
+        xml.write_text(xml.read_text().replace("<bndbox>", "<difficult>1</difficult><bndbox>"))
+    spec = SPEC.model_copy(update={"difficult": "ignore"})
+    asked = Request(dataset=folder, name="ignored", spec=spec, run=None)
+    job = lint_and_submit(asked, storage=storage, data_root=folder).job
+    with pytest.raises(PlanError, match="'ignored' has only objects marked difficult in train, and was asked for with"):
+        further_run(job, "two", MEDIUM, storage)
+    assert not storage.exists(RunPaths("two").request)
