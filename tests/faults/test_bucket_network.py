@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from shared.jobs.paths import RunPaths
 from shared.storage import Storage
 from shared.storage.object_lock import ObjectLocks
 from shared.storage.objects import ObjectStorage
@@ -26,7 +25,6 @@ from tests.object_server import SECRETS, TOKEN, Cutting, Gateway, ObjectServer, 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 OPTIONS = ("--job", "job", "--shard-images", "2", "--no-train")
-TINY = ("--image-size", "64", "--model", "nano", "--max-drop", "100", "--backbone", "conv", "--epochs", "60")
 HELD_S = 10.0
 
 
@@ -234,34 +232,6 @@ def test_two_services_that_do_not_know_of_each_other_write_one_store_as_one_woul
         redis.stop()
 
 
-class _CutAndFlipped(Cutting, Troubled):
-    """Of each shard that it hands out it changes a byte and cuts the half."""
-
-
-def test_a_trainer_learns_from_shards_that_were_cut_short_and_changed_on_their_way(
-    broker: Broker, small_voc: Path, tmp_path: Path, object_server: ObjectServer
-) -> None:
-    trouble, cut = Trouble("flipped", frozenset({"GET"}), ".tfrecord"), Counter[str]()
-    cluster = Cluster(
-        broker=broker, store=tmp_path / "store", data_root=small_voc.parent, url=object_server.url(uuid.uuid4().hex)
-    )
-    cluster.settings["VOC_SHARD_CACHE"] = str(tmp_path / "cache")
-    try:
-        with gateway_before(object_server, _CutAndFlipped, trouble=trouble, cut=cut, cuts=1, of=".tfrecord") as url:
-            cluster.serve()
-            cluster.worker()
-            cluster.producer("submit", str(small_voc), *OPTIONS[:-1], *TINY[:-1], "2")
-            cluster.trainer(AWS_ENDPOINT_URL=url)
-            cluster.wait_for("job", timeout_s=600)
-        manifest = assert_common_outcome(cluster, "job")
-        shards = {shard.file for split in manifest.splits.values() for shard in split}
-        assert {Path(path).name for path in cut} == {Path(path).name for path in trouble.times} == shards
-        assert_chain(cluster, "job")
-        assert not cluster.events("trainer", "run_failed")
-    finally:
-        cluster.stop()
-
-
 class _CuttingAll(Cutting):
     """Cuts everything, for ever."""
 
@@ -336,29 +306,3 @@ def test_of_two_who_create_one_file_one_wins_whatever_becomes_of_the_answers(
         assert not theirs.create("taken.json", b"second")
     assert (mine.read("ours.json"), mine.read("taken.json")) == (b"mine", b"first")
     assert scene.met() == 2
-
-
-def test_a_server_that_is_killed_while_a_model_is_trained_delays_it(
-    broker: Broker, small_voc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    server = ObjectServer(tmp_path / "own")
-    for name, value in server.environment.items():
-        monkeypatch.setenv(name, value)
-    server.start()
-    cluster = Cluster(broker=broker, store=tmp_path / "store", data_root=small_voc.parent, url=server.url("trained"))
-    cluster.settings |= {"VOC_LEASE_S": "3", "VOC_RUN_LEASE_S": "10"}
-    try:
-        services = [cluster.serve(), cluster.worker(), cluster.trainer()]
-        cluster.producer("submit", str(small_voc), *OPTIONS[:-1], *TINY)
-        wait_until(lambda: cluster.events("trainer", "epoch"), 300, "an epoch of the training is done")
-        server.kill()
-        wait_until(lambda: cluster.events("serve", "store_refuses"), 120, "the service cannot read the store")
-        server.start()
-        cluster.wait_for("job", timeout_s=300)
-        assert_chain(cluster, "job")
-        assert RunPaths("job").int8 in cluster.storage().walk(RunPaths("job").root)
-        assert [service.poll() for service in services] == [None, None, None]
-        assert "Traceback" not in cluster.text("trainer") + cluster.text("serve")
-    finally:
-        cluster.stop()
-        server.stop()
