@@ -109,11 +109,11 @@ def audit_command(  # long: an option each
     if folder is not None and not is_copy(folder, found):
         check_free(folder, "--out")
         copy_results(storage, name, folder)
+    kept = kept_labels(storage, known, found).before
     if as_json:
-        typer.echo(json.dumps(found.model_dump(mode="json")))
+        typer.echo(json.dumps({**found.model_dump(mode="json"), "kept_before": sorted(kept)}))
         return
-    kept = len(kept_labels(storage, known, found).before)
-    for line in results_text(storage, found, folder, kept):
+    for line in results_text(storage, found, folder, len(kept)):
         out.print(line, soft_wrap=True, highlight=False, markup=False)
 
 

@@ -330,9 +330,9 @@ def test_a_decision_on_the_audit_itself_wins(storage: Storage, job: Job) -> None
     assert (set(labels.before), set(labels.here)) == ({"00000000ff"}, {"00000000ee"})
 
 
-def audit_command(store: Storage) -> list[str]:
-    """What `audit job --quick` says of an audit that is done."""
-    words = ["audit", "job", "--quick", "--run", "trained", "--local", "--store", store.root]
+def audit_command(store: Storage, *more: str) -> list[str]:
+    """What `audit job --quick` says of an audit that is done, `more` options given."""
+    words = ["audit", "job", "--quick", "--run", "trained", "--local", "--store", store.root, *more]
     done = subprocess.run(
         [sys.executable, "-m", "producer", *words],
         cwd=Path(__file__).parents[4],
@@ -362,6 +362,9 @@ def test_an_audit_says_how_many_of_its_doubts_were_answered_with_no_before(stora
     told = audit_command(storage)
     assert "2 doubts were answered with no before, in another audit: the page counts them as decided" in told
     assert [line for line in told if line.startswith("all 2 doubts: ")], "nothing is taken out of the table"
+    [line] = audit_command(storage, "--json")
+    found = json.loads(line)
+    assert found["kept_before"] == sorted(finding["id"] for finding in found["findings"])
     decide(storage, "job.audit-quick", changed(MISSING), "open")
     told = audit_command(storage)
     assert "1 doubt was answered with no before, in another audit: the page counts it as decided" in told
