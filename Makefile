@@ -15,8 +15,8 @@ PYTHON := $(shell for p in python3 python3.12 python3.13 python3.11; do \
   then echo $$p; break; fi; done)
 BIN := .venv/bin
 STAMP := .venv/.installed
-# A file's tests share what its fixtures make. In the order of names: by default files of few tests come last, and these
-# are the longest ones, so that one worker ends minutes after the others.
+# A file's tests share what its fixtures make. In the order of names: by default files of few tests come last, and where
+# processes mostly wait these are the longest ones, so that one worker ends minutes after the others.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
 help:
@@ -38,7 +38,7 @@ demo: install
 	@$(BIN)/voc2tflite submit out/demo-voc --job demo --store out/demo --local --wait --max-minutes 5.5 --backbone conv
 
 test: install
-	@$(BIN)/pytest -n auto --maxprocesses 4 $(BY_FILE) tests/unit
+	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile tests/unit
 	@$(BIN)/pytest -n 5 $(BY_FILE) tests/queue
 	@$(BIN)/pytest -n 3 $(BY_FILE) tests/whole -m whole
 
