@@ -40,7 +40,7 @@ demo: install
 test: install
 	@$(BIN)/pytest -n auto --maxprocesses 4 --dist loadfile tests/unit
 	@$(BIN)/pytest -n 5 $(BY_FILE) tests/queue
-	@$(BIN)/pytest -n 3 $(BY_FILE) tests/whole -m whole
+	@$(BIN)/pytest -n 2 $(BY_FILE) tests/whole -m whole
 
 faults: install
 	@$(BIN)/pytest -n 4 $(BY_FILE) tests/faults -m faults -s
