@@ -211,7 +211,8 @@ def test_status_says_what_refuses_the_service(
         wait_until(lambda: "waits for a worker" in why(), 30, "the service makes rounds")
         trouble.kind = "denied"
         bucket.broker.ledger().client.set("voc:leader", "another", ex=1)  # who leads again lists the whole store
-        wait_until(lambda: "the store refuses `serve`: cannot" in why(), 90, "the refusal is told")
+        wait_until(lambda: "the store refuses `serve`" in why(), 90, "the refusal is told")
+        assert "the store refuses `serve`: cannot" in why(), "and what it could not do"
         trouble.kind = ""
         wait_until(lambda: "waits for a worker" in why(), 60, "it makes rounds again")
 
