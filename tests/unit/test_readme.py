@@ -116,7 +116,7 @@ def test_recipes_show_a_data_set_from_its_download_to_its_model() -> None:
     road = ["submit", "audit", "audit", "lint", "submit", "compare", "predict", "evaluate"]
     again = ["evaluate", "submit", "compare"]
     devices = ["export", "evaluate", "sizes"]
-    assert blocks == ["lint", *["submit"] * 6, "compare", *road, *again, *devices, "predict"]
+    assert blocks == ["lint", *["submit"] * 6, "compare", *road, *again, *devices, "predict", "predict"]
 
 
 def test_make_targets_of_the_documents_exist() -> None:

@@ -37,7 +37,11 @@ def predict_command(  # long: a line for each option
     out: Annotated[Path | None, typer.Option(help="Folder for drawn pictures and videos, and detections.json.")] = None,
     *,
     voc: Annotated[
-        Path | None, typer.Option(help="Folder for one Pascal-VOC XML a picture, to be corrected in LabelImg or CVAT.")
+        Path | None,
+        typer.Option(
+            help="Folder for one Pascal-VOC XML a picture, to be corrected in LabelImg or CVAT; frames of a video or "
+            "camera are saved there too."
+        ),
     ] = None,
     show: Annotated[bool, typer.Option("--show", help="Show them in a window; a key goes on, q ends.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print COCO JSON instead of a line a picture.")] = False,
@@ -46,6 +50,7 @@ def predict_command(  # long: a line for each option
     ] = None,
     threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many frames of a video or camera.")] = None,
+    every: Annotated[int, typer.Option(min=1, help="Of a video or camera only the first of so many frames.")] = 1,
 ) -> None:
     """Look for objects in pictures, videos and cameras; needs numpy, OpenCV and LiteRT only.
 
@@ -61,7 +66,7 @@ def predict_command(  # long: a line for each option
     _require_own_folder(out, sources)
     failed: list[str] = []
     content = model_at(model)
-    found = (_frames(source, limit, failed, is_only=len(sources) == 1) for source in sources)
+    found = (_frames(source, limit, every, failed, is_only=len(sources) == 1) for source in sources)
     pictures = _opened(map(_with_folder, each) if _are_of_several(sources) else each for each in found)
     window = Window(model) if show else None
     detector = Detector(content, threads, file=model)
@@ -69,6 +74,8 @@ def predict_command(  # long: a line for each option
     if threshold is None:
         typer.echo(f"scores of at least {least:.2f}, the model's best threshold; --threshold sets another", err=True)
     annotations = None if voc is None else VocWriter(voc, detector.labels)
+    if voc is not None and every == 1:
+        pictures = _tell_each_is_saved(pictures)
     writer = DetectionWriter(labels=detector.labels, folder=out)
     try:
         for name, names in _seen(detector, (writer, annotations), window, pictures, least):
@@ -137,7 +144,9 @@ def _tell_annotations(annotations: "VocWriter") -> None:
     """
     lie = "is" if annotations.written == 1 else "are"
     if annotations.written:
-        typer.echo(printable(f"{counted(annotations.written, 'XML file')} {lie} in {annotations.folder}"), err=True)
+        saved = f", with {counted(annotations.saved, 'picture')} of frames" if annotations.saved else ""
+        where = f"{counted(annotations.written, 'XML file')}{saved} {lie} in {annotations.folder}"
+        typer.echo(printable(where), err=True)
     if annotations.refused:
         has = "has" if len(annotations.refused) == 1 else "have"
         raise PipelineError(f"{len(annotations.refused)} {has} no XML: {annotations.refused[0]}")
@@ -163,7 +172,7 @@ def _conclude(writer: "DetectionWriter", failed: list[str], sources: int) -> Non
         raise PipelineError("no picture was found")
 
 
-def _frames(source: str, limit: int | None, failed: list[str], *, is_only: bool) -> "Iterator[Frame]":
+def _frames(source: str, limit: int | None, every: int, failed: list[str], *, is_only: bool) -> "Iterator[Frame]":
     """The frames of one source. One of several that cannot be read is told, and noted in `failed`.
 
     Raises:
@@ -173,12 +182,21 @@ def _frames(source: str, limit: int | None, failed: list[str], *, is_only: bool)
     from trainer.inference.sources import frames
 
     try:
-        yield from frames(source, limit, lambda line: typer.echo(printable(line), err=True))
+        yield from frames(source, limit, lambda line: typer.echo(printable(line), err=True), every=every)
     except ImageError as error:
         if is_only:
             raise
         failed.append(source)
         command.complain(str(error))
+
+
+def _tell_each_is_saved(pictures: "Iterable[Frame]") -> "Iterator[Frame]":
+    """The frames; before the first one of a video or camera it is said that each becomes a picture."""
+    for frame in pictures:
+        if frame.video is not None and frame.is_first:
+            said = f"{frame.video}: each frame becomes a picture; --every {round(frame.fps)} takes one a second"
+            typer.echo(printable(said), err=True)
+        yield frame
 
 
 def _are_of_several(sources: "Iterable[str]") -> bool:

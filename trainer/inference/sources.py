@@ -56,13 +56,16 @@ class Frame:
         return self.place or self.name
 
 
-def frames(source: str, limit: int | None = None, tell: Callable[[str], None] = lambda _: None) -> Iterator[Frame]:
+def frames(
+    source: str, limit: int | None = None, tell: Callable[[str], None] = lambda _: None, *, every: int = 1
+) -> Iterator[Frame]:
     """The pictures behind one argument of `predict`.
 
     Args:
         source: A picture, a folder of pictures, a video file, or the index of a camera ("0").
         limit: At most so many frames of a video or camera.
         tell: Gets a line about a picture or video that ends too early, and of each of a folder that cannot be read.
+        every: Of a video or camera only the first of so many frames.
 
     Raises:
         ImageError: There is no such file, camera, or it cannot be read as picture or video.
@@ -73,7 +76,7 @@ def frames(source: str, limit: int | None = None, tell: Callable[[str], None] = 
     elif path.is_file() and (pixels := _picture(path, tell)) is not None:
         yield Frame(name=path.name, pixels=pixels, path=path)
     elif path.is_file() or source.isdecimal():
-        yield from islice(_moving(source, tell), limit)
+        yield from islice(_moving(source, tell, every), limit)
     elif "://" in source:
         raise ImageError(f"{source}: expected a picture, a folder, a video or a camera here, found a URL: copy it here")
     else:
@@ -208,7 +211,7 @@ def _found(path: Path, content: bytes) -> str:
     return f"damaged, or no {format_of(path.name)}: it cannot be decoded"
 
 
-def _moving(source: str, tell: Callable[[str], None]) -> Iterator[Frame]:
+def _moving(source: str, tell: Callable[[str], None], every: int) -> Iterator[Frame]:
     is_camera = source.isdecimal() and not Path(source).is_file()
     capture = _opened(int(source) if is_camera else source)
     try:
@@ -218,15 +221,17 @@ def _moving(source: str, tell: Callable[[str], None]) -> Iterator[Frame]:
             )
         name, told = f"camera{source}" if is_camera else Path(source).stem, capture.get(cv2.CAP_PROP_FPS)
         known: dict[str, Any] = {"video": name, "path": None if is_camera else Path(source)}
-        fps = float(told) if 1 <= told <= _MOST_FPS else _USUAL_FPS
+        fps = (float(told) if 1 <= told <= _MOST_FPS else _USUAL_FPS) / every
         for index in count():
-            is_read, pixels = capture.read()
+            is_read, pixels = (capture.grab(), None) if index % every else capture.read()
             if not is_read and index == 0:
                 raise ImageError(_without_a_frame(source, is_camera=is_camera))
             if not is_read:
                 if not is_camera:
                     _tell_cut(source, index, capture.get(cv2.CAP_PROP_FRAME_COUNT), tell)
                 return
+            if pixels is None:
+                continue
             shown = pixels.astype(np.uint8, copy=False)
             place = f"{name if is_camera else Path(source).name}, frame {index + 1}"
             frame = f"{name}_{index:06d}.jpg"

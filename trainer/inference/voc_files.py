@@ -6,18 +6,27 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
+import cv2
+
 from shared.errors import OptionError
 from shared.text import counted, printable
 from trainer.detections import Detections
 from trainer.inference.sources import Frame
+from trainer.pixels import Picture
 
 # What LabelImg writes where nobody has said otherwise.
 _SOURCE: Final = "Unknown"
 _POSE: Final = "Unspecified"
 
+# Of frames that are saved, to learn from.
+_QUALITY: Final = 95
+
 
 class VocWriter:
-    """Writes `<stem>.xml` into one folder for each picture, without an object where nothing was seen."""
+    """Writes `<stem>.xml` into one folder for each picture, without an object where nothing was seen.
+
+    `written` counts them, `saved` the frames of videos and cameras that were saved beside theirs.
+    """
 
     def __init__(self, folder: Path, labels: Sequence[str]) -> None:
         """`labels`: class names, that of class 1 first.
@@ -32,24 +41,38 @@ class VocWriter:
             there = f"{counted(len(known), 'XML file')} {'is' if len(known) == 1 else 'are'} there already"
             raise OptionError(f"--voc {folder}: {there}, as {known[0]}; they are never overwritten: name a new folder")
         self.folder, self._labels = folder, labels
-        self.written = 0
+        self.written, self.saved = 0, 0
         self.refused: list[str] = []
         self._owners: dict[str, str] = {}
 
     def add(self, frame: Frame, seen: Detections) -> None:
-        """Write the XML of one picture, boxes in its pixels; where there can be none, `refused` gets a line."""
-        if frame.path is None or frame.video is not None:
-            if frame.is_first:
-                self.refused.append(f"{frame.video} is a video: save its frames as pictures first")
-            return
-        stem = frame.path.stem
-        owner = self._owners.setdefault(stem, str(frame.path))
-        if owner != str(frame.path):
-            self.refused.append(f"{stem}.xml is that of {owner}, so {frame.path} has none: rename one of them")
+        """Write the XML of one picture, boxes in its pixels; where there can be none, `refused` gets a line.
+
+        A frame of a video or camera is no file yet: it is saved beside its XML.
+        """
+        photo = self.folder / frame.name if frame.path is None or frame.video is not None else frame.path.absolute()
+        lies = str(frame.path or frame.video)
+        owner = self._owners.setdefault(photo.stem, lies)
+        if owner != lies:
+            self.refused.append(f"{photo.stem}.xml is that of {owner}, so {lies} has none: rename one of them")
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / f"{stem}.xml").write_bytes(voc_xml(frame, seen, self._labels))
+        if frame.video is not None and not self._save(photo, frame.pixels):
+            self.refused.append(f"{photo} is there already, and is never overwritten: name a new folder")
+            return
+        (self.folder / f"{photo.stem}.xml").write_bytes(voc_xml(photo, frame.pixels.shape, seen, self._labels))
         self.written += 1
+
+    def _save(self, photo: Path, pixels: Picture) -> bool:
+        """Save a frame as a picture; false where there is one of that name, which may be somebody's."""
+        content = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1].tobytes()
+        try:
+            with photo.open("xb") as file:
+                file.write(content)
+        except FileExistsError:
+            return False
+        self.saved += 1
+        return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,15 +85,14 @@ class XmlObject:
     score: float | None = None
 
 
-def voc_xml(frame: Frame, seen: Detections, labels: Sequence[str]) -> bytes:
-    """One picture's annotation: what was seen in it, as `annotation_xml` writes it."""
-    path = Path(frame.name) if frame.path is None else frame.path.absolute()
+def voc_xml(photo: Path, shape: tuple[int, ...], seen: Detections, labels: Sequence[str]) -> bytes:
+    """The annotation of the picture at `photo`: what was seen in it, as `annotation_xml` writes it."""
     rows = zip(seen.boxes.tolist(), seen.class_ids, seen.scores, strict=True)
     objects = [
         XmlObject(name=labels[int(class_id) - 1], box=(*corners,), score=float(score))
         for corners, class_id, score in rows
     ]
-    return annotation_xml(path, frame.pixels.shape, objects)
+    return annotation_xml(photo, shape, objects)
 
 
 def annotation_xml(path: Path, shape: tuple[int, ...], objects: Iterable[XmlObject]) -> bytes:

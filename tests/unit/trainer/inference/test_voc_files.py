@@ -14,7 +14,6 @@ from shared.annotation import read_annotation
 from shared.specs.data import JobSpec
 from tests.unit.trainer.exported import LABELS, Exported
 from trainer.detections import Detections
-from trainer.inference.sources import Frame
 from trainer.inference.voc_files import voc_xml
 
 
@@ -98,11 +97,69 @@ def test_two_pictures_of_one_stem_are_told_apart(model: Path, photos: Path, tmp_
     assert len(list((tmp_path / "xml").iterdir())) == len(list(photos.iterdir())) - 1
 
 
+@pytest.fixture
+def clip(exported: Exported, tmp_path: Path) -> Path:
+    """Seven frames of pictures that something is seen in."""
+    path = tmp_path / "clip.avi"
+    video = cv2.VideoWriter(str(path), cv2.VideoWriter.fourcc(*"MJPG"), 5, (160, 120))
+    for picture in exported.pictures[:7]:
+        video.write(cv2.resize(picture.rgb[..., ::-1], (160, 120)))
+    video.release()
+    return path
+
+
+def test_frames_of_a_video_become_pictures_beside_their_xml_that_can_be_submitted(
+    model: Path, clip: Path, tmp_path: Path
+) -> None:
+    folder, out = tmp_path / "frames", tmp_path / "drawn"
+    done = predict(model, clip, "--voc", folder, "--out", out, "--every", "3", "--threshold", "0.1", "--json")
+    assert done.returncode == 0, done.stderr
+    assert f"3 XML files, with 3 pictures of frames are in {folder}" in done.stderr
+    assert "each frame" not in done.stderr
+    stems = [f"clip_{number:06d}" for number in (0, 3, 6)]
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        f"{stem}{e}" for stem in stems for e in (".jpg", ".xml")
+    )
+    coco = json.loads(done.stdout)
+    assert coco["annotations"]
+    whole = cv2.VideoCapture(str(clip))
+    frames = [whole.read()[1] for _ in range(7)]
+    for image in coco["images"]:
+        saved = cv2.imread(str(folder / image["file_name"]))
+        assert saved is not None
+        distances = [np.abs(saved.astype(int) - frame.astype(int)).mean() for frame in frames]
+        assert np.argmin(distances) == int(Path(image["file_name"]).stem[-6:])
+        assert min(distances) < 5, "a JPEG of it"
+        found = read_annotation(
+            (folder / image["file_name"]).with_suffix(".xml").read_bytes(), file="x", spec=JobSpec()
+        )
+        assert (found.filename, found.size, found.findings) == (image["file_name"], (160, 120), ())
+        assert bool(found.objects) == any(record["image_id"] == image["id"] for record in coco["annotations"])
+    drawn = cv2.VideoCapture(str(out / "clip.mp4"))
+    # As long as the video was.
+    assert drawn.get(cv2.CAP_PROP_FRAME_COUNT) / drawn.get(cv2.CAP_PROP_FPS) == pytest.approx(3 / (5 / 3), rel=0.01)
+
+
+def test_a_frame_replaces_no_picture_and_it_is_said_that_each_is_saved(model: Path, clip: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "frames"
+    folder.mkdir()
+    (folder / "clip_000001.jpg").write_bytes(b"somebody's")
+    done = predict(model, clip, "--voc", folder)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert "clip: each frame becomes a picture; --every 5 takes one a second" in lines
+    assert f"6 XML files, with 6 pictures of frames are in {folder}" in lines
+    assert lines[-1] == (
+        f"error: 1 has no XML: {folder}/clip_000001.jpg is there already, and is never overwritten: name a new folder"
+    )
+    assert (folder / "clip_000001.jpg").read_bytes() == b"somebody's"
+    assert not (folder / "clip_000001.xml").exists()
+
+
 def test_the_form_is_that_of_labelimg(tmp_path: Path) -> None:
-    frame = Frame(name="a<b.jpg", pixels=np.zeros((20, 30, 3), np.uint8), path=tmp_path / "a<b.jpg")
     boxes = np.array([[-3, -2, 10.4, 9.6], [29.8, 19.9, 30, 20]], np.float32)
     seen = Detections(boxes=boxes, class_ids=np.array([1, 2]), scores=np.array([0.98765, 0.5], np.float32))
-    root = ElementTree.fromstring(voc_xml(frame, seen, ("R&D", "box")))
+    root = ElementTree.fromstring(voc_xml(tmp_path / "a<b.jpg", (20, 30, 3), seen, ("R&D", "box")))
     assert [child.tag for child in root] == [
         *("folder", "filename", "path", "source", "size", "segmented", "object", "object")
     ]
