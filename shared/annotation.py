@@ -248,14 +248,20 @@ def _read_object(element: etree._Element, index: int, spec: JobSpec, findings: _
     """One `<object>`; None where it is dropped."""
     texts: dict[str, str] = {}
     boxes: list[etree._Element] = []
+    names: list[str] = []
     for child in element:
         if child.tag == "bndbox":
             boxes.append(child)
+        elif child.tag == "name":
+            names.append(child.text or "")
         elif isinstance(child.tag, str):
             texts.setdefault(child.tag, child.text or "")
-    name = _choose_class(texts.get("name", ""), index, spec, findings)
+    name = _choose_class(names[0] if names else "", index, spec, findings)
     if name is None:
         return None
+    if len(distinct := dict.fromkeys(map(class_name, names))) > 1:
+        found = f"{len(names)} <name> in one object: {', '.join(distinct)}"
+        findings.add("mended", "class_extra", index, found, "the first one is used", name)
     if len(boxes) > 1:
         findings.add(
             "mended", "box_extra", index, f"{len(boxes)} <bndbox> in one object", "the first one is used", name
@@ -323,6 +329,8 @@ def _read_box(corners: etree._Element | None, index: int, name: str, spec: JobSp
         findings.drop("box_missing", index, "no <bndbox>", name)
         return None
     texts = {child.tag: (child.text or "").strip() for child in corners}
+    if len(texts) != len(corners):
+        _tell_repeated(corners, index, name, findings)
     numbers = [_parse_number(texts.get(key, "")) for key in _CORNERS]
     if not all(map(math.isfinite, numbers)):
         found = ", ".join(f"{key} {texts.get(key)!r}" for key in _CORNERS)
@@ -341,6 +349,15 @@ def _read_box(corners: etree._Element | None, index: int, name: str, spec: JobSp
         findings.drop("box_zero_area", index, _spell(numbers), name)
         return None
     return xmin, ymin, xmax, ymax
+
+
+def _tell_repeated(corners: etree._Element, index: int, name: str, findings: _Findings) -> None:
+    """Name the corners that a box has several times with other values: nobody knows which one was meant."""
+    for key in _CORNERS:
+        texts = [(child.text or "").strip() for child in corners.iterfind(key)]
+        if len(set(texts)) > 1:
+            found = f"{len(texts)} <{key}> in one box: {', '.join(texts)}"
+            findings.add("mended", "box_corner_extra", index, found, f"the last one, {texts[-1]}, is used", name)
 
 
 def rotation_elements(element: etree._Element) -> list[etree._Element]:
