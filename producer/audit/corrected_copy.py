@@ -5,9 +5,6 @@ Nothing of the original is changed, not even by a hard link, which would count a
 """
 
 import glob
-import os
-import stat
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +16,7 @@ from producer.audit.corrected_xml import Corrections, corrected, upright_size
 from producer.audit.photo_sizes import noted_sizes, other_size
 from producer.photos import photos_in
 from producer.photos.copied import write_note
+from producer.photos.unfinished import make_writable, unfinished_folder
 from producer.progress import Progress, no_progress
 from shared.audit.findings import AuditFinding
 from shared.command import require_local
@@ -81,10 +79,10 @@ def write_corrected(
         by_file[finding.file].append(finding)
     annotations = {pair["image"]: pair["annotation"] for _, _, pairs in planned_shards(storage, job) for pair in pairs}
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".corrected-") as name:
-        folder = Path(name, "copy")
+    with unfinished_folder(target.parent, ".corrected-") as place:
+        folder = place / "copy"
         changed = copy_tree(dataset, _data_root(job, dataset), folder, progress)
-        _make_writable(folder)
+        make_writable(folder)
         write_note(folder, changed, _names_known(job, dataset))
         sizes = noted_sizes(job, storage)
         for file, about in sorted(by_file.items()):
@@ -92,12 +90,6 @@ def write_corrected(
         with suppress(FileNotFoundError):
             target.rmdir()
         folder.rename(target)
-
-
-def _make_writable(folder: Path) -> None:
-    """Let the owner write into folders of the copy where the original lets nobody."""
-    for place, _, _ in os.walk(folder):
-        Path(place).chmod(Path(place).stat().st_mode | stat.S_IRWXU)
 
 
 def _names_known(job: Job, dataset: DataFolder) -> set[str]:

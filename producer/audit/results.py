@@ -2,13 +2,13 @@
 
 import csv
 import io
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from producer.audit.cost import USUAL_FOLDS
+from producer.photos.unfinished import unfinished_folder
 from shared.audit.findings import LIKELY, AuditFindings, whole_id
 from shared.command import hint, shown
 from shared.jobs.paths import RunPaths
@@ -20,8 +20,8 @@ def copy_results(storage: Storage, run: str, folder: Path) -> None:
     """Copy `audit.csv`, `audit.html` and `proposals/` of an audit into a new folder, whole or not at all."""
     paths = RunPaths(run)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".audit-") as name:
-        made = Path(name, "copy")
+    with unfinished_folder(folder.parent, ".audit-") as place:
+        made = place / "copy"
         keys = [paths.audit_table, paths.audit_page, *storage.walk(f"{paths.root}/proposals")]
         for key in keys:
             file = made / key.removeprefix(f"{paths.root}/")

@@ -12,7 +12,6 @@ import re
 import shutil
 import stat
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ from hashlib import file_digest
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
+from producer.photos.unfinished import unfinished_folder
 from producer.progress import Progress
 from shared.errors import LintError
 from shared.text import counted, printable
@@ -188,8 +188,8 @@ def _unpack(archive: Path, place: Path, progress: Progress) -> Path:
     """Unpack beside `place`, and give it its name when all is there; the folder in it that has the files."""
     place.parent.mkdir(parents=True, exist_ok=True)
     target = _folder_in(place, archive)
-    with tempfile.TemporaryDirectory(prefix=".unpacking-", dir=place.parent) as parent:
-        work = Path(parent) / place.name
+    with unfinished_folder(place.parent, ".unpacking-") as parent:
+        work = parent / place.name
         inside = work / target.name
         inside.mkdir(parents=True)
         with _members(archive) as members:

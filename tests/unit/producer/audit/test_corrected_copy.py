@@ -311,3 +311,12 @@ def test_options_that_name_a_class_that_was_corrected_away_are_taken_of_the_copy
     (copy / ".voc2tflite-copy.json").write_text(json.dumps({"names": [7, ["ecks"]]}))
     with pytest.raises(OptionError, match="no object is called 'ecks'"):
         submit(copy, "damaged")
+
+
+def test_what_an_accept_left_that_was_killed_is_removed_by_the_next_one(
+    folder: Path, storage: Storage, tmp_path: Path
+) -> None:
+    job, left = submitted(folder, "job", storage).job, tmp_path / "out/.corrected-a1b2c3d4"
+    shutil.copytree(folder, left / "copy")
+    list(write_corrected(job, storage, folder, [], tmp_path / "out/copy"))
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["copy"]
