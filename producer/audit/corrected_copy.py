@@ -8,12 +8,13 @@ import glob
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
 from producer.audit.copied_tree import copy_tree
 from producer.audit.corrected_xml import Corrections, corrected, upright_size
-from producer.audit.photo_sizes import noted_sizes, other_size
+from producer.audit.photo_sizes import head_digest, noted_heads, noted_sizes, other_size
 from producer.photos import photos_in
 from producer.photos.copied import write_note
 from producer.photos.unfinished import make_writable, unfinished_folder
@@ -23,7 +24,7 @@ from shared.command import require_local
 from shared.errors import AnnotationError, ImageError, OptionError
 from shared.jobs.contents import planned_shards
 from shared.jobs.job import Job
-from shared.picture.header import ImageHeader, read_header
+from shared.picture.header import read_header
 from shared.storage import DataFolder, Storage
 
 # With the size of the upright photo: by it boxes of a photo that EXIF turns are read as upright.
@@ -31,6 +32,14 @@ _NEW_XML: Final = (
     "<annotation><folder/><filename/>"
     "<size><width>{width}</width><height>{height}</height><depth>3</depth></size></annotation>"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Audited:
+    """A photo as it was audited: upright width and height, and `head_digest`; None where nobody noted them."""
+
+    size: tuple[int, int] | None
+    head: str | None
 
 
 def check_free(folder: Path, option: str) -> None:
@@ -84,9 +93,10 @@ def write_corrected(
         changed = copy_tree(dataset, _data_root(job, dataset), folder, progress)
         make_writable(folder)
         write_note(folder, changed, _names_known(job, dataset))
-        sizes = noted_sizes(job, storage)
+        sizes, heads = noted_sizes(job, storage), noted_heads(job, storage)
         for file, about in sorted(by_file.items()):
-            yield from _correct(job, folder, file, annotations, about, audited=sizes.get(file))
+            audited = _Audited(size=sizes.get(file), head=heads.get(file))
+            yield from _correct(job, folder, file, annotations, about, audited)
         with suppress(FileNotFoundError):
             target.rmdir()
         folder.rename(target)
@@ -111,17 +121,18 @@ def _correct(
     file: str,
     annotations: Mapping[str, str | None],
     findings: Sequence[AuditFinding],
-    *,
-    audited: tuple[int, int] | None,
+    audited: _Audited,
 ) -> Iterator[str]:
-    """Correct the XML of one photo in the copy; `audited` is the size that it had then, None where nobody noted it."""
+    """Correct the XML of one photo in the copy."""
     photo, annotation = folder / file, annotations.get(file)
-    header = _header(photo, job.spec.max_pixels)
-    if header is None:
+    try:
+        content = photo.read_bytes()
+        header = read_header(content, max_pixels=job.spec.max_pixels)
+    except (OSError, ImageError):
         yield from (f"{_about(finding)}: not changed, the photo is gone" for finding in findings)
         return
     width, height = upright_size(header)
-    if other := other_size((width, height), audited):
+    if other := other_size((width, height), audited.size) or _other_photo(content, audited):
         todo = "put that one back, or submit and audit the folder as a new job"
         yield from (f"{_about(finding)}: not changed, {other}: {todo}" for finding in findings)
         return
@@ -154,11 +165,11 @@ def _unread(folder: Path, file: str, annotations: Mapping[str, str | None]) -> s
     return next((path for path in found if path not in annotations.values()), None)
 
 
-def _header(photo: Path, max_pixels: int) -> ImageHeader | None:
-    try:
-        return read_header(photo.read_bytes(), max_pixels=max_pixels)
-    except (OSError, ImageError):
-        return None
+def _other_photo(content: bytes, audited: _Audited) -> str:
+    """What is said where a photo of the same size is another file than the one that was audited; or ""."""
+    if audited.head is None or audited.head == head_digest(content):
+        return ""
+    return "the photo is another file by now than the one that was audited"
 
 
 def _about(finding: AuditFinding) -> str:

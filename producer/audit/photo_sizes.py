@@ -1,4 +1,7 @@
-"""The photos of a job -> `photo_sizes.json`: their upright sizes, which shards do not keep and proposals need."""
+"""The photos of a job -> `photo_sizes.json`: their upright sizes, which shards do not keep and proposals need.
+
+`photo_heads.json` has what their first bytes hash to: another photo of the same size is known by it.
+"""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -8,6 +11,7 @@ from typing import Final
 from producer.progress import Progress
 from shared.errors import ImageError, PlanError
 from shared.jobs.contents import planned_shards
+from shared.jobs.fingerprint import hash_parts
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths
 from shared.picture.header import ImageHeader, read_header
@@ -38,21 +42,39 @@ def note_photo_sizes(job: Job, folder: DataFolder, storage: Storage, progress: P
     known = noted_sizes(job, storage)
     names = [str(pair["image"]) for _, _, pairs in planned_shards(storage, job) for pair in pairs]
     names = [name for name in names if name not in known]
-    sizes = dict(known)
-    for done, (name, size) in enumerate(zip(names, _sizes(names, folder, job.spec.max_pixels), strict=True), start=1):
-        if size is not None:
-            sizes[name] = size
+    sizes, heads = dict(known), dict(noted_heads(job, storage))
+    for done, (name, found) in enumerate(zip(names, _seen(names, folder, job.spec.max_pixels), strict=True), start=1):
+        if found is not None:
+            sizes[name], heads[name] = found
         if done % _TOLD_EVERY == 0 or done == len(names):
             progress("photos", done, len(names))
     if not known or len(sizes) > len(known):
-        key = JobPaths(job.job).photo_sizes(job.incarnation)
-        storage.write(key, json.dumps(sizes, ensure_ascii=False, sort_keys=True).encode())
+        paths = JobPaths(job.job)
+        # The sizes last: what they name is not looked at again.
+        storage.write(paths.photo_heads(job.incarnation), _as_json(heads))
+        storage.write(paths.photo_sizes(job.incarnation), _as_json(sizes))
+
+
+def _as_json(noted: Mapping[str, object]) -> bytes:
+    return json.dumps(noted, ensure_ascii=False, sort_keys=True).encode()
 
 
 def noted_sizes(job: Job, storage: Storage) -> Mapping[str, tuple[int, int]]:
     """Upright width and height of a job's photos, by name, as its audits noted them; none without an audit."""
     content = storage.read_or_none(JobPaths(job.job).photo_sizes(job.incarnation))
     return {} if content is None else {name: (width, height) for name, (width, height) in json.loads(content).items()}
+
+
+def noted_heads(job: Job, storage: Storage) -> Mapping[str, str]:
+    """The `head_digest` of a job's photos, by name, as its audits noted them; none of an audit of 0.2.0."""
+    content = storage.read_or_none(JobPaths(job.job).photo_heads(job.incarnation))
+    heads: dict[str, str] = {} if content is None else json.loads(content)
+    return heads
+
+
+def head_digest(content: bytes) -> str:
+    """Hex digits that tell a photo from another of its size, by its first 256 KiB."""
+    return hash_parts(content[:_HEAD_BYTES]).hex()
 
 
 def other_size(now: tuple[int, int], audited: tuple[int, int] | None) -> str:
@@ -62,13 +84,18 @@ def other_size(now: tuple[int, int], audited: tuple[int, int] | None) -> str:
     return f"the photo is {now[0]}x{now[1]} by now, and {audited[0]}x{audited[1]} was audited"
 
 
-def _sizes(names: list[str], folder: DataFolder, max_pixels: int) -> Iterator[tuple[int, int] | None]:
-    """The upright size of each photo, None where it is gone or unreadable."""
+def _seen(names: list[str], folder: DataFolder, max_pixels: int) -> Iterator[tuple[tuple[int, int], str] | None]:
+    """The upright size of each photo and its `head_digest`, None where it is gone or unreadable."""
 
-    def size(name: str, admit: Admit) -> tuple[int, int] | None:
-        return photo_size(folder, name, max_pixels, admit)
+    def seen(name: str, admit: Admit) -> tuple[tuple[int, int], str] | None:
+        try:
+            head = _head(folder, name, admit)
+            header = _header(folder, name, head, max_pixels, admit)
+        except (OSError, ImageError):
+            return None
+        return header.upright_size, head_digest(head)
 
-    with Ahead(names, size) as found:
+    with Ahead(names, seen) as found:
         yield from found
 
 
@@ -81,10 +108,14 @@ def photo_size(folder: DataFolder, name: str, max_pixels: int, admit: Admit = la
 def photo_header(folder: DataFolder, name: str, max_pixels: int, admit: Admit = lambda _: None) -> ImageHeader | None:
     """What one photo says of its size and orientation, None where it is gone or unreadable."""
     try:
-        header = _header_by_head(_head(folder, name, admit), max_pixels)
-        return header or read_header(read_photo(folder, name, admit), max_pixels=max_pixels)
+        return _header(folder, name, _head(folder, name, admit), max_pixels, admit)
     except (OSError, ImageError):
         return None
+
+
+def _header(folder: DataFolder, name: str, head: bytes, max_pixels: int, admit: Admit) -> ImageHeader:
+    header = _header_by_head(head, max_pixels)
+    return header or read_header(read_photo(folder, name, admit), max_pixels=max_pixels)
 
 
 def _header_by_head(head: bytes, max_pixels: int) -> ImageHeader | None:

@@ -42,6 +42,10 @@ class JobPaths:
         """The upright sizes of the photos, `[width, height]` in pixels by path, as the first audit found them."""
         return f"{self.root}/photo_sizes{_of(incarnation)}.json"
 
+    def photo_heads(self, incarnation: str) -> str:
+        """What the photos' first bytes hash to, by path, as the audit found them that noted their sizes."""
+        return f"{self.root}/photo_heads{_of(incarnation)}.json"
+
     def tfrecord(self, shard: str) -> str:
         """The shard's records."""
         return f"{self.shards}/{shard}.tfrecord"

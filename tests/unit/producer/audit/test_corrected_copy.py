@@ -159,6 +159,29 @@ def test_a_photo_of_another_size_than_was_audited_gets_no_boxes_of_that_one(
     assert ": added x 12 12 15 15;" in lines[1]
 
 
+def test_a_photo_replaced_by_another_of_its_size_since_the_audit_gets_no_boxes_of_that_one(
+    folder: Path, storage: Storage, tmp_path: Path
+) -> None:
+    job = submitted(folder, "job", storage).job
+    note_photo_sizes(job, folder, storage, no_progress)
+    photos = sorted(path for path in folder.rglob("*") if path.suffix in (".jpg", ".png"))[:2]
+    Image.new("RGB", (16, 16), "green").save(photos[0])
+    findings = [addition(path.relative_to(folder).as_posix(), (12, 12, 15, 15)) for path in photos]
+    lines = list(write_corrected(job, storage, folder, findings, tmp_path / "copy"))
+    assert ": not changed, the photo is another file by now than the one that was audited: put that one " in lines[0]
+    assert ": added x 12 12 15 15;" in lines[1]
+
+
+def test_a_photo_whose_head_nobody_noted_is_corrected(folder: Path, storage: Storage, tmp_path: Path) -> None:
+    job = submitted(folder, "job", storage).job
+    note_photo_sizes(job, folder, storage, no_progress)
+    storage.remove(JobPaths(job.job).photo_heads(job.incarnation))
+    image = min(path for path in folder.rglob("*") if path.suffix in (".jpg", ".png"))
+    finding = addition(image.relative_to(folder).as_posix(), (12, 12, 15, 15))
+    (line,) = write_corrected(job, storage, folder, [finding], tmp_path / "copy")
+    assert ": added x 12 12 15 15;" in line
+
+
 def test_a_background_photo_that_exif_turns_gets_an_xml_whose_boxes_are_read_as_upright(
     storage: Storage, tmp_path: Path
 ) -> None:
