@@ -12,6 +12,7 @@ from rapidfuzz.distance import OSA
 from shared.errors import OptionError
 from shared.jobs.findings import Finding
 from shared.specs.data import JobSpec
+from shared.specs.options import spell
 
 # So many times more objects than a name a typing mistake apart has: then that name is the mistake, not another class.
 _TIMES_MORE: Final = 5
@@ -43,7 +44,7 @@ def require_known_names(spec: JobSpec, written: Mapping[str, int], before: Colle
     renamed = Counter[str]()
     for name, count in written.items():
         renamed[spec.rename.get(name, name)] += count
-    asked = [(f"--rename {old}={new}", old, written) for old, new in spec.rename.items()]
+    asked = [(f"--rename {spell({old: new})[0]}", old, written) for old, new in spec.rename.items()]
     asked += [(f"--classes {name}", name, renamed) for name in spec.classes or ()]
     asked += [(f"--ignore-classes {name}", name, {**renamed, **written}) for name in spec.ignore_classes]
     missing = [(option, name, counts) for option, name, counts in asked if not counts.get(name) and name not in before]
@@ -51,10 +52,17 @@ def require_known_names(spec: JobSpec, written: Mapping[str, int], before: Colle
     taken = {new for old, new in spec.rename.items() if old != new}
     unknown = [
         f"{option}: {_no_such_class(name, counts, taken if option.startswith('--rename') else ())}"
+        f"{_with_sign(name, written) if option.startswith('--rename') else ''}"
         for option, name, counts in missing
     ]
     if unknown:
         raise OptionError("\n".join(unknown))
+
+
+def _with_sign(old: str, written: Collection[str]) -> str:
+    """How to type an old name that goes on behind an equals sign, where there is such a one."""
+    longer = [name for name in written if name.startswith(f"{old}=")]
+    return f"; {longer[0]!r} is typed `--rename {shlex.quote(spell({longer[0]: 'NEW'})[0])}`" if longer else ""
 
 
 def _no_such_class(name: str, counts: Mapping[str, int], taken: Collection[str]) -> str:
@@ -110,7 +118,7 @@ def _joined(cases: list[list[str]], counts: Mapping[str, int]) -> dict[str, str]
 
 
 def _renames(renames: Mapping[str, str]) -> str:
-    options = shlex.join([word for old, new in renames.items() for word in ("--rename", f"{old}={new}")])
+    options = shlex.join([word for text in spell(renames) for word in ("--rename", text)])
     return f"kept apart; to join them: `{options}`"
 
 

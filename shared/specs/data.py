@@ -52,7 +52,7 @@ class DataOptions(Frozen):
     )
     ignore_classes: Annotated[ClassNames, Option("Leave these classes out, comma separated.", "Data")] = ()
     rename: Annotated[
-        dict[ClassName, ClassName], Option("old=new; may be given several times.", "Data"), RenamesText
+        dict[ClassName, ClassName], Option(r"old=new; several times; an = in old is \=.", "Data"), RenamesText
     ] = Field(default_factory=dict)
     unknown: Annotated[Literal["error", "skip"], Option("A class outside --classes: error or skip.", "Data")] = "error"
     difficult: Annotated[

@@ -23,6 +23,13 @@ Model = TypeVar("Model", bound=BaseModel)
 # What a switch sets where the field's default is 0: a change is made to every other picture.
 SWITCHED_ON: Final = 0.5
 
+# The old name of `old=new` may have `\=` for its own equals signs, and `\\` for a backslash before one. Other
+# backslashes are as they stand: control characters of class names are shown by them.
+_RENAME: Final = re.compile(r"((?:[^=\\]|\\[=\\]|\\(?![=\\]))*)=(.*)", re.DOTALL)
+_UNESCAPED: Final = re.compile(r"\\([=\\])")
+_ESCAPED: Final = re.compile(r"=|\\(?=[=\\]|$)")
+_BACKSLASH: Final = r"\\\g<0>"
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -76,7 +83,7 @@ def spell(value: Any) -> list[str]:
     """A field's value as texts, one for each time that its option is typed."""
     match value:
         case dict():
-            return [f"{old}={new}" for old, new in value.items()]
+            return [f"{_ESCAPED.sub(_BACKSLASH, old)}={new}" for old, new in value.items()]
         case (int(), int(), int()):
             return ["/".join(map(str, value))]
         case tuple():
@@ -175,13 +182,14 @@ def _shares(typed: str) -> tuple[int, ...]:
 
 
 def _renames(typed: list[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in typed]
-    if not all(separator and collapsed(old) and collapsed(new) for old, separator, new in pairs):
+    found = [_RENAME.fullmatch(text) for text in typed]
+    pairs = [(_UNESCAPED.sub(r"\1", each[1]), each[2]) for each in found if each is not None]
+    if len(pairs) < len(typed) or not all(collapsed(old) and collapsed(new) for old, new in pairs):
         raise ValueError("expected old=new")
-    if any(re.search(r",[^,=]+=", new) for _, _, new in pairs):
+    if any(re.search(r",[^,=]+=", new) for _, new in pairs):
         raise ValueError("one old=new each; give --rename several times")
     renamed: dict[str, str] = {}
-    for old, _, new in pairs:
+    for old, new in pairs:
         if renamed.setdefault(old, new) != new:
             raise ValueError(f"{old} cannot become both {renamed[old]} and {new}")
     return renamed

@@ -92,6 +92,13 @@ def test_every_unknown_name_has_its_line() -> None:
     ]
 
 
+def test_a_name_with_an_equals_sign_is_told_as_it_is_typed() -> None:
+    (line,) = refusal({"a=b": 3, "king": 2}, rename={"a": "b=c"})
+    assert line.endswith(r"; 'a=b' is typed `--rename 'a\=b=NEW'`")
+    (finding,) = name_findings({"size=big": 50, "Size=big": 1})
+    assert r"`--rename 'Size\=big=size=big'`" in finding.done
+
+
 def test_a_name_that_others_are_renamed_to_is_no_proposal_but_is_listed() -> None:
     lines = refusal({"raccoon": 200}, rename={"Raccoon": "raccoon"})
     assert lines == ["--rename Raccoon=raccoon: no object is called 'Raccoon'; there are 'raccoon' (200)"]

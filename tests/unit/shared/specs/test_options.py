@@ -38,6 +38,20 @@ def test_a_new_name_may_have_an_equals_sign() -> None:
     assert asked_data(rename=["a=b=c"]).rename == {"a": "b=c"}
 
 
+@pytest.mark.parametrize(
+    ("typed", "old"), [(r"a\=b=c", "a=b"), (r"a\\=c", "a\\"), (r"a\x07=c", r"a\x07"), (r"\\\=\\\\=c", "\\=\\\\")]
+)
+def test_an_old_name_may_have_an_equals_sign_behind_a_backslash(typed: str, old: str) -> None:
+    spec = asked_data(rename=[typed])
+    assert spec.rename == {old: "c"}
+    assert words(spec, DataOptions) == ["--rename", typed]
+
+
+def test_an_equals_sign_of_the_old_name_alone_separates_nothing() -> None:
+    with pytest.raises(OptionError, match=r"expected old=new$"):
+        asked_data(rename=[r"a\=b"])
+
+
 @pytest.mark.parametrize("text", ["80", "80/10", "a/b/c", "80/10/-10", "[/x]"])
 def test_a_split_is_three_shares(text: str) -> None:
     with pytest.raises(OptionError, match=r"^--split .*three shares"):
