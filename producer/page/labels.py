@@ -7,7 +7,8 @@ import math
 import time
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Final, get_args
@@ -18,7 +19,7 @@ from producer.audit.decisions import Answer, Decision, Decisions
 from producer.audit.kept_before import Before, OtherAudit, OtherAudits, kept_before
 from producer.audit.photo_sizes import noted_sizes
 from shared.audit.findings import AuditFindings, FindingKind
-from shared.errors import OptionError, PlanError
+from shared.errors import OptionError, PipelineError, PlanError
 from shared.jobs.identity import find_job, is_name, read_request
 from shared.jobs.job import Job
 from shared.jobs.paths import RunPaths
@@ -26,8 +27,9 @@ from shared.storage import Stamp, Storage
 
 # Decisions that a person can take back one after another; they travel in the page's address.
 _MOST_BACK: Final = 50
-# Audits whose findings are kept in memory: one of 100,000 findings takes a second to read.
-_MOST_KEPT: Final = 4
+# Findings that are kept in memory, of all audits together, and audits: 100,000 findings take a second to read.
+_MOST_FINDINGS: Final = 400_000
+_MOST_AUDITS: Final = 200
 # What other audits of the store say of the same labels is asked no more often: their folders are listed for it.
 _LOOK_AGAIN_S: Final = 30.0
 _KEPT: Final[Answer] = "wrong"
@@ -104,15 +106,22 @@ class Audit:
 class _Held:
     """What is kept of an audit: its findings as the file with this `stamp` has them, and its decisions.
 
-    `before` is what the `others` say of its labels, which were looked at last at `looked_at` (s, monotonic).
+    `before` is what the `others` say of its labels, which were looked at last at `looked_at` (s, monotonic). Who reads
+    or changes any of it holds the `lock`.
     """
 
-    stamp: Stamp | None
-    audit: Audit
     decisions: Decisions
+    lock: Lock = field(default_factory=Lock)
+    stamp: Stamp | None = None
+    audit: Audit | None = None
     others: tuple[OtherAudit, ...] = ()
     before: Mapping[str, Before] = field(default_factory=dict)
     looked_at: float = -math.inf
+
+    @property
+    def count(self) -> int:
+        """How many findings it keeps in memory."""
+        return 0 if self.audit is None else len(self.audit.found.findings)
 
 
 class Audits:
@@ -122,8 +131,9 @@ class Audits:
         self._storage: Final = storage
         self._look_again_s: Final = look_again_s
         self._held: Final[dict[str, _Held]] = {}
+        self._lock: Final = Lock()  # of `_held`; nothing is read while it is held
         self._others: Final = OtherAudits(storage)
-        self._lock: Final = Lock()
+        self._others_lock: Final = Lock()
 
     def get(self, run: str) -> Audit:
         """The audit `run` with the decisions of this moment; what other audits say may be half a minute old.
@@ -133,15 +143,15 @@ class Audits:
             FormatError: A file of it is damaged, or of another version.
             StorageError: One cannot be read.
         """
-        with self._lock:
-            held = self._look(run)
+        with self._looked(run) as (held, audit):
             decisions = held.decisions
             decisions.refresh()
             last = decisions.last()
-            before = {finding: where for finding, where in self._before(held).items() if finding not in last}
+            kept = self._before(held, audit)
+            before = {finding: where for finding, where in kept.items() if finding not in last}
             answers: dict[str, Answer] = {**dict.fromkeys(before, _KEPT), **decisions.answers()}
             decided = {number: decision.finding for number, decision in decisions.by_number.items()}
-            return replace(held.audit, answers=answers, decided=decided, kept=before)
+            return replace(audit, answers=answers, decided=decided, kept=before)
 
     def decide(self, run: str, finding: str, answer: Answer) -> int:
         """Write down what a person decides; the decision's number.
@@ -150,9 +160,8 @@ class Audits:
             PlanError: The audit has no such finding, or there is none.
             StorageError: The store refused.
         """
-        with self._lock:
-            held = self._look(run)
-            if finding not in held.audit.at:
+        with self._looked(run) as (held, audit):
+            if finding not in audit.at:
                 raise PlanError(f"{run} has no finding {finding!r}")
             return held.decisions.add(Decision(finding=finding, answer=answer, at=time.time()))
 
@@ -163,32 +172,54 @@ class Audits:
             PlanError: There is no such audit.
             StorageError: The store refused.
         """
-        with self._lock:
-            held = self._look(run)
-            return held.decisions.undo(number, time.time(), self._before(held))
+        with self._looked(run) as (held, audit):
+            return held.decisions.undo(number, time.time(), self._before(held, audit))
 
-    def _before(self, held: _Held) -> Mapping[str, Before]:
+    def _before(self, held: _Held, audit: Audit) -> Mapping[str, Before]:
         """The labels of an audit that somebody has kept in another one."""
         now = time.monotonic()
         if now - held.looked_at >= self._look_again_s:
-            others = self._others.besides(held.audit.found.run)
+            with self._others_lock:
+                others = self._others.besides(audit.found.run)
             if others != held.others:
-                held.before = kept_before(self._storage, held.audit.job, held.audit.found, others)
+                held.before = kept_before(self._storage, audit.job, audit.found, others)
                 held.others = others
             held.looked_at = now
         return held.before
 
-    def _look(self, run: str) -> _Held:
+    @contextmanager
+    def _looked(self, run: str) -> Iterator[tuple[_Held, Audit]]:
+        """An audit as its file is now, for one thread at a time; others may look at other audits meanwhile."""
         if not is_name(run):
             raise PlanError(f"there is no audit {run!r}")
-        stamp = self._storage.stamp_or_none(RunPaths(run).findings)
-        held = self._held.pop(run, None)
-        if held is None or held.stamp != stamp:
-            held = _Held(stamp=stamp, audit=_read(self._storage, run), decisions=Decisions(self._storage, run))
-        self._held[run] = held
-        for oldest in list(self._held)[:-_MOST_KEPT]:
-            del self._held[oldest]
-        return held
+        with self._lock:
+            held = self._held.pop(run, None) or _Held(decisions=Decisions(self._storage, run))
+            self._held[run] = held  # the one that was looked at last comes last
+        with held.lock:
+            stamp = self._storage.stamp_or_none(RunPaths(run).findings)
+            if held.audit is None or held.stamp != stamp:
+                try:
+                    audit = _read(self._storage, run)
+                except PipelineError:
+                    self._forget(run)
+                    raise
+                held.audit, held.stamp, held.looked_at = audit, stamp, -math.inf
+                held.others, held.before, held.decisions = (), {}, Decisions(self._storage, run)
+                self._make_room(run)
+            yield held, held.audit
+
+    def _forget(self, run: str) -> None:
+        with self._lock:
+            self._held.pop(run, None)
+
+    def _make_room(self, run: str) -> None:
+        """Forget what was looked at longest ago where there is too much of it, but not `run`."""
+        with self._lock:
+            count = sum(held.count for held in self._held.values())
+            for oldest in [each for each in self._held if each != run]:
+                if count <= _MOST_FINDINGS and len(self._held) <= _MOST_AUDITS:
+                    return
+                count -= self._held.pop(oldest).count
 
 
 def _read(storage: Storage, run: str) -> Audit:
