@@ -15,7 +15,7 @@ from lxml import etree
 from shared.errors import AnnotationError
 from shared.jobs.findings import Finding, Rank, of_emptied_photo
 from shared.specs.data import JobSpec
-from shared.text import class_name
+from shared.text import LFS_POINTER, class_name
 
 Box = tuple[float, float, float, float]
 
@@ -166,7 +166,8 @@ def _parse(xml: bytes, file: str, *, with_comments: bool = False) -> tuple[etree
     try:
         root = _root(xml, parser)
     except etree.XMLSyntaxError as error:
-        raise AnnotationError(f"{file}: malformed XML: {_belied(xml) or error.msg or 'no content'}") from error
+        said = error.msg or "no content"
+        raise AnnotationError(f"{file}: malformed XML: {_belied(xml) or _told(xml, error) or said}") from error
     except (ValueError, LookupError) as error:
         raise AnnotationError(f"{file}: unreadable XML: {error}") from error
     # `resolve_entities=False` turns entity text into '' in silence, so no document that could hold any is read.
@@ -197,6 +198,22 @@ def _belied(xml: bytes) -> str:
     if not name.lower().startswith(("utf-16", "utf-32", "ucs-2", "ucs-4")):
         return ""
     return f"it declares {name}, and is written otherwise: declare what it is written in, such as utf-8"
+
+
+def _told(xml: bytes, error: etree.XMLSyntaxError) -> str:
+    """What is wrong with a file, and what to do, where the parser's words do not say it; "" elsewhere."""
+    if xml.startswith(LFS_POINTER):
+        return "a pointer of Git LFS instead of the XML: `git lfs pull` fetches it"
+    if b"\0" in xml[:4]:
+        return "it looks like UTF-16 without the mark that belongs in front: save it as UTF-8"
+    if "EntityRef:" in (error.msg or ""):  # `xmlParseEntityRef: no name`, `EntityRef: expecting ';'`
+        return f"an & in line {error.lineno}: write it as &amp;"
+    if error.code == etree.ErrorTypes.ERR_INVALID_ENCODING:
+        declared = _ENCODING.match(xml)
+        name = "no encoding, which means UTF-8," if declared is None else declared[2].decode()
+        todo = "declare what it is written in, such as latin-1, or save it as UTF-8"
+        return f"it declares {name} and line {error.lineno} is written otherwise: {todo}"
+    return ""
 
 
 def _common_name(declared: re.Match[bytes]) -> bytes:

@@ -29,6 +29,10 @@ class ImageError(InputError):
     kind = "image_unreadable"
 
 
+class ImageFormatUnknown(ImageError):
+    """The first bytes are of no picture that is read, so the rest of the file does not matter."""
+
+
 class ImageUnsupported(ImageError):
     """The picture needs a library that is not installed here: it may be sound."""
 

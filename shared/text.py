@@ -13,6 +13,9 @@ from typing import Final
 # of real names and stay.
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
+# What a file of a cloned repository begins with whose content Git LFS has not fetched.
+LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
+
 
 def printable(text: str) -> str:
     r"""`text` on one line and harmless to a terminal: each control character as its escape (`\x1b`, `\u2028`)."""

@@ -18,7 +18,7 @@ from producer.dataset.findings import Findings
 from producer.dataset.imagesets import SplitLists
 from producer.dataset.other_formats import without_command
 from producer.dataset.pairing import folded_stem, pair_files
-from producer.dataset.read_pairs import NamesInXml, Pair, read_pairs
+from producer.dataset.read_pairs import NamesInXml, Pair, PairsRead, read_pairs
 from producer.dataset.scan import ANNOTATION_EXTENSION, LIST_NAMES, ScannedFolder, Walk, list_not_read
 from producer.dataset.set_checks import NOTHING_TO_LEARN, FolderFacts, check_set, photos_dealt
 from producer.dataset.split import assign_splits
@@ -120,7 +120,7 @@ def lint_folder(
         read.leave_out(read_pairs(folder, left_out, spec, no_progress))
     facts = FolderFacts(
         pairs=pairs,
-        duplicates=Duplicates(photos=photos, pairs=pairs, groups=duplicates, spec=spec),
+        duplicates=Duplicates(photos=photos, pairs=pairs, groups=_of_pictures(duplicates, pairs, read), spec=spec),
         spec=spec,
         walk=walk,
         pairing=pairing,
@@ -131,6 +131,12 @@ def lint_folder(
         labels=label_map(read.class_counts if spec.classes is None else spec.classes),
     )
     return _conclude(folder, pairs, facts)
+
+
+def _of_pictures(groups: Sequence[Sequence[int]], pairs: Sequence[Pair], read: PairsRead) -> list[Sequence[int]]:
+    """The groups of equal files that are pictures: of a download that failed, nobody wants to know which to keep."""
+    set_aside = {finding.file for finding in read.findings.of_rank("quarantined")}
+    return [group for group in groups if pairs[group[0]][0] not in set_aside]
 
 
 def _conclude(folder: DataFolder, pairs: Sequence[Pair], facts: FolderFacts) -> LintedFolder:

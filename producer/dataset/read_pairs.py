@@ -21,7 +21,7 @@ from producer.dataset.pairing import image_stem, stem_of
 from producer.photos import PairFiles, Photos, photos_in
 from producer.progress import Progress
 from shared.annotation import EMPTY, Annotation, VocObject, read_annotation
-from shared.errors import AnnotationError, ImageError
+from shared.errors import AnnotationError, ImageError, ImageFormatUnknown
 from shared.jobs.findings import Finding
 from shared.jobs.fingerprint import END_BYTES, fingerprint_pair, hash_parts
 from shared.picture.header import read_header
@@ -251,6 +251,10 @@ def _sized(annotation: Annotation, head: bytes, image: str, spec: JobSpec, findi
     """The annotation with the picture's own size, where its first bytes tell that `<size>` is of another picture."""
     try:
         header = read_header(head, max_pixels=spec.max_pixels)
+    except ImageFormatUnknown as error:
+        if head:  # `_empty` names the others
+            findings.append(_unreadable(image, error, ImageError.kind))
+        return annotation
     except ImageError:  # cut off here, or damaged: the workers read the whole
         return annotation
     found = header.is_other_than(annotation.size)

@@ -41,7 +41,7 @@ _COLOURS: Final[Mapping[Rank, str]] = {
 _REMEDIES: Final[Mapping[str, str]] = {
     "ambiguous_stem": "keep each pair in a folder of its own",
     "box_far_larger": "look whether it is drawn around its object",
-    "annotation_unreadable": "label the picture again, or delete both",
+    "annotation_unreadable": "mend the file, or label the picture again",
     "boxes_normalized": TO_PIXELS,
     "class_unknown": "name it in --classes, --rename it, or leave it out: `--unknown skip`",
     "copies_across_splits": "put all copies of one photo into one split",

@@ -8,9 +8,10 @@ import struct
 from dataclasses import dataclass, replace
 from typing import Final
 
-from shared.errors import ImageError
+from shared.errors import ImageError, ImageFormatUnknown
 from shared.image_formats import ImageFormat
 from shared.picture import CONVERT, heif, jpeg, tiff
+from shared.text import LFS_POINTER
 
 # The compression of a BMP whose pixels are cut up by masks.
 _BITFIELDS: Final = 3
@@ -59,7 +60,8 @@ def read_header(content: bytes, *, max_pixels: int) -> ImageHeader:
     """Read the header of an image file.
 
     Raises:
-        ImageError: Unknown or unreadable format, or more than `max_pixels` pixels.
+        ImageFormatUnknown: The first bytes tell.
+        ImageError: Unreadable, or more than `max_pixels` pixels.
     """
     header = _read(content)
     if header.width < 1 or header.height < 1:
@@ -84,7 +86,9 @@ def _read(content: bytes) -> ImageHeader:
         return _header("heif", *heif.read_size(content))
     if content.startswith(b"BM"):
         return _read_bmp(content)
-    raise ImageError(f"not an image this project reads: {_describe(content)}")
+    if content.startswith(LFS_POINTER):
+        raise ImageFormatUnknown("a pointer of Git LFS instead of the picture: `git lfs pull` fetches it")
+    raise ImageFormatUnknown(f"not an image this project reads: {_describe(content)}")
 
 
 def _header(image_format: ImageFormat, width: int, height: int, orientation: int = 1) -> ImageHeader:

@@ -10,6 +10,9 @@ from shared.jobs.findings import Finding
 from shared.specs.data import JobSpec
 from shared.storage import Storage
 
+# What a JPEG begins with: lint looks no further where it does not have to.
+JPEG = b"\xff\xd8\xff"
+
 Object = tuple[str, float, float, float, float]
 CAT: Object = ("cat", 10, 10, 50, 50)
 
@@ -44,8 +47,8 @@ def write(root: Path, path: str, content: bytes | str = b"") -> Path:
 
 
 def write_pair(root: Path, image: str, annotation: str, xml: bytes | None = None) -> None:
-    """Write a picture (its path as its bytes, so that no two are equal) and its XML."""
-    write(root, image, f"picture {image}")
+    """Write what begins as a JPEG (behind that its path, so that no two are equal) and its XML."""
+    write(root, image, JPEG + f"picture {image}".encode())
     write(root, annotation, voc_xml() if xml is None else xml)
 
 

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from shared.annotation import MAX_OBJECTS, MAX_XML_BYTES, read_annotation
 from shared.errors import AnnotationError
 from shared.specs.data import JobSpec
+from shared.text import LFS_POINTER
 from tests.unit.shared.voc_text import SIZE, corners, read, voc_object
 
 
@@ -51,6 +52,37 @@ def test_encodings_that_are_declared_as_python_spells_them_are_honoured(encoding
 def test_malformed_xml_is_refused(xml: bytes) -> None:
     with pytest.raises(AnnotationError, match=r"a\.xml"):
         read_annotation(xml, file="a.xml", spec=JobSpec())
+
+
+@pytest.mark.parametrize(
+    ("xml", "told"),
+    [
+        (LFS_POINTER + b"v1\n", "a pointer of Git LFS instead of the XML: `git lfs pull` fetches it"),
+        (
+            "<annotation/>".encode("utf-16-le"),
+            "it looks like UTF-16 without the mark that belongs in front: save it as UTF-8",
+        ),
+        (
+            "<annotation/>".encode("utf-16-be"),
+            "it looks like UTF-16 without the mark that belongs in front: save it as UTF-8",
+        ),
+        (b"<annotation>\n<name>cats & dogs</name></annotation>", "an & in line 2: write it as &amp;"),
+        (b"<annotation>\n<name>M&M</name></annotation>", "an & in line 2: write it as &amp;"),
+        (
+            "<annotation>\n<name>Waschbär</name></annotation>".encode("latin-1"),
+            "it declares no encoding, which means UTF-8, and line 2 is written otherwise: declare what it is written "
+            "in, such as latin-1, or save it as UTF-8",
+        ),
+        (
+            b'<?xml version="1.0" encoding="utf-8"?><a>\xe4</a>',
+            "it declares utf-8 and line 1 is written otherwise: declare",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_told_where_the_parser_does_not_say_it(xml: bytes, told: str) -> None:
+    with pytest.raises(AnnotationError) as caught:
+        read_annotation(xml, file="a.xml", spec=JobSpec())
+    assert str(caught.value).startswith(f"a.xml: malformed XML: {told}")
 
 
 def test_an_encoding_that_nobody_knows_is_named() -> None:

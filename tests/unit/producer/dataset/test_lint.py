@@ -12,7 +12,7 @@ from producer.terminal.lint_page import lint_report
 from shared.annotation import parse_xml
 from shared.errors import LintError
 from shared.specs.data import JobSpec
-from tests.unit.producer.folders import CAT, findings, kinds, lint, voc_xml, write, write_objects, write_pair
+from tests.unit.producer.folders import CAT, JPEG, findings, kinds, lint, voc_xml, write, write_objects, write_pair
 
 BCCD = Path(os.environ.get("VOC_BCCD", "../shared/data/bccd"))
 
@@ -30,7 +30,7 @@ def test_ten_thousand_files_of_any_name_in_one_folder_are_paired_read_and_split(
     pairs = 5_100
     for index in range(pairs):
         stem = f"фото {index:05d} größe 写真"
-        write(tmp_path, f"{stem}.jpg", f"{index}")
+        write(tmp_path, f"{stem}.jpg", JPEG + f"{index}".encode())
         write(tmp_path, f"{stem}.xml", voc_xml([("кот 'ñandú'", 1, 1, 50, 50)], filename=f"{stem}.jpg"))
     linted = lint_folder(tmp_path, spec=JobSpec())
     linted.require_usable()
@@ -67,7 +67,7 @@ def test_a_picture_that_cannot_be_read_says_why(tmp_path: Path) -> None:
 
 def test_an_xml_above_the_size_cap_is_not_read_whole(tmp_path: Path) -> None:
     write_objects(tmp_path, "a", CAT)
-    write(tmp_path, "b.jpg", "b")
+    write(tmp_path, "b.jpg", JPEG)
     with open(tmp_path / "b.xml", "wb") as file:
         file.truncate(2**34)
     assert kinds(lint(tmp_path)) == {"annotation_unreadable": ["b.xml"]}

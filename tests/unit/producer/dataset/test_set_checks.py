@@ -7,6 +7,7 @@ import pytest
 
 from shared.errors import LintError
 from shared.specs.training import FEW_OBJECTS, FEW_PHOTOS, TrainingOptions
+from shared.text import LFS_POINTER
 from tests.unit.producer.folders import CAT, findings, kinds, lint, voc_xml, write, write_objects, write_pair
 
 
@@ -293,6 +294,32 @@ def test_splits_count_the_photos_that_can_be_used(tmp_path: Path) -> None:
     assert (found.counts["pairs"], found.counts["train"], found.counts["left_out"]) == (3, 1, 0)
     [empty] = [finding for finding in found.findings if finding.kind == "image_unreadable"]
     assert (empty.file, empty.rank, empty.found) == ("b.jpg", "quarantined", "the file is empty")
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (
+            LFS_POINTER + b"v1\noid sha256:00\nsize 9\n",
+            "a pointer of Git LFS instead of the picture: `git lfs pull` fetch",
+        ),
+        (b"<!DOCTYPE html>404", "not an image this project reads: a text file (HTML or XML)"),
+    ],
+)
+def test_files_that_are_no_pictures_are_told_without_opening_them_and_not_as_copies(
+    tmp_path: Path, content: bytes, found: str
+) -> None:
+    for stem in "abc":
+        write_objects(tmp_path, stem, CAT)
+    for stem in "bc":
+        write(tmp_path, f"{stem}.jpg", content)
+        write(tmp_path, f"{stem}.xml", voc_xml([("dog", 1, 1, 30, 30 + ord(stem))]))
+    linted = lint(tmp_path)
+    told = [finding for finding in linted.findings if finding.rank == "quarantined"]
+    assert [(finding.file, finding.kind) for finding in told] == [(f"{stem}.jpg", "image_unreadable") for stem in "bc"]
+    assert told[0].found.startswith(found)
+    assert not {"duplicate", "duplicate_conflicting"} & set(kinds(linted))
+    assert linted.counts["train"] == 1
 
 
 def _marked(*objects: tuple[str, bool]) -> bytes:
