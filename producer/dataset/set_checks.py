@@ -211,6 +211,9 @@ def _why_unusable(facts: FolderFacts) -> str | None:
         return f"no picture with a readable XML; {_contents(facts)}"
     if not any(facts.assignment.splits):
         return _why_untaught(facts)
+    dealt = photos_dealt(facts)
+    if not any(dealt[split] for split in SPLITS):
+        return "every photo is set aside; the other findings say why"
     if not facts.labels.names or not sum(facts.read.class_counts.values()):
         if not facts.read.counts["objects_read"] and not facts.read.written:
             return "no XML has an object; draw boxes around what is to be found"
@@ -228,6 +231,8 @@ def _why_untaught(facts: FolderFacts) -> str | None:
     splits, rule = facts.assignment.splits, facts.assignment.rule
     if "train" not in splits:
         return f"no picture in train ({_RULES[rule]}); {_TO_FILL[rule]}"
+    if not photos_dealt(facts)["train"]:
+        return f"every photo in train ({_RULES[rule]}) is set aside; the other findings say why"
     classes = facts.read.areas.by_class.values()
     marked = [
         mark

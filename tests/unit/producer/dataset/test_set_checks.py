@@ -322,6 +322,22 @@ def test_files_that_are_no_pictures_are_told_without_opening_them_and_not_as_cop
     assert linted.counts["train"] == 1
 
 
+def test_a_set_whose_photos_are_all_set_aside_is_refused_and_so_is_a_train_without_one(tmp_path: Path) -> None:
+    for stem in "ab":
+        write_pair(tmp_path, f"train/{stem}.jpg", f"train/{stem}.xml")
+        write(tmp_path, f"train/{stem}.jpg", LFS_POINTER)
+    with pytest.raises(LintError, match="every photo is set aside; the other findings say why"):
+        lint(tmp_path).require_usable()
+    write_pair(tmp_path, "valid/c.jpg", "valid/c.xml")
+    linted = lint(tmp_path)
+    [finding] = [each for each in linted.findings if each.rank == "error"]
+    assert (finding.kind, finding.done) == ("nothing_to_learn", "the submit is stopped, unless it is --no-train")
+    assert (
+        finding.found
+        == "every photo in train (the folders train, val and test decide) is set aside; the other findings say why"
+    )
+
+
 def _marked(*objects: tuple[str, bool]) -> bytes:
     """An XML with objects, some of which are marked difficult; all are of one box but for its width."""
     parts = [
