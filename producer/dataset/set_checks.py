@@ -16,6 +16,7 @@ from producer.dataset.read_pairs import Pair, PairsRead
 from producer.dataset.scan import ANNOTATION_EXTENSION, Walk
 from producer.dataset.split import SplitAssignment
 from shared.command import hint
+from shared.image_formats import IMAGE_EXTENSIONS
 from shared.jobs.findings import Finding
 from shared.jobs.job import SPLITS, Split
 from shared.jobs.labels import LabelMap
@@ -53,7 +54,8 @@ TO_PIXELS: Final = "multiply x by the picture's width and y by its height, or ex
 NOTHING_TO_LEARN: Final = "nothing_to_learn"
 
 # Where the other half of the pairs usually is.
-_HALVES: Final = ("Annotations", "annotations", "labels", "xml", "xmls")
+_XML_FOLDERS: Final = ("Annotations", "annotations", "annots", "labels", "xml", "xmls")
+_PHOTO_FOLDERS: Final = ("JPEGImages", "images", "imgs", "img", "photos")
 
 # Fewer photos, and fewer objects of a class, than anything can be learned from or measured with.
 _PHOTOS_LEAST: Final = 20
@@ -268,7 +270,7 @@ def _contents(facts: FolderFacts) -> str:
         return f"{', '.join(found)}, {counted(archives, 'archive')}; unpack what belongs together into one folder"
     if not others:
         say = "label them, for example with LabelImg as Pascal VOC" if images else "is it the right folder?"
-        return f"{', '.join(found)}; {_beside(facts.walk.root) or say}"
+        return f"{', '.join(found)}; {_beside(facts.walk.root, has_xml=bool(xmls)) or say}"
     convert = ["only Pascal-VOC XML is read: convert or export it as that"]
     root = facts.walk.root
     if isinstance(root, BucketFolder):
@@ -277,15 +279,17 @@ def _contents(facts: FolderFacts) -> str:
     return ", ".join([*found, *others, *convert]) + (f"; {command}" if command else "")
 
 
-def _beside(root: DataFolder) -> str:
+def _beside(root: DataFolder, *, has_xml: bool) -> str:
     """Where the other half of the pairs is: who names one of the two folders of a VOC set means the folder of both."""
     if isinstance(root, BucketFolder):
         return ""
-    whole = root.resolve().parent
-    for name in _HALVES:
-        other = whole / name
-        if other != root.resolve() and any(other.glob(f"*{ANNOTATION_EXTENSION}")):
-            return f"the XML files are in {other}: give {whole}, which has both"
+    whole, what = root.resolve().parent, "photos" if has_xml else "XML files"
+    for other in (whole / name for name in (_PHOTO_FOLDERS if has_xml else _XML_FOLDERS)):
+        extensions = IMAGE_EXTENSIONS.keys() if has_xml else {ANNOTATION_EXTENSION}
+        if other == root.resolve() or not other.is_dir():
+            continue
+        if any(each.suffix.lower() in extensions for each in other.glob("*")):  # passes over what cannot be listed
+            return f"the {what} are in {other}: give {whole}, which has both"
     return ""
 
 

@@ -322,6 +322,16 @@ def test_files_that_are_no_pictures_are_told_without_opening_them_and_not_as_cop
     assert linted.counts["train"] == 1
 
 
+@pytest.mark.parametrize(("given", "what", "other"), [("a", "XML files", "annots"), ("annots", "photos", "JPEGImages")])
+def test_who_names_one_half_of_a_set_is_told_where_the_other_is(
+    tmp_path: Path, given: str, what: str, other: str
+) -> None:
+    write_pair(tmp_path, "JPEGImages/a.jpg", "annots/a.xml")
+    write(tmp_path, "a/a.jpg", "")
+    with pytest.raises(LintError, match=f"the {what} are in {tmp_path}/{other}: give {tmp_path}, which has both"):
+        lint(tmp_path / given).require_usable()
+
+
 def test_a_set_whose_photos_are_all_set_aside_is_refused_and_so_is_a_train_without_one(tmp_path: Path) -> None:
     for stem in "ab":
         write_pair(tmp_path, f"train/{stem}.jpg", f"train/{stem}.xml")
