@@ -355,7 +355,8 @@ def _read_box(corners: etree._Element | None, index: int, name: str, spec: JobSp
         return None
     xmin, ymin, xmax, ymax = numbers
     if xmin > xmax or ymin > ymax:
-        swapped = "xmin and xmax" if xmin > xmax else "ymin and ymax"
+        pairs = (("xmin and xmax", xmin > xmax), ("ymin and ymax", ymin > ymax))
+        swapped = ", ".join(names for names, is_swapped in pairs if is_swapped)
         findings.add("mended", "box_swapped", index, _spell(numbers), f"{swapped} swapped", name)
         xmin, xmax = sorted((xmin, xmax))
         ymin, ymax = sorted((ymin, ymax))

@@ -126,6 +126,18 @@ def test_swapped_corners_are_put_in_order_before_the_shift_and_counted() -> None
     assert kinds(annotation) == ["box_swapped"]
 
 
+@pytest.mark.parametrize(
+    ("box", "done"),
+    [
+        ((110, 20, 10, 220), "xmin and xmax swapped"),
+        ((10, 220, 110, 20), "ymin and ymax swapped"),
+        ((110, 220, 10, 20), "xmin and xmax, ymin and ymax swapped"),
+    ],
+)
+def test_all_corners_that_were_swapped_are_named(box: tuple[int, ...], done: str) -> None:
+    assert [finding.done for finding in read(SIZE + voc_object(box=corners(*box))).findings] == [done]
+
+
 @pytest.mark.parametrize("box", [corners(10, 20, 10, 220), corners(10, 20, 110, 20), corners(0, 0, 0, 0)])
 def test_box_of_zero_area_is_dropped_and_counted(box: str) -> None:
     annotation = read(SIZE + voc_object(box=box) + voc_object())
