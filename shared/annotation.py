@@ -32,6 +32,8 @@ _ELEMENTS: Final = frozenset(
         *("difficult", "truncated", "occluded", "pose"),
     )
 )
+# What other programs write where the devkit has <bndbox>.
+_OTHER_SHAPES: Final = ("bbox", "box", "polygon", "robndbox", "points", "mask")
 # A name with a capital letter: few files have one or a namespace, and only those are searched.
 _CAPITAL: Final = re.compile(rb"<[a-z]*[A-Z]")
 _ENCODING: Final = re.compile(rb"""\A(<\?xml\s[^>]*?encoding\s*=\s*["'])([\w-]+)""")
@@ -283,7 +285,11 @@ def _read_object(element: etree._Element, index: int, spec: JobSpec, findings: _
         findings.add(
             "mended", "box_extra", index, f"{len(boxes)} <bndbox> in one object", "the first one is used", name
         )
-    box = _read_box(boxes[0] if boxes else None, index, name, spec, findings)
+    if not boxes:
+        shape = next((f", but a <{shape}>" for shape in _OTHER_SHAPES if shape in texts), "")
+        findings.drop("box_missing", index, f"no <bndbox>{shape}", name)
+        return None
+    box = _read_box(boxes[0], index, name, spec, findings)
     if box is None:
         return None
     if "attributes" in texts:
@@ -340,18 +346,15 @@ def _read_flag(texts: dict[str, str], key: str, index: int, name: str, findings:
     return number != 0
 
 
-def _read_box(corners: etree._Element | None, index: int, name: str, spec: JobSpec, findings: _Findings) -> Box | None:
+def _read_box(corners: etree._Element, index: int, name: str, spec: JobSpec, findings: _Findings) -> Box | None:
     """(xmin, ymin, xmax, ymax) in pixels as 0-based corners, min below max; None where there is no such box."""
-    if corners is None:
-        findings.drop("box_missing", index, "no <bndbox>", name)
-        return None
     texts = {child.tag: (child.text or "").strip() for child in corners}
     if len(texts) != len(corners):
         _tell_repeated(corners, index, name, findings)
     numbers = [_parse_number(texts.get(key, "")) for key in _CORNERS]
     if not all(map(math.isfinite, numbers)):
         found = ", ".join(f"{key} {texts.get(key)!r}" for key in _CORNERS)
-        findings.drop("box_unreadable", index, found, name)
+        findings.drop("box_unreadable", index, _without_corners(corners, texts) or found, name)
         return None
     xmin, ymin, xmax, ymax = numbers
     if xmin > xmax or ymin > ymax:
@@ -367,6 +370,15 @@ def _read_box(corners: etree._Element | None, index: int, name: str, spec: JobSp
         findings.drop("box_zero_area", index, _spell(numbers), name)
         return None
     return xmin, ymin, xmax, ymax
+
+
+def _without_corners(corners: etree._Element, texts: dict[str, str]) -> str:
+    """Which corners a box does not have, and what it has instead; "" where it has all four."""
+    missing = [f"<{key}>" for key in _CORNERS if key not in texts]
+    others = [f"<{tag}>" for tag in texts if tag not in _CORNERS and isinstance(tag, str)]
+    others += [f"{name}=" for name in corners.attrib]
+    instead = f", but {', '.join(others)}" if others else ""
+    return f"<bndbox> without {', '.join(missing)}{instead}" if missing else ""
 
 
 def _tell_repeated(corners: etree._Element, index: int, name: str, findings: _Findings) -> None:

@@ -127,6 +127,31 @@ def test_swapped_corners_are_put_in_order_before_the_shift_and_counted() -> None
 
 
 @pytest.mark.parametrize(
+    ("written", "kind", "found"),
+    [
+        ("<bndbox/>", "box_unreadable", "<bndbox> without <xmin>, <ymin>, <xmax>, <ymax>"),
+        (
+            "<bndbox><x>1</x><y>2</y><w>3</w><h>4</h></bndbox>",
+            "box_unreadable",
+            "<bndbox> without <xmin>, <ymin>, <xmax>, <ymax>, but <x>, <y>, <w>, <h>",
+        ),
+        (
+            '<bndbox xmin="1" ymin="2"><xmax>3</xmax><ymax>4</ymax></bndbox>',
+            "box_unreadable",
+            "<bndbox> without <xmin>, <ymin>, but xmin=, ymin=",
+        ),
+        ("<polygon><x1>1</x1></polygon>", "box_missing", "no <bndbox>, but a <polygon>"),
+        ("<bbox><xmin>1</xmin></bbox>", "box_missing", "no <bndbox>, but a <bbox>"),
+        ("<pose>Left</pose>", "box_missing", "no <bndbox>"),
+    ],
+)
+def test_what_stands_instead_of_a_box_is_named(written: str, kind: str, found: str) -> None:
+    annotation = read(f"{SIZE}<object><name>cat</name>{written}</object>")
+    assert annotation.objects == ()
+    assert [(finding.kind, finding.found) for finding in annotation.findings] == [(kind, found)]
+
+
+@pytest.mark.parametrize(
     ("box", "done"),
     [
         ((110, 20, 10, 220), "xmin and xmax swapped"),
