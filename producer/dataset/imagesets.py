@@ -8,12 +8,15 @@ from typing import Final
 
 from producer.dataset.findings import Findings
 from producer.dataset.pairing import composed_stem, grouped, image_stem
+from shared.image_formats import IMAGE_EXTENSIONS
 from shared.jobs.findings import Finding, Rank
 from shared.jobs.job import SPLITS, Split
 from shared.text import composed
 
 # The devkit's class lists end each line with -1, 0 or 1; some tools write train.txt in that form.
 _CLASS_FLAG: Final = re.compile(r"^(.*\S)\s+-?[01]$")
+# PaddleDetection writes the path of the XML behind that of the photo.
+_WITH_XML: Final = re.compile(rf"^(.*?(?:{'|'.join(map(re.escape, IMAGE_EXTENSIONS))}))[ \t]+\S.*\.xml$", re.IGNORECASE)
 # What a spreadsheet writes around names and between columns.
 _OF_TABLES: Final = re.compile(r"^[\"']|[,;\t]")
 
@@ -92,7 +95,8 @@ def _resolve(
 ) -> list[int]:
     """The picture that each line of a list means; a line that means none, or several, becomes a finding."""
     found: list[int] = []
-    for line in entry.lines[name]:
+    for written in entry.lines[name]:
+        line = _WITH_XML.sub(r"\1", written)
         flagged = _CLASS_FLAG.match(line)
         stems = [line, image_stem(line), *([image_stem(flagged[1])] if flagged else [])]
         candidates = next((by_stem[stem] for stem in map(composed, stems) if stem in by_stem), [])
@@ -107,7 +111,7 @@ def _resolve(
         kind, text = ("list_ambiguous", f"could mean {names}") if chosen else ("listed_without_pair", no_pair)
         rank: Rank = "quarantined" if chosen else "info"
         findings.append(
-            Finding(file=entry.paths[name], rank=rank, kind=kind, found=f"{line}: {text}", done="line not used")
+            Finding(file=entry.paths[name], rank=rank, kind=kind, found=f"{written}: {text}", done="line not used")
         )
     return found
 

@@ -76,6 +76,16 @@ def test_a_list_line_may_be_a_stem_a_name_a_path_or_carry_a_flag(line: str) -> N
     assert assign(["JPEGImages/a.jpg"], [listed(train=[line])]).splits == ["train"]
 
 
+@pytest.mark.parametrize(
+    "line", ["JPEGImages/a b.jpg Annotations/a b.xml", "a b.jpeg\ta.XML", "./JPEGImages/a b.JPG a.xml"]
+)
+def test_a_list_line_may_have_the_xml_behind_the_photo_as_paddledetection_writes_it(line: str) -> None:
+    assert assign(["JPEGImages/a b.jpg"], [listed(train=[line])]).splits == ["train"]
+    findings = assign(["JPEGImages/c.jpg"], [listed(train=[line])]).findings
+    (told,) = [finding.found for finding in findings if finding.kind == "listed_without_pair"]
+    assert told.startswith(f"{line}: no such pair")
+
+
 def test_a_stem_with_a_space_and_a_digit_is_not_taken_for_a_flag() -> None:
     images = ["scan 1.jpg", "scan.jpg"]
     assert assign(images, [listed(train=["scan 1"], test=["scan"])]).splits == ["train", "test"]
