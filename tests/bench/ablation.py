@@ -91,6 +91,7 @@ ROWS: Final[dict[str, Row]] = {
     "medium": Row(model="medium"),
     "letterbox": Row(resize="letterbox"),
     "bfloat16": Row(precision="mixed_bfloat16"),
+    "quick-average": Row(precision="mixed_bfloat16", constants={"training.train_step.EMA_RAMP": 20.0}),
     **{
         name: replace(row, backbone="efficientnet_lite0")
         for name, row in {
@@ -102,6 +103,7 @@ ROWS: Final[dict[str, Row]] = {
             "lite0-rate-1": Row(constants={_SHARE: 1.0}),
             "lite0-rate-0.1": Row(constants={_SHARE: 0.1}),
             "lite0-1e-3": Row(rate=1e-3),
+            "lite0-slow-average": Row(constants={"training.train_step.TAUGHT_EMA_RAMP": 10.0}),
             "lite0-no-warmup": Row(constants={"training.schedule.WARMUP_STEPS": 1}),
             "lite0-strong-zoom": Row(recipe={"zoom": 0.6, "translate": 0.2}),
             "lite0-no-mosaic": Row(recipe={"mosaic": 0}),

@@ -2,9 +2,9 @@
 
 `raccoon`, `raccoon-70` and `raccoon-30` are cut from the 160 photos that `--split 70/10/20` of seed 0 does not test on:
 50 of them judge, 110, 70 or 30 are learned. `cards` is made up: six ranks of playing cards that differ in fine detail
-alone, lying on photos of raccoons; `cards-30` and `cards-900` have so many to learn from, `cards-dense` six times as
-many small cards on a photo. `bccd` is the set itself; its test list is never read by who trains on train and judges on
-val.
+alone, lying on photos of raccoons; `cards-30`, `cards-900` and `cards-2000` have so many to learn from, `cards-dense`
+six times as many small cards on a photo. `bccd` is the set itself; its test list is never read by who trains on train
+and judges on val.
 """
 
 import json
@@ -38,6 +38,7 @@ _CARDS: Final = {
     "cards": _Cards(),
     "cards-30": _Cards(learned=30),
     "cards-900": _Cards(learned=900),
+    "cards-2000": _Cards(learned=2000),
     "cards-dense": _Cards(count=(8, 16), length=(60, 110)),
 }
 SETS: Final = (*_RACCOONS, *_CARDS, "bccd")

@@ -30,8 +30,12 @@ WEIGHT_DECAY: Final = 0.05
 # Largest norm of the whole gradient.
 CLIP_NORM: Final = 10.0
 
-# The average of the weights that is evaluated and exported; early on it follows faster.
+# The average of the weights that is evaluated and exported: its decay is at most so much, and in step n at most
+# (1 + n) / (ramp + n), so that it lags by one ramp-th of the steps. A taught backbone's runs are short, and still learn
+# in their last tenth (docs/decisions/0109).
 EMA_DECAY: Final = 0.998
+EMA_RAMP: Final = 10.0
+TAUGHT_EMA_RAMP: Final = 20.0
 
 # Whether the weights before the pyramid stay as they are, move by a share of the rate, or as all others.
 _Phase = Literal["frozen", "slowed", "free"]
@@ -159,7 +163,8 @@ class Learner:
             self._flat_weights.assign(tf.where(self._flat_is_backbone, before + share * (moved - before), moved))
         weights = tf.identity(self._flat_weights)
         _assign(self._weights, weights)
-        share_of_now = 1 - tf.minimum(EMA_DECAY, (1 + count) / (10 + count))
+        ramp = EMA_RAMP if phase == "free" else TAUGHT_EMA_RAMP
+        share_of_now = 1 - tf.minimum(EMA_DECAY, (1 + count) / (ramp + count))
         for average, now in ((self._average, weights), (self._average_statistics, _flatten(self._statistics))):
             _descend(average, share_of_now, average - now)
 

@@ -16,7 +16,16 @@ from trainer.network.detector import build_model, is_backbone, make_priors
 from trainer.network.loss import BOX_WEIGHT, loss_sums
 from trainer.pixels import normalize
 from trainer.training.strategy import make_strategy
-from trainer.training.train_step import BETA_1, BETA_2, CLIP_NORM, EMA_DECAY, WEIGHT_DECAY, Learner
+from trainer.training.train_step import (
+    BETA_1,
+    BETA_2,
+    CLIP_NORM,
+    EMA_DECAY,
+    EMA_RAMP,
+    TAUGHT_EMA_RAMP,
+    WEIGHT_DECAY,
+    Learner,
+)
 
 BATCH = 4
 RATE = 0.02
@@ -55,7 +64,7 @@ class Plain:
             m, v = self.first[place] / (1 - BETA_1**count), self.second[place] / (1 - BETA_2**count)
             decay = WEIGHT_DECAY if before.ndim > 1 else 0.0
             weight.assign(before - RATE * decay * before - RATE * m / (np.sqrt(v) + EPSILON))
-        kept = min(EMA_DECAY, (1 + count) / (10 + count))
+        kept = min(EMA_DECAY, (1 + count) / (EMA_RAMP + count))
         self.average = [kept * old + (1 - kept) * now for old, now in zip(self.average, self.variables(), strict=True)]
         return float(loss), float(norm)
 
@@ -129,6 +138,19 @@ def test_weights_before_the_pyramid_move_by_their_share_of_the_rate() -> None:
         np.testing.assert_allclose(half, (0.5 + 0.5 * expected) * whole, atol=1e-6, err_msg=path)
     assert {is_backbone(path) for path in paths} == {True, False}
     assert max(np.abs(move).max() for move in moves[1.0]) > 1e-4
+
+
+@pytest.mark.parametrize(("share", "ramp"), [(0.0, TAUGHT_EMA_RAMP), (0.3, TAUGHT_EMA_RAMP), (1.0, EMA_RAMP)])
+def test_the_average_follows_a_taught_backbone_twice_as_closely(share: float, ramp: float) -> None:
+    stream = batches_from_memory(drawn_examples(8), batch=BATCH, recipe=Augmentation(), seed=0)
+    learner = Learner(lambda: build_model(2, SIDE, "nano"), make_priors(SIDE), make_strategy(1), stream.element_spec)
+    expected = learner.average()
+    for number, batch in zip(range(3), stream, strict=False):
+        learner.step(batch, rate=1e-3, number=number, published_share=share)
+        state = learner.state()
+        kept = (2 + number) / (ramp + number + 1)
+        expected = kept * expected + (1 - kept) * np.concatenate([state["weights"], state["statistics"]])
+    np.testing.assert_allclose(learner.average(), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_optimizer_remembers_nothing_of_a_frozen_backbone() -> None:
