@@ -144,7 +144,7 @@ def test_weights_before_the_pyramid_move_by_their_share_of_the_rate() -> None:
 def test_the_average_follows_a_taught_backbone_twice_as_closely(share: float, ramp: float) -> None:
     stream = batches_from_memory(drawn_examples(8), batch=BATCH, recipe=Augmentation(), seed=0)
     learner = Learner(lambda: build_model(2, SIDE, "nano"), make_priors(SIDE), make_strategy(1), stream.element_spec)
-    expected = learner.average()
+    expected: np.ndarray = learner.average()
     for number, batch in zip(range(3), stream, strict=False):
         learner.step(batch, rate=1e-3, number=number, published_share=share)
         state = learner.state()
