@@ -11,7 +11,12 @@ def percent(fraction: float) -> str:
 
 
 def map_text(value: float, interval: Sequence[float] | None, objects: int | None = None) -> str:
-    """`91.4 % (88.0 to 94.1, 26 objects)`: a mAP, where it may lie (95 %), and how many objects it is of."""
+    """`91.4 % (88.0 to 94.1, 26 objects)`: a mAP, where it may lie (95 %), and how many objects it is of.
+
+    Of 0 objects there is none: whatever `value` is, nothing was measured.
+    """
+    if objects == 0:
+        return "not measured (0 objects)"
     facts = [] if interval is None else [f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"]
     facts += [] if objects is None else [counted(objects, "object")]
     return percent(value) + (f" ({', '.join(facts)})" if facts else "")

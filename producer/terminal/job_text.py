@@ -157,7 +157,7 @@ def _model_lines(status: JobStatus) -> Iterator[str]:
     """What a finished run has made, and what to beware of."""
     if status.map50 is not None:
         yield f"  mAP50   {map_text(status.map50, status.map50_interval, status.objects)}, int8"
-    if status.map is not None:
+    if status.map is not None and status.objects != 0:
         yield f"  mAP     {map_text(status.map, status.map_interval)}"
     if status.model:
         yield f"  model   {_place(status.model)}"
@@ -203,13 +203,20 @@ def jobs_table(statuses: Sequence[JobStatus]) -> Table:
             "" if status.age_s is None else age(status.age_s),
             "" if status.took_s is None else duration(status.took_s),
             str(status.images),
-            "" if status.map50 is None else map_text(status.map50, status.map50_interval),
+            _score(status.map50, status.map50_interval, status.objects),
             "" if status.size_bytes is None else decimal(status.size_bytes),
         )
         for run in _added_runs(status):
-            score = "" if run.get("map50") is None else map_text(run["map50"], run.get("map50_interval"))
+            score = _score(run.get("map50"), run.get("map50_interval"), run.get("objects"))
             table.add_row(f"  --run {run['run']}", str(run["state"]), "", "", "", score)
     return table
+
+
+def _score(map50: float | None, interval: Sequence[float] | None, objects: int | None) -> str:
+    """The mAP50 of a table; a dash where it is of no object."""
+    if map50 is None:
+        return ""
+    return "-" if objects == 0 else map_text(map50, interval)
 
 
 def _added_runs(status: JobStatus) -> Sequence[Mapping[str, Any]]:

@@ -229,7 +229,10 @@ def results_table(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
     table = Table(Column("form", no_wrap=True), *figures, title=title, pad_edge=False)  # 80 columns hold the widest
     for form in sorted(metrics, key=lambda form: (form.endswith("_raw"), FORMS.index(form.removesuffix("_raw")))):
         row = metrics[form]
-        scores = (map_text(row[name], row.get(f"{name}_interval")).replace(" %", "") for name in ("map50", "map"))
+        scores = (
+            "-" if int8.get("objects") == 0 else map_text(row[name], row.get(f"{name}_interval")).replace(" %", "")
+            for name in ("map50", "map")
+        )
         shown = f"{row['bytes'] / 1000:,.0f}" if has_raw else f"{row['bytes']:,}"
         table.add_row(form, *scores, shown, f"{row['median_ms']:.2f}")
     return table

@@ -61,6 +61,11 @@ class Compared:
         return {**asdict(self), "drop": self.drop}
 
     @property
+    def is_measured(self) -> bool:
+        """Whether its mAP is of any object."""
+        return self.objects != 0
+
+    @property
     def drop(self) -> float:
         """Points of mAP50 that int8 loses; below 0 it gains."""
         return self.float_map50 - self.int8_map50
@@ -218,7 +223,7 @@ def comparison_table(rows: Sequence[Compared]) -> str:
     ]
     lines += ["", *_how_trained(rows, width)] if len(rows) > 1 else []
     lines += [
-        _int8_sentence([row.drop for row in rows]),
+        _int8_sentence([row.drop for row in rows if row.is_measured]),
         f"size ratio at most {max(row.bytes_share for row in rows):.2f}, time ratio at most "
         f"{max(row.time_share for row in rows):.2f} (int8 / float32)",
     ]
@@ -227,6 +232,8 @@ def comparison_table(rows: Sequence[Compared]) -> str:
 
 def _int8_sentence(drops: Sequence[float]) -> str:
     """What int8 costs over all runs; `drops` are points of mAP50 lost, below 0 gained."""
+    if not drops:
+        return "int8 against float32 is not known: no photo that was measured on has an object that counts"
     if len(drops) == 1:
         return f"int8 {_change(drops[0])} of mAP50 against float32"
     mean, spread = statistics.mean(drops), statistics.stdev(drops)
@@ -247,9 +254,10 @@ def _how_trained(rows: Sequence[Compared], width: int) -> Iterator[str]:
     yield f"{head} {'mAP of int8':>18} {'bytes':>11} {'ms':>7}"
     for row in rows:
         asked = {name: row.asked.get(name, "-") for name in ("model", "seed")}
+        sure = _sure(row, row.int8_map, row.map_interval)
         yield (
             f"{_name(row, width)} {asked['model']:>6} {row.image_size or '-':>4} {row.epochs or '-':>6} "
-            f"{asked['seed']:>5} {_sure(row.int8_map, row.map_interval):>18} {row.size_bytes:11,} {row.median_ms:7.2f}"
+            f"{asked['seed']:>5} {sure:>18} {row.size_bytes:11,} {row.median_ms:7.2f}"
         )
     differing = {name: found for name, found in differing_settings(rows).items() if name not in ("model", "seed")}
     if differing:
@@ -295,14 +303,17 @@ def _name(row: Compared, width: int) -> str:
     return f"{row.run}\n{'':{width}}" if len(row.run) > width else f"{row.run:{width}}"
 
 
-def _sure(figure: float, interval: tuple[float, float] | None) -> str:
+def _sure(row: Compared, figure: float, interval: tuple[float, float] | None) -> str:
+    if not row.is_measured:
+        return "-"
     return f"{figure:.1f}" + ("" if interval is None else f" ({interval[0]:.0f} to {interval[1]:.0f})")
 
 
 def _line(row: Compared, width: int) -> str:
     name = _name(row, width)
     objects = "-" if row.objects is None else row.objects
-    return (
-        f"{name} {row.split:>5} {objects:>6} {row.float_map50:5.1f} {_sure(row.int8_map50, row.interval):>18} "
-        f"{row.drop:5.2f} {row.float_map:5.1f} {row.int8_map:5.1f} {row.bytes_share:5.2f} {row.time_share:5.2f}"
-    )
+    figures = f"{'-':>5} {'-':>18} {'-':>5} {'-':>5} {'-':>5}"
+    if row.is_measured:
+        sure = _sure(row, row.int8_map50, row.interval)
+        figures = f"{row.float_map50:5.1f} {sure:>18} {row.drop:5.2f} {row.float_map:5.1f} {row.int8_map:5.1f}"
+    return f"{name} {row.split:>5} {objects:>6} {figures} {row.bytes_share:5.2f} {row.time_share:5.2f}"

@@ -18,9 +18,12 @@ _COMMAND: Final = re.compile(rf"^{PROGRAM} .*$", re.MULTILINE)
 
 
 def measured(row: Mapping[str, Any], name: str, *, with_objects: bool = False) -> str:
-    """`91.4 % (88.0 to 94.1, 26 objects)`: a figure of `metrics.json` in percent, as sure as the row says it is."""
+    """`91.4 % (88.0 to 94.1, 26 objects)`: a figure of `metrics.json` in percent, as sure as the row says it is.
+
+    A dash where it is of no object.
+    """
     figure, interval, objects = row[name], row.get(f"{name}_interval"), row.get("objects")
-    if figure is None:
+    if figure is None or objects == 0:
         return "-"
     sure = [] if interval is None else [f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"]
     sure += [counted(objects, "object")] if with_objects and objects is not None else []

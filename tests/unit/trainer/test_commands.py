@@ -24,7 +24,7 @@ from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.unit.producer.folders import lint_and_submit, write_pair
 from tests.unit.trainer.test_rerun import trained_run
-from trainer.__main__ import _classes, app
+from trainer.__main__ import _classes, _table, app
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -299,6 +299,21 @@ def test_predict_refuses_more_threads_than_litert_survives(trainer: Run, tmp_pat
     refused = trainer("predict", "store/runs/r/model_int8.tflite", "photo.jpg", "--threads", "100000", code=2)
     assert "--threads" in refused.stderr
     assert "256" in refused.stderr
+
+
+def test_a_mean_over_no_object_is_a_dash() -> None:
+    row = {
+        "map50": 0.0,
+        "map50_interval": [0.0, 1.0],
+        "map": 0.0,
+        "map_interval": [0.0, 1.0],
+        "bytes": 9,
+        "pictures": 2,
+    }
+    head, line, measured = _table({"int8": row | {"objects": 0, "median_ms": 1.0}}).splitlines()
+    assert line.split() == ["int8", "-", "-", "9", "1.00"]
+    assert len(head) == len(line)
+    assert measured == "measured on 0 objects in 2 pictures"
 
 
 def test_a_long_class_name_does_not_break_the_table_of_classes() -> None:

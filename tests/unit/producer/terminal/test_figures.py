@@ -28,6 +28,7 @@ def test_an_age_is_in_its_largest_whole_unit(seconds: float, shown: str) -> None
         ((0.914, (0.88, 0.941)), "91.4 % (88.0 to 94.1)"),
         ((1.0, (1.0, 1.0), 1), "100.0 % (100.0 to 100.0, 1 object)"),
         ((0.0, None, 26), "0.0 % (26 objects)"),
+        ((0.0, (0.0, 1.0), 0), "not measured (0 objects)"),
     ],
 )
 def test_a_map_has_what_is_known_of_it(arguments: tuple[float, tuple[float, float] | None], shown: str) -> None:

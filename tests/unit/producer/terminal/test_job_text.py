@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 from producer.terminal.console import Terminal
 from producer.terminal.job_text import jobs_table, print_result, remarks, status_text
@@ -139,6 +140,15 @@ def test_shards_that_failed_for_one_reason_have_one_line() -> None:
         "cannot write …: No space left",
         "  failed  val-00000-of-00001: its picture killed the decoder",
     ]
+
+
+def test_a_run_that_was_measured_on_no_object_has_a_dash_and_a_word() -> None:
+    nothing: dict[str, Any] = {"map50": 0.0, "map50_interval": (0.0, 1.0), "objects": 0}
+    (row,) = [line for line in listed(**nothing).splitlines() if line.startswith("  --run two")]
+    assert row.split()[-2:] == ["DONE", "-"]
+    text = status_text(replace(training(), state="DONE", map=0.0, map_interval=(0.0, 1.0), **nothing))
+    assert "  mAP50   not measured (0 objects), int8" in text
+    assert "  mAP  " not in text
 
 
 def test_each_of_several_runs_says_why_it_stands_still_and_what_goes_on() -> None:

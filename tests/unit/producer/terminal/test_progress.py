@@ -171,6 +171,13 @@ def test_a_run_of_an_older_version_has_figures_without_intervals() -> None:
     assert "90.0" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
+def test_a_mean_over_no_object_is_shown_as_none() -> None:
+    row = {"map50": 0.0, "map50_interval": [0.0, 1.0], "map": 0.0, "map_interval": [0.0, 1.0], "objects": 0}
+    table = results_table({form: row | {"bytes": 1000, "median_ms": 1.0} for form in FORMS})
+    assert table.title == "Test split, 0 objects, by LiteRT"
+    assert [list(table.columns[at].cells) for at in (1, 2)] == [["-"] * len(FORMS)] * 2
+
+
 def test_files_of_both_kinds_are_in_one_table_those_without_suppression_below() -> None:
     row = {"map50": 1.0, "map50_interval": [1.0, 1.0], "map": 0.993, "map_interval": [0.981, 1.0], "objects": 1234}
     both = [f"{form}{raw}" for form in reversed(FORMS) for raw in ("_raw", "")]

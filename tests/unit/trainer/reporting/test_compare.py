@@ -52,6 +52,24 @@ def test_what_is_known_of_the_figures_is_beside_them(tmp_path: Path) -> None:
     assert len(head) == len(units) == len(old) == len(new)
 
 
+def test_a_run_that_was_measured_on_no_object_has_no_figures(tmp_path: Path) -> None:
+    finished(tmp_path, "bare", 0.0, 0.0)
+    finished(tmp_path, "good", 0.90, 0.899)
+    file = tmp_path / "runs/bare/metrics.json"
+    rows = json.loads(file.read_text())
+    for row in rows.values():
+        row |= {"map50_interval": [0.0, 1.0], "map_interval": [0.0, 1.0], "objects": 0}
+    file.write_text(json.dumps(rows))
+    storage = Storage(str(tmp_path))
+    table = comparison_table(compare_runs(["bare"], storage))
+    assert "int8 against float32 is not known: no photo that was measured on has an object that counts" in table
+    assert table.splitlines()[2].split() == ["bare", "test", "0", *"-----", "0.27", "0.40"]
+    both = comparison_table(compare_runs(["bare", "good"], storage))
+    assert "int8 loses 0.10 points of mAP50 against float32" in both, "by the one that says something"
+    head, units, bare, good = both.splitlines()[:4]
+    assert len(head) == len(units) == len(bare) == len(good)
+
+
 def test_a_gain_is_called_so(tmp_path: Path) -> None:
     finished(tmp_path, "seed-0", 0.90, 0.907)
     finished(tmp_path, "seed-1", 0.90, 0.895)

@@ -24,6 +24,14 @@ def test_figures_are_percent_with_their_interval_and_objects() -> None:
     assert measured(row, "map50", with_objects=True) == "91.4 % (88.0 to 94.1, 1 object)"
     assert measured({"map50": 0.5}, "map50") == "50.0 %"
     assert measured({"ap50": None, "ap50_interval": None}, "ap50") == "-"
+    assert measured({"map50": 0.0, "map50_interval": [0.0, 1.0], "objects": 0}, "map50") == "-"
+
+
+def test_a_report_of_no_object_has_no_figure_of_it() -> None:
+    page = render_report(summary_of(look([([], [])] * 5)))
+    assert "<b>-</b><span>mAP50 of int8</span><span>0 objects in 5 test photos</span>" in page
+    assert "<b>-</b><span>mAP of int8</span>" in page
+    assert "0.0 to 100.0" not in page
 
 
 def test_page_opens_with_advice_and_shows_truth_beside_what_is_seen() -> None:
