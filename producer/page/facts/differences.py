@@ -30,7 +30,7 @@ class Difference:
 def difference(
     first: Mapping[str, Any], other: Mapping[str, Any], name: str, pair: Pair | None = None, label: str | None = None
 ) -> Difference | None:
-    """The difference of a figure of two runs; None where one lacks it or its interval.
+    """The difference of a figure of two runs; None where one lacks it or its interval, or has it of no object.
 
     Its interval is of the resamples of a `pair`. Without one it is made of the two runs' own (MOVER; Zou and Donner,
     doi.org/10.1002/sim.3095), as if they were measured on different photos. On the same ones that is wider than need
@@ -59,7 +59,7 @@ def _span(row: Mapping[str, Any], name: str) -> tuple[float, float, float] | Non
     value, interval = row.get(name), row.get(f"{name}_interval")
     if not isinstance(value, int | float) or not isinstance(interval, list) or len(interval) != 2:
         return None
-    if not all(isinstance(bound, int | float) for bound in interval):
+    if not all(isinstance(bound, int | float) for bound in interval) or row.get("objects") == 0:
         return None
     return interval[0], value, interval[1]
 

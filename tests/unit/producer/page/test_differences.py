@@ -42,7 +42,16 @@ def test_runs_that_are_alike_differ_by_nothing_that_is_sure() -> None:
 
 @pytest.mark.parametrize(
     "other",
-    [{}, row(None, [0, 1]), row("0.5", [0, 1]), row(0.5, None), row(0.5, [0.1]), row(0.5, ["<b>", 1]), row(0.5, 3)],
+    [
+        {},
+        row(None, [0, 1]),
+        row("0.5", [0, 1]),
+        row(0.5, None),
+        row(0.5, [0.1]),
+        row(0.5, ["<b>", 1]),
+        row(0.5, 3),
+        row(0.0, [0.0, 1.0]) | {"objects": 0},
+    ],
     ids=str,
 )
 def test_without_figures_there_is_no_difference(other: dict[str, object]) -> None:
