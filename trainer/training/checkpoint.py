@@ -8,6 +8,7 @@ own CRCs find damage.
 
 import io
 import logging
+import struct
 import zipfile
 from typing import Any, Final, Literal
 
@@ -104,11 +105,8 @@ def load_checkpoint(
     """
     for name in reversed(_names(storage, run)):
         key = f"{_folder(run)}/{name}"
-        try:
-            with np.load(io.BytesIO(storage.read(key))) as stored:
-                arrays: dict[str, Any] = {entry: stored[entry] for entry in stored.files}
-        except (zipfile.BadZipFile, EOFError, ValueError, StorageError) as error:
-            logger.warning("checkpoint_damaged", extra={"key": storage.url(key), "reason": str(error)})
+        arrays = _read(storage, key)
+        if arrays is None:
             continue
         progress = read_stored(TrainingProgress, arrays.pop("meta").tobytes(), storage.url(key))
         if progress.manifest != wanted.manifest and progress.identity != wanted.identity:
@@ -141,27 +139,26 @@ def exportable_weights(
         storage: Where the run lies.
         run: Its name.
         layout: Of the network that the weights are for.
-        step: Of the checkpoint; None takes the newest.
+        step: Of the checkpoint; None takes the newest whole one.
 
     Returns:
         The weights of the best validation so far; where there was none yet, the mean of the finished branches or else
-        the average over steps; None without a checkpoint.
+        the average over steps; None without a whole checkpoint.
 
     Raises:
         TrainingError: Its variables are others than `layout`.
         FormatError: It was written by another version.
     """
-    names = _names(storage, run) if step is None else [f"step-{step:09d}.npz"]
-    key = f"{_folder(run)}/{names[-1]}" if names else None
-    content = None if key is None else storage.read_or_none(key)
-    if key is None or content is None:
-        return None
-    with np.load(io.BytesIO(content)) as stored:
-        text = stored["variables"] if "variables" in stored.files else None
-        _check_layout(text, layout, storage.url(key), _remedy(storage, run))
-        name = next(name for name in ("best", "mean", "average") if name in stored.files)
-        weights: NDArray[np.float32] = stored[name]
-    return weights
+    wanted = None if step is None else f"step-{step:09d}.npz"
+    for name in reversed(_names(storage, run)):
+        key = f"{_folder(run)}/{name}"
+        arrays = _read(storage, key) if wanted in (None, name) else None
+        if arrays is None:
+            continue
+        _check_layout(arrays.get("variables"), layout, storage.url(key), _remedy(storage, run))
+        weights: NDArray[np.float32] = next(arrays[name] for name in ("best", "mean", "average") if name in arrays)
+        return weights
+    return None
 
 
 def newest_progress(storage: Storage, run: str) -> TrainingProgress | None:
@@ -172,12 +169,28 @@ def newest_progress(storage: Storage, run: str) -> TrainingProgress | None:
     """
     for name in reversed(_names(storage, run)):
         key = f"{_folder(run)}/{name}"
-        try:
-            with np.load(io.BytesIO(storage.read(key))) as stored:
-                return read_stored(TrainingProgress, stored["meta"].tobytes(), storage.url(key))
-        except (zipfile.BadZipFile, EOFError, ValueError, KeyError, StorageError):
-            continue
+        arrays = _read(storage, key)
+        if arrays is not None:
+            return read_stored(TrainingProgress, arrays["meta"].tobytes(), storage.url(key))
     return None
+
+
+def _read(storage: Storage, key: str) -> dict[str, NDArray[Any]] | None:
+    """What a checkpoint holds, by name; None of one that is damaged, or gone."""
+    try:
+        content = storage.read(key)
+        with np.load(io.BytesIO(content)) as stored:
+            arrays = {entry: stored[entry] for entry in stored.files}
+        # zip's own CRCs are of what its directory lists; where damage ends that early, only the count in the last
+        # record tells (APPNOTE.TXT, 4.3.16).
+        (count,) = struct.unpack_from("<H", content, len(content) - 12)
+        if len(arrays) != count or "meta" not in arrays:
+            raise ValueError(f"of {count} arrays its directory lists {', '.join(arrays) or 'none'}")
+    # RuntimeError: one flipped bit in the directory asks for a password, or for a compression that nobody knows.
+    except (zipfile.BadZipFile, EOFError, ValueError, RuntimeError, StorageError) as error:
+        logger.warning("checkpoint_damaged", extra={"key": storage.url(key), "reason": str(error)})
+        return None
+    return arrays
 
 
 def _text(value: Frozen) -> NDArray[np.uint8]:

@@ -17,7 +17,13 @@ from shared.storage import Storage
 from tests.unit.trainer.training.test_loop import small_network, trained
 from trainer.network.detector import build_model
 from trainer.rerun import export_run
-from trainer.training.checkpoint import TrainingProgress, exportable_weights, load_checkpoint, save_checkpoint
+from trainer.training.checkpoint import (
+    TrainingProgress,
+    exportable_weights,
+    load_checkpoint,
+    newest_progress,
+    save_checkpoint,
+)
 from trainer.training.variable_layout import Layout, NetworkVariable, layout_of
 
 REMEDY = r"to train from the start, remove \S+runs/r/checkpoints and `.+ retry r --store \S+`"
@@ -170,6 +176,35 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(tmp_path: Path, cap
     assert "checkpoint_damaged" in caplog.messages
     newest.with_name("step-000000005.npz").write_bytes(b"torn")
     assert load_checkpoint(storage, "r", WANTED, ONE_WEIGHT) is None
+
+
+def test_a_flipped_bit_in_the_directory_of_a_checkpoint_gives_way_to_the_one_before_it(tmp_path: Path) -> None:
+    """What says which arrays there are, and how they are packed, lies behind them, and no CRC is of it."""
+    mean = np.full(1, 0.5, np.float32)
+    storage = saved(tmp_path, 5, 6, average=np.ones(1, np.float32), mean=mean)
+    newest = tmp_path / "runs/r/checkpoints/step-000000006.npz"
+    whole = newest.read_bytes()
+    steps = []
+    entry = whole.rindex(b"PK\1\2", 0, whole.rindex(b"PK\1\2"))  # the last but one
+    for at in range(entry, whole.index(b"PK\5\6")):
+        for bit in (0, 5):
+            newest.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :])
+            found = load_checkpoint(storage, "r", WANTED, ONE_WEIGHT)
+            assert found is not None
+            assert found[1].keys() == {"average", "mean"}
+            steps.append(found[0].step)
+    assert {*steps} == {5, 6}, "what is told of dates and of other systems does not matter"
+
+
+def test_a_damaged_checkpoint_is_neither_exported_nor_told_of(tmp_path: Path) -> None:
+    storage = saved(tmp_path, 5, 6)
+    newest = tmp_path / "runs/r/checkpoints/step-000000006.npz"
+    newest.write_bytes(newest.read_bytes()[:-30])
+    assert exportable_weights(storage, "r", ONE_WEIGHT) == 5
+    assert exportable_weights(storage, "r", ONE_WEIGHT, step=6) is None
+    progress = newest_progress(storage, "r")
+    assert progress is not None
+    assert progress.step == 5
 
 
 def test_a_checkpoint_of_other_shards_counts_as_absent(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
