@@ -26,6 +26,8 @@ def best_score(detections: DetectionsById, truth: Mapping[str, Any], classes: in
         return _LEAST_SCORE
     thresholds = np.arange(_LEAST_SCORE, 1, 0.01)
     means = np.mean([_f1_at(found, thresholds) for found in learnt], axis=0)
+    if means.max() == 0:  # what is found lies below all of them: the next picture's may be above the least
+        return _LEAST_SCORE
     best = np.flatnonzero(means >= means.max() - 1e-9)
     return round(float(thresholds[best[len(best) // 2]]), 2)
 

@@ -48,6 +48,10 @@ def test_a_model_that_learnt_nothing_has_the_least_score() -> None:
     assert best_score({1: detections()}, truth((0, 1)), 1) == 0.1
 
 
+def test_a_model_whose_every_score_is_below_the_least_has_the_least() -> None:
+    assert best_score({1: detections((0, 1, 0.06), (1, 1, 0.04))}, truth((0, 1), (1, 1)), 1) == 0.1
+
+
 def test_a_class_without_objects_has_no_say() -> None:
     seen = {1: detections((0, 1, 0.5), (5, 2, 0.9))}
     assert best_score(seen, truth((0, 1)), 2) < 0.5
