@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from trainer.detections import DetectionsById, to_coco
+from trainer.detections import Detections, DetectionsById, to_coco
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +75,16 @@ def _mean(precision: NDArray[np.float64]) -> float | None:
     return float(known.mean()) if known.size else None
 
 
+def _numbers(found: Detections) -> Detections:
+    """Those that are numbers: a box of NaN would meet every object, since no comparison with it is true."""
+    return found[np.isfinite(found.boxes).all(axis=1) & np.isfinite(found.scores)]
+
+
 class _Judge(COCOeval):  # type: ignore[misc]  # pycocotools is untyped
     """COCO's judge, but `ignore` is honoured (the original overwrites it with `iscrowd`), and it prints nothing."""
 
     def __init__(self, truth: Mapping[str, Any], detections: DetectionsById) -> None:
-        rows = [row for image_id, found in detections.items() for row in to_coco(found, image_id)]
+        rows = [row for image_id, found in detections.items() for row in to_coco(_numbers(found), image_id)]
         with contextlib.redirect_stdout(io.StringIO()):
             coco = COCO()
             coco.dataset = {"info": {}, **truth}

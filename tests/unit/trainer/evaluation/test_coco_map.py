@@ -60,6 +60,21 @@ def test_wrong_classes_find_nothing() -> None:
     assert average_precision(coco_truth(examples), swapped).map50 < 0.2
 
 
+@pytest.mark.parametrize("broken", ["boxes", "scores"])
+def test_what_is_no_number_finds_nothing(broken: str) -> None:
+    """To pycocotools a box of NaN overlaps every object."""
+    examples = drawn_examples(4)
+    diverged = {
+        image_id: Detections(
+            boxes=found.boxes * np.float32(np.nan if broken == "boxes" else 1),
+            class_ids=found.class_ids,
+            scores=found.scores * np.float32(np.nan if broken == "scores" else 1),
+        )
+        for image_id, found in perfect(examples).items()
+    }
+    assert average_precision(coco_truth(examples), diverged).map50 == 0
+
+
 def test_a_missed_difficult_object_does_not_count() -> None:
     examples = drawn_examples(4)
     truth = coco_truth(examples)
