@@ -164,9 +164,10 @@ def _relabelled(first: Chosen, second: Chosen, side_px: int) -> int:
 
 
 def _boxes_by_image(truth: Mapping[str, Any]) -> dict[int, list[tuple[float, ...]]]:
+    """Class, whether it counts neither way, and box of the objects of every picture that has one."""
     found: dict[int, list[tuple[float, ...]]] = {}
     for row in truth["annotations"]:
-        found.setdefault(row["image_id"], []).append((row["category_id"], *row["bbox"]))
+        found.setdefault(row["image_id"], []).append((row["category_id"], bool(row.get("ignore")), *row["bbox"]))
     return found
 
 
@@ -177,7 +178,7 @@ def _are_same(first: Sequence[tuple[float, ...]], second: Sequence[tuple[float, 
         near = (
             at
             for at, other in enumerate(left)
-            if other[0] == row[0] and np.allclose(other[1:], row[1:], rtol=0, atol=_SAME_BOX * side_px)
+            if other[:2] == row[:2] and np.allclose(other[2:], row[2:], rtol=0, atol=_SAME_BOX * side_px)
         )
         at = next(near, None)
         if at is None:

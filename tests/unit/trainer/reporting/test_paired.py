@@ -61,6 +61,13 @@ def test_a_run_that_learnt_from_the_photos_of_the_other_is_named() -> None:
     assert paired(train, train, ("before", "now")).remarks == [], "both have, and the photos are called train photos"
 
 
+def test_a_single_photo_makes_nothing_sure() -> None:
+    pair = paired(seen_split(BEFORE[:1]), seen_split(NOW[:1]), ("before", "now"))
+    ten = {row.label: row for row in pair.rows}["ten"]
+    assert ten.points == pytest.approx(100)
+    assert (ten.interval, ten.is_sure) == ((-100.0, 100.0), False)
+
+
 def test_the_class_that_got_better_is_the_one_that_is_sure() -> None:
     pair = paired(seen_split(BEFORE), seen_split(NOW), ("before", "now"))
     rows = {row.label: row for row in pair.rows}
@@ -167,6 +174,14 @@ def test_corrected_annotations_count_for_both_and_another_size_is_no_correction(
     assert pair.relabelled == 3
     assert "3 of the photos have other annotations now: judged by those of now" in pair.remarks
     assert {row.points for row in pair.rows} == {0}, "both saw the same, at two sizes"
+
+
+def test_an_object_that_is_difficult_now_is_another_annotation() -> None:
+    before, now = seen_split(NOW), seen_split(NOW)
+    now.annotations[0]["ignore"] = 1
+    pair = paired(before, now, ("before", "now"))
+    assert pair.relabelled == 1
+    assert [row.objects for row in pair.rows] == [19, 19, 9, 10]
 
 
 def test_pictures_that_are_fitted_otherwise_are_judged_by_their_own_annotations() -> None:
