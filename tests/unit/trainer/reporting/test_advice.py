@@ -252,6 +252,13 @@ def test_four_photos_without_a_mistake_are_as_unsure_as_four_objects() -> None:
     assert line.startswith("4 test photos: mAP50 may lie anywhere from 25 to 100 %.")
 
 
+def test_training_photos_are_not_asked_for_to_measure_on_more_of_them() -> None:
+    one: tuple[Objects, Seen] = ([(0, 1)], [(0, 1, 0.9)])
+    lines = advise(facts_of(look([one] * 4, labels=("nine",), split="train"), split_rule="lists"))
+    assert said("Measured on the very photos", lines).endswith("name them in ImageSets/Main/test.txt")
+    assert not [line for line in lines if "may lie anywhere" in line]
+
+
 def test_old_figures_without_an_interval_are_no_stumbling_block() -> None:
     facts = facts_of(look([GOOD] * 5), map50_interval=None)
     assert advise(facts)[0].startswith("Nothing stands out")
