@@ -21,6 +21,8 @@ from trainer.evaluation.coco_map import ClassMatches
 Interval = tuple[float, float]
 
 RESAMPLES: Final = 1000
+# Of objects in a single picture all resamples say the same, and nothing of other pictures.
+LEAST_PICTURES: Final = 2
 # Resamples judged at once: with 100,000 detections 13 MB.
 _BLOCK: Final = 32
 # Bounds of the middle 95 %.
@@ -39,6 +41,8 @@ def resampled(
 ) -> NDArray[np.float64]:
     """mAP50, mAP and the AP50 of each class, [2 + C, B], of resamples of the pictures; nan for one without any object.
 
+    Nan in all of them are figures of objects that lie in fewer than `LEAST_PICTURES`.
+
     Args:
         matches: What the judge matched, by class; at least one.
         resamples: B. They are the same ones for the same number of pictures.
@@ -46,7 +50,11 @@ def resampled(
     """
     pictures = len(matches[0].objects)
     places = slice(None) if names is None else np.argsort(np.argsort(np.array(names, object), kind="stable"))
-    return np.concatenate([precisions(matches, drawn[places]) for drawn in _draws(pictures, resamples)], axis=1)
+    samples = np.concatenate([precisions(matches, drawn[places]) for drawn in _draws(pictures, resamples)], axis=1)
+    has_objects = np.stack([found.objects > 0 for found in matches])
+    with_any = has_objects.any(axis=0).sum()
+    samples[np.array([with_any, with_any, *has_objects.sum(axis=1)]) < LEAST_PICTURES] = np.nan
+    return samples
 
 
 def _draws(pictures: int, resamples: int) -> Iterator[NDArray[np.float32]]:

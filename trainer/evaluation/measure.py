@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 
 from trainer.data.examples import ShardPicture
 from trainer.detections import Detect, DetectionsById
-from trainer.evaluation.bootstrap import Interval, interval, resampled, share_interval
+from trainer.evaluation.bootstrap import LEAST_PICTURES, Interval, interval, resampled, share_interval
 from trainer.evaluation.coco_map import judge
 
 # Between two signs of life: at 0.2 s a picture on a slow machine still well below the guard's limit.
 _ADVANCE_EVERY: Final = 32
-# One picture says nothing about others.
-_LEAST_PICTURES: Final = 2
 _POINTS: Final = (-100.0, 100.0)
 
 
@@ -39,7 +37,7 @@ def measure(truth: Mapping[str, Any], seen: DetectionsById) -> Measured:
     """Judge the detections of a split's pictures, as `average_precision` takes them, with 95 % intervals."""
     found, matches = judge(truth, seen)
     objects = [int(of_class.objects.sum()) for of_class in matches]
-    samples = resampled(matches) if len(seen) >= _LEAST_PICTURES else np.zeros((2 + len(matches), 0))
+    samples = resampled(matches) if len(seen) >= LEAST_PICTURES else np.zeros((2 + len(matches), 0))
     per_class = {}
     for (name, row), count, of_class in zip(found.per_class.items(), objects, samples[2:], strict=True):
         bounds = None if row["ap50"] is None else list(share_interval(row["ap50"], of_class, count))

@@ -10,14 +10,12 @@ import numpy as np
 from shared.audit.resamples import Figures, ResampledSplit, digest_of
 from shared.audit.seen import SeenSplit
 from shared.specs.frozen import canonical_json
-from trainer.evaluation.bootstrap import resampled
+from trainer.evaluation.bootstrap import LEAST_PICTURES, resampled
 from trainer.evaluation.coco_map import judge
 from trainer.evaluation.detections_file import choose, judged_order
 
 # A thousandth of a point, below what any figure shows.
 _DIGITS: Final = 5
-# One picture says nothing about others.
-_LEAST_PHOTOS: Final = 2
 
 
 def resamples_file(split: SeenSplit) -> bytes:
@@ -29,7 +27,7 @@ def resamples_file(split: SeenSplit) -> bytes:
     photos = judged_order(split)
     chosen = choose(split, photos, split.labels)
     _, matches = judge(chosen.truth, chosen.seen)
-    samples = resampled(matches, names=photos) if len(photos) >= _LEAST_PHOTOS else np.zeros((2 + len(matches), 0))
+    samples = resampled(matches, names=photos) if len(photos) >= LEAST_PICTURES else np.zeros((2 + len(matches), 0))
     map50, mean, *ap50 = (_figures(row.tolist()) for row in np.round(samples, _DIGITS))
     kept = ResampledSplit(
         run=split.run,

@@ -246,19 +246,25 @@ def _drop(form: str, evidence: Evidence) -> GateCheck:
     )
     judged = f"{counted(row['objects'], 'object')} in {counted(row['pictures'], 'picture')}"
     sure = f"{low:.2f} to {high:.2f} with 95 % confidence by {judged}"
-    safer = "float32" if form == "float16" else "float16"
-    doubt = (
-        f"{lost} where {evidence.max_drop:g} may be lost, but {sure}: too few to decide. More {row['split']} photos "
-        f"would tell; until then use model_{safer}.tflite where it matters"
-    )
-    is_ok = low <= evidence.max_drop
+    is_ok, warning = low <= evidence.max_drop, ""
+    if is_ok and exact - found > evidence.max_drop:
+        doubt = f"{lost} where {evidence.max_drop:g} may be lost, but {sure}: too few to decide"
+        warning = f"{doubt}. More {row['split']} photos would tell; {_meanwhile(form)}"
+    elif row["objects"] == 0 and form == "int8":  # once for all forms
+        doubt = f"what int8 loses is not known: no {row['split']} photo has an object that counts"
+        warning = f"{doubt}. Put photos with objects into {row['split']}; {_meanwhile(form)}"
     return GateCheck(
         name=f"{form}: accuracy kept",
         is_ok=is_ok,
         found=f"{lost} ({sure}), {evidence.max_drop:g} allowed",
         advice=_drop_advice(form, evidence),
-        warning=doubt if is_ok and exact - found > evidence.max_drop else "",
+        warning=warning,
     )
+
+
+def _meanwhile(form: str) -> str:
+    safer = "float32" if form == "float16" else "float16"
+    return f"until then use model_{safer}.tflite where it matters"
 
 
 def _drop_advice(form: str, evidence: Evidence) -> str:

@@ -120,6 +120,23 @@ def test_one_picture_says_nothing_about_others() -> None:
     assert drop_interval(only, only) == (-100, 100)
 
 
+def test_objects_of_a_single_picture_say_nothing_about_others() -> None:
+    """Of class 1 all objects lie in the first of 20 pictures; half of them are found."""
+    seen, truth = seen_and_truth(20, seed=1)
+    for row in truth["annotations"]:
+        row["category_id"] = 1 if row["image_id"] == 1 else 2
+    figures = measure(truth, seen).figures
+    first, second, _ = figures["per_class"].values()
+    assert first["objects"] > 1
+    assert first["ap50_interval"] == [0.0, 1.0]
+    assert second["ap50_interval"][0] > 0
+    assert 0 < figures["map50_interval"][0] < figures["map50_interval"][1] < 1
+
+    truth["annotations"] = [row for row in truth["annotations"] if row["image_id"] == 1]
+    figures = measure(truth, seen).figures
+    assert figures["map50_interval"] == figures["map_interval"] == [0.0, 1.0]
+
+
 def test_without_objects_nothing_is_known() -> None:
     seen, truth = seen_and_truth(8, 6)
     found = measure({**truth, "annotations": []}, seen).figures

@@ -227,6 +227,19 @@ def test_loss_that_is_surely_beyond_the_limit_is_refused_with_what_to_try(eviden
     assert "Layers that int8 changes most: conv0 (30.0%), conv1 (29.0%), conv2 (28.0%)" in str(caught.value)
 
 
+def test_a_split_without_an_object_decides_nothing_and_int8_is_warned_of(evidence: Evidence) -> None:
+    nothing = judged(0.0, -100.0, 100.0) | {"objects": 0}
+    checks = check_detections(replace(evidence, judged=dict.fromkeys(evidence.judged, nothing)))
+    require(checks)
+    assert [(check.name, check.warning) for check in checks if check.warning] == [
+        (
+            "int8: accuracy kept",
+            "what int8 loses is not known: no val photo has an object that counts. Put photos with objects into val; "
+            "until then use model_float16.tflite where it matters",
+        )
+    ]
+
+
 def test_loss_beyond_the_limit_by_noise_is_warned_of(evidence: Evidence) -> None:
     checks = with_int8(evidence, judged(0.784, -2.4, 5.1))
     require(checks)
