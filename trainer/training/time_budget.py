@@ -82,7 +82,7 @@ class TimeBudget:
             return schedule
         while schedule.branches > 1 and self.rest_s(schedule, done) > max(0.0, self._left_s(schedule)):
             schedule = schedule.with_branches(schedule.branches - 1, done)
-        if schedule.branches > 1 or done >= schedule.steps:
+        if schedule.branches > 1:
             return schedule
         within = self._left_s(schedule) / self._step_s
         ends = range(done + 1, schedule.steps + 1)

@@ -80,6 +80,32 @@ def test_a_schedule_fitted_to_time_is_never_longer(
     assert budget.fit(fitted, fitted.steps).steps == fitted.steps
 
 
+def test_before_the_speed_is_known_nothing_is_cut_or_foretold() -> None:
+    budget, clock = after_steps(1, step_s=100.0, steps=SETTLING_STEPS)
+    clock.now_s += 1e4
+    assert budget.fit(SCHEDULE, SETTLING_STEPS) == SCHEDULE
+    assert budget.eta_s(SCHEDULE, SETTLING_STEPS) is None
+    assert not budget.is_late(SCHEDULE, SETTLING_STEPS)
+
+
+def test_the_end_is_foretold_within_the_time_that_is_left() -> None:
+    budget, clock = after_steps(10, step_s=1.0, steps=100)
+    left_s = 600 * (1 - VALIDATION_SHARE) - 100
+    assert budget.eta_s(SCHEDULE, 900) == pytest.approx(100)
+    assert budget.eta_s(SCHEDULE, 100) == pytest.approx(left_s)
+    clock.now_s += 1e4
+    assert budget.eta_s(SCHEDULE, 100) == 0
+
+
+@pytest.mark.parametrize("schedule", [SCHEDULE, Schedule(steps=400, steps_per_epoch=10, peak_rate=1e-3, fork=100)])
+def test_time_that_has_run_out_leaves_one_step_and_none_to_a_schedule_that_is_done(schedule: Schedule) -> None:
+    budget, clock = after_steps(10, step_s=1.0, steps=MEASURED_STEPS)
+    clock.now_s += 1e4
+    assert budget.fit(schedule, 150).steps == 151
+    assert budget.fit(schedule, schedule.steps) == schedule
+    assert not budget.is_late(schedule, schedule.steps)
+
+
 def test_the_first_steps_which_trace_are_not_taken_for_the_speed() -> None:
     clock = Clock()
     budget = TimeBudget(60, clock)
