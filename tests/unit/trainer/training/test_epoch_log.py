@@ -1,8 +1,22 @@
 import pytest
 
 from trainer.training.checkpoint import TrainingProgress
-from trainer.training.epoch_log import input_hint, is_better
+from trainer.training.epoch_log import EpochSums, input_hint, is_better
 from trainer.training.schedule import Schedule
+from trainer.training.train_step import StepLosses
+
+
+def test_an_epoch_that_the_time_cut_short_has_its_number_and_the_means_of_its_steps() -> None:
+    sums = EpochSums()
+    for total in (1.0, 2.0):
+        sums.add(StepLosses(total=total, score=total / 4, box=total / 2), waited_s=0.5, worked_s=1.5)
+    row = sums.row(Schedule(steps=22, steps_per_epoch=10, peak_rate=0.1), step=22, batch=8)
+    assert (row.epoch, row.step, row.loss, row.loss_score, row.loss_box) == (3, 22, 1.5, 0.375, 0.75)
+    assert (row.seconds, row.images_per_s, row.busy) == (4.0, 4.0, 0.75)
+
+
+def test_an_epoch_without_a_step_has_no_loss_and_is_busy() -> None:
+    assert (EpochSums().mean_loss, EpochSums().busy) == (0.0, 1.0)
 
 
 def test_a_busy_accelerator_gets_no_hint() -> None:

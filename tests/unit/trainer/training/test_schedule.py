@@ -112,6 +112,12 @@ def test_each_branch_is_a_training_of_its_own_from_the_fork() -> None:
     assert found.rate(first.stop - 1) == pytest.approx(found.peak_rate * LAST_RATE, rel=0.05)
 
 
+def test_a_branch_begins_at_its_border_and_none_behind_the_last() -> None:
+    found = Schedule(steps=70, steps_per_epoch=10, peak_rate=0.1, branches=3, fork=10)
+    assert [step for step in range(found.steps + 1) if found.begins_branch(step)] == [10, 30, 50]
+    assert [step for step in range(1, found.steps + 1) if found.ends_branch(step)] == [30, 50, 70]
+
+
 def test_branches_are_given_up_from_the_last_to_the_second() -> None:
     found = plan_schedule(pictures=30, **FEW)
     two, one = found.with_branches(2), found.with_branches(1)
