@@ -37,6 +37,10 @@ def test_overlap_below_half_is_no_hit() -> None:
     assert partners(detections((0, 0, 10, 10, 1, 0.9)), truth((6, 0, 16, 10, 1))).tolist() == [-1]
 
 
+def test_overlap_of_exactly_half_is_a_hit() -> None:
+    assert partners(detections((0, 0, 10, 5, 1, 0.9)), truth((0, 0, 10, 10, 1))).tolist() == [0]
+
+
 def test_curve_of_two_hits_and_a_miss() -> None:
     seen = {1: detections((0, 0, 10, 10, 1, 0.9), (50, 50, 60, 60, 1, 0.8), (20, 0, 30, 10, 1, 0.7))}
     found = curve(seen, {1: truth((0, 0, 10, 10, 1), (20, 0, 30, 10, 1))}, 1)
@@ -51,6 +55,13 @@ def test_ignored_objects_count_neither_way() -> None:
     seen = {1: detections((0, 0, 10, 10, 1, 0.9), (20, 0, 30, 10, 1, 0.8))}
     assert curve(seen, there, 1).precision.tolist() == [1]
     assert confusion(seen, there, 1, 0.5).tolist() == [[1, 0], [0, 0]]
+
+
+def test_an_ignored_object_that_is_missed_or_the_first_counts_neither_way() -> None:
+    there = {1: truth((0, 0, 10, 10, 1), (20, 0, 30, 10, 1), ignored=(0,))}
+    seen = {1: detections((0, 0, 10, 10, 1, 0.9), (20, 0, 30, 10, 1, 0.8))}
+    assert curve(seen, there, 1).precision.tolist() == [1]
+    assert confusion({1: detections()}, there, 1, 0.5).tolist() == [[0, 1], [0, 0]]
 
 
 def test_class_without_objects_has_no_curve() -> None:
