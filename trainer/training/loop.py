@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 # However cheap they are: nobody reads more curves.
 MOST_VALIDATIONS: Final = 25
 
+# Steps after which the time is looked at within an epoch, which may be longer than all of the training.
+LOOK_EVERY: Final = 200
+
 # Between checkpoints; one of `small` takes 0.1 s.
 CHECKPOINT_EVERY_S: Final = 60.0
 
@@ -116,6 +119,8 @@ class Training:
             if self._is_epoch_end():
                 self._keep_to_time()
                 self._end_epoch()
+            elif self._progress.step % LOOK_EVERY == 0:
+                self._keep_to_time()
             if time.monotonic() - self._saved_s > CHECKPOINT_EVERY_S:
                 self._save()
         self._save()

@@ -18,7 +18,7 @@ from trainer.data.training_set import TrainingSet
 from trainer.evaluation.coco_map import AveragePrecision
 from trainer.network.batch_norm import BatchNorm
 from trainer.network.detector import is_backbone
-from trainer.training import schedule
+from trainer.training import loop, schedule
 from trainer.training.checkpoint import EpochRow
 from trainer.training.epoch_log import epochs_without_better
 from trainer.training.loop import Trained, Training
@@ -205,6 +205,19 @@ def test_a_backbone_learns_in_no_step_in_which_it_is_frozen(tmp_path: Path, free
     changed = {value.path for value in done.model.trainable_variables if (value.numpy() != fresh[value.path]).any()}
     assert {path for path in changed if not is_backbone(path)}, "the heads learn"
     assert bool({path for path in changed if is_backbone(path)}) == learns
+
+
+def test_a_machine_that_becomes_slower_within_a_long_epoch_is_noticed_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "LOOK_EVERY", 2)
+    monkeypatch.setattr(TimeBudget, "is_late", lambda _, plan, step: step == 4)  # within the second epoch of 3 steps
+    monkeypatch.setattr(
+        TimeBudget, "fit", lambda _, plan, step: plan.model_copy(update={"steps": 5 if step > 3 else 9})
+    )
+    done = trained(tmp_path, epochs=3, max_minutes=None)
+    assert done.progress.step == 5
+    assert [(row.epoch, row.step) for row in done.progress.rows] == [(1, 3), (2, 5)]
 
 
 @pytest.fixture
