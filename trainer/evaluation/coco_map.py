@@ -75,8 +75,8 @@ def _mean(precision: NDArray[np.float64]) -> float | None:
     return float(known.mean()) if known.size else None
 
 
-def _numbers(found: Detections) -> Detections:
-    """Those that are numbers: a box of NaN would meet every object, since no comparison with it is true."""
+def _finite(found: Detections) -> Detections:
+    """Detections without NaN or infinity: a box of NaN would meet every object, since no comparison with it is true."""
     return found[np.isfinite(found.boxes).all(axis=1) & np.isfinite(found.scores)]
 
 
@@ -84,7 +84,7 @@ class _Judge(COCOeval):  # type: ignore[misc]  # pycocotools is untyped
     """COCO's judge, but `ignore` is honoured (the original overwrites it with `iscrowd`), and it prints nothing."""
 
     def __init__(self, truth: Mapping[str, Any], detections: DetectionsById) -> None:
-        rows = [row for image_id, found in detections.items() for row in to_coco(_numbers(found), image_id)]
+        rows = [row for image_id, found in detections.items() for row in to_coco(_finite(found), image_id)]
         with contextlib.redirect_stdout(io.StringIO()):
             coco = COCO()
             coco.dataset = {"info": {}, **truth}

@@ -51,10 +51,10 @@ class VocWriter:
         A frame of a video or camera is no file yet: it is saved beside its XML.
         """
         photo = self.folder / frame.name if frame.path is None or frame.video is not None else frame.path.absolute()
-        lies = str(frame.path or frame.video)
-        owner = self._owners.setdefault(photo.stem, lies)
-        if owner != lies:
-            self.refused.append(f"{photo.stem}.xml is that of {owner}, so {lies} has none: rename one of them")
+        source = str(frame.path or frame.video)
+        owner = self._owners.setdefault(photo.stem, source)
+        if owner != source:
+            self.refused.append(f"{photo.stem}.xml is that of {owner}, so {source} has none: rename one of them")
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         if frame.video is not None and not self._save(photo, frame.pixels):

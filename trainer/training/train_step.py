@@ -31,7 +31,7 @@ WEIGHT_DECAY: Final = 0.05
 CLIP_NORM: Final = 10.0
 
 # The average of the weights that is evaluated and exported: its decay is at most so much, and in step n at most
-# (1 + n) / (ramp + n), so that it lags by one ramp-th of the steps. A taught backbone's runs are short, and still learn
+# (1 + n) / (ramp + n), so that it lags by 1 / ramp of the steps. A taught backbone's runs are short, and still learn
 # in their last tenth (docs/decisions/0109).
 EMA_DECAY: Final = 0.998
 EMA_RAMP: Final = 10.0
