@@ -22,6 +22,8 @@ _LEAST_RESAMPLES: Final = 100
 # What two runs were worth on the same resamples of the same photos.
 Pair = tuple[ResampledSplit, ResampledSplit]
 _OUTERMOST: Final = 0.025
+# Of objects in a single photo the resamples say nothing.
+_ANY_DIFFERENCE: Final = (-100.0, 100.0)
 
 
 def read_resamples(storage: Storage, run: str, split: str) -> ResampledSplit | None:
@@ -63,9 +65,11 @@ def paired_bounds(pair: Pair, name: str, label: str | None, points: float) -> tu
         points: The difference as measured: the other's figure less the first one's, times 100.
     """
     first, other = (_figures_of(each, name, label) for each in pair)
-    if len(first) != len(other):
+    if not first or len(first) != len(other):
         return None
     known = sorted(100 * (b - a) for a, b in zip(first, other, strict=True) if a is not None and b is not None)
+    if not known:
+        return _ANY_DIFFERENCE
     if len(known) < _LEAST_RESAMPLES or not all(map(math.isfinite, (known[0], known[-1]))):
         return None
     return min(_percentile(known, _OUTERMOST), points), max(_percentile(known, 1 - _OUTERMOST), points)

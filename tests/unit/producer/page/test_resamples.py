@@ -74,6 +74,14 @@ def test_the_interval_is_that_of_the_command_compare(name: str, label: str | Non
     assert intervaled(found) == pytest.approx((told.points, *told.interval), abs=0.002)
 
 
+def test_of_objects_in_a_single_photo_any_difference_may_be() -> None:
+    nines, ten = [([(0, 1)], [(0, 1, 0.9)])] * 5, [(4, 2)]
+    first, other = ([*nines, (ten, [])], [*nines, (ten, [(4, 2, 0.9)])])
+    (row,) = (row for row in paired(seen_split(first), seen_split(other), ("a", "b")).rows if row.label == "ten")
+    assert (row.points, row.interval) == (pytest.approx(100), (-100, 100))
+    assert intervaled(shown(first, other, "ap50", "ten")) == pytest.approx((100, -100, 100))
+
+
 def test_mean_ap_has_its_own_samples() -> None:
     (row,) = (row for row in paired(seen_split(FIRST), seen_split(OTHER), ("a", "b")).rows if row.label == "mAP")
     assert row.points is not None
