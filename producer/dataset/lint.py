@@ -114,7 +114,7 @@ def lint_folder(
     images, duplicates = [image for image, _ in pairs], equal_pictures(photos, pairs, read.pictures)
     unpaired, lists = sorted({*pairing.images, *pairing.ambiguous} - {*images}), list(lists_by_root.values())
     dealt_by: dict[str, Any] = {"lists": lists, "unpaired": unpaired, "shares": spec.split, "seed": spec.seed}
-    assignment = assign_splits(images, duplicates=duplicates, **dealt_by)
+    assignment = assign_splits(images, duplicates=duplicates, group_by=spec.group_by, **dealt_by)
     left_out = [pair for pair, split in zip(pairs, assignment.splits, strict=True) if split is None]
     if left_out:
         read.leave_out(read_pairs(folder, left_out, spec, no_progress))

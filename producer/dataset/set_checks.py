@@ -302,8 +302,17 @@ def _empty_splits(facts: FolderFacts) -> Iterator[Finding]:
     ]
     if empty:
         found = f"no picture in {' and '.join(empty)} ({_RULES[rule]})"
-        done = f"the job goes on without; {_TO_FILL[rule]}"
+        done = f"the job goes on without; {_to_fill(facts)}"
         yield Finding(file=".", rank="info", kind="split_empty", found=found, done=done)
+
+
+def _to_fill(facts: FolderFacts) -> str:
+    """What a person can do about a split that has no picture."""
+    if facts.assignment.fuller_seed is not None:
+        return f"to deal some to each: `--seed {facts.assignment.fuller_seed}`"
+    if facts.spec.group_by and facts.assignment.rule == "seeded":
+        return f"--group-by {facts.spec.group_by} makes too few groups"
+    return _TO_FILL[facts.assignment.rule]
 
 
 def _untaught_classes(facts: FolderFacts) -> Iterator[Finding]:

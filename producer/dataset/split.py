@@ -8,15 +8,15 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 from producer.dataset.findings import Findings
 from producer.dataset.imagesets import SplitLists, read_lists
 from producer.dataset.pairing import grouped, stem_of
+from shared.errors import OptionError
 from shared.jobs.findings import Finding
 from shared.jobs.job import SPLITS, Split
-from shared.text import counted
+from shared.text import composed, counted
 
 # Roboflow's exports and the usual hand-made trees.
 SPLIT_FOLDERS: Final[Mapping[str, Split]] = {
@@ -31,17 +31,24 @@ _COPY_MARK: Final = re.compile(r"(?:_(?:jpe?g|png|bmp|webp|tiff?))?\.rf\.[0-9A-Z
 # COCO's folders: `train2017`, `val2017`.
 _YEAR: Final = re.compile(r"(?<=[a-z])20\d\d$")
 
+# So many, and no more, to find one that gives each split some of a few groups.
+_SEEDS_TRIED: Final = 100
+
 # Percent of train, val and test.
 Shares = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitAssignment:
-    """`splits[i]` is the split of picture i, None where it is left out; `rule` is `lists`, `folders` or `seeded`."""
+    """`splits[i]` is the split of picture i, None where it is left out; `rule` is `lists`, `folders` or `seeded`.
+
+    `fuller_seed` is one that leaves no split empty, where the seed does; None where there is none such.
+    """
 
     splits: Sequence[Split | None]
     rule: str
     findings: Findings
+    fuller_seed: int | None = None
 
 
 def assign_splits(
@@ -51,6 +58,7 @@ def assign_splits(
     duplicates: Sequence[Sequence[int]],
     shares: Shares,
     seed: int,
+    group_by: str | None = None,
     unpaired: Sequence[str] = (),
 ) -> SplitAssignment:
     """Give each picture its split; there are findings of rank `error` where lists contradict each other.
@@ -61,9 +69,14 @@ def assign_splits(
         duplicates: Groups of indices into `images` whose files hold the same bytes.
         shares: Percent of train, val and test, for the seeded rule.
         seed: For the seeded rule.
+        group_by: Regular expression for the seeded rule (`_groups_by`); other rules name what it finds in two splits.
         unpaired: Pictures that are in no pair, which lists may name too.
+
+    Raises:
+        OptionError: `group_by` finds nothing in any picture's path.
     """
     findings = Findings()
+    groups = _groups_by(images, group_by, findings) if group_by else [source_stem(image) for image in images]
     if lists:
         splits = read_lists(images, lists, findings, unpaired)
         rule = "lists"
@@ -76,11 +89,16 @@ def assign_splits(
             if split is None
         )
     else:
-        splits, rule = _by_group(images, duplicates, shares, seed, findings), "seeded"
-        findings.extend(_of_one_name(images))
-    if rule != "seeded":
-        findings.extend(_straddling(images, duplicates, splits))
-        findings.extend(_copies_straddling(images, splits))
+        if not group_by:
+            findings.extend(_of_one_name(images))
+        joined = _join_groups([sorted({groups[index] for index in same}) for same in duplicates])
+        findings.extend(_moved(images, groups, duplicates, joined, seed, shares))
+        splits, fuller_seed = _dealt([joined.get(group, group) for group in groups], seed, shares)
+        return SplitAssignment(splits=splits, rule="seeded", findings=findings, fuller_seed=fuller_seed)
+    findings.extend(_straddling(images, duplicates, splits))
+    findings.extend(_copies_straddling(images, splits))
+    if group_by:
+        findings.extend(_groups_straddling(images, groups, splits))
     return SplitAssignment(splits=splits, rule=rule, findings=findings)
 
 
@@ -101,44 +119,77 @@ def _folder_split(image: str) -> Split | None:
     return next(filter(None, splits), None)
 
 
-def _by_group(
-    images: Sequence[str], duplicates: Sequence[Sequence[int]], shares: Shares, seed: int, findings: Findings
-) -> list[Split | None]:
-    """The seeded rule: pictures of one source stem, or of the same bytes, go into the same split."""
-    named = {source_stem(images[index]): images[index] for group in duplicates for index in reversed(group)}
-    joined = _join_stems([sorted({source_stem(images[index]) for index in group}) for group in duplicates])
+def _groups_by(images: Sequence[str], pattern: str, findings: Findings) -> list[str]:
+    """What `pattern` finds in each picture's path: its groups, or all of the match. Where it is nothing, the stem.
 
-    @cache
-    def split_of(stem: str) -> Split:
-        return _split_at(seeded_fraction(seed, stem) * 100, shares)
-
-    for stem, smallest in sorted(joined.items()):
-        if split_of(stem) != split_of(smallest):
-            found = f"pictures of {stem} hold the same bytes as pictures of {smallest}"
-            done = f"all go to {split_of(smallest)} instead of {split_of(stem)}"
-            findings.append(Finding(file=named[stem], rank="info", kind="group_joined", found=found, done=done))
-    stems = (source_stem(image) for image in images)
-    return [split_of(joined.get(stem, stem)) for stem in stems]
+    The path is without the extension and what Roboflow adds, accents are composed.
+    """
+    expression = re.compile(composed(pattern))
+    texts = [_found_text(expression, _COPY_MARK.sub("", image[: image.rfind(".")])) for image in images]
+    without = [image for image, text in zip(images, texts, strict=True) if not text]
+    if without:
+        photos = f"{len(without):,} of {counted(len(images), 'photo')}"
+        found = f"--group-by {pattern}: finds nothing in {photos}, such as {without[0]}"
+        if len(without) == len(images):
+            raise OptionError(f"{found}; expected what photos of one scene share, such as '(.*)_' for clip1_0001.jpg")
+        done = "each is dealt by its own name"
+        findings.append(Finding(file=".", rank="info", kind="group_not_found", found=found, done=done))
+    return [text or source_stem(image) for image, text in zip(images, texts, strict=True)]
 
 
-def _join_stems(groups: Sequence[Sequence[str]]) -> dict[str, str]:
-    """For stems that share a group, directly or through others: stem -> the smallest stem that it is joined with."""
+def _found_text(expression: re.Pattern[str], path: str) -> str:
+    match = expression.search(composed(path))
+    return "/".join(part or "" for part in match.groups() or (match[0],)) if match else ""
+
+
+def _dealt(groups: Sequence[str], seed: int, shares: Shares) -> tuple[list[Split | None], int | None]:
+    """The split of each picture's group, and a seed that leaves none empty where this one does."""
+    asked = {split for split, share in zip(SPLITS, shares, strict=True) if share}
+    by_group = {group: _split_of(group, seed, shares) for group in groups}
+    splits: list[Split | None] = [by_group[group] for group in groups]
+    if asked <= {*splits}:
+        return splits, None
+    seeds = (other for other in range(_SEEDS_TRIED) if asked <= {_split_of(group, other, shares) for group in by_group})
+    return splits, next(seeds, None)
+
+
+def _moved(
+    images: Sequence[str],
+    groups: Sequence[str],
+    duplicates: Sequence[Sequence[int]],
+    joined: Mapping[str, str],
+    seed: int,
+    shares: Shares,
+) -> Iterator[Finding]:
+    """Findings for groups that are in another split for holding the same bytes as others."""
+    named = {groups[index]: images[index] for same in duplicates for index in reversed(same)}
+    for group, smallest in sorted(joined.items()):
+        alone, together = (_split_of(each, seed, shares) for each in (group, smallest))
+        if alone != together:
+            found = f"pictures of {group} hold the same bytes as pictures of {smallest}"
+            done = f"all go to {together} instead of {alone}"
+            yield Finding(file=named[group], rank="info", kind="group_joined", found=found, done=done)
+
+
+def _join_groups(same: Sequence[Sequence[str]]) -> dict[str, str]:
+    """For groups that belong together, directly or through others: group -> the smallest one that it is joined with."""
     parent: dict[str, str] = {}
 
-    def root(stem: str) -> str:
-        while parent.setdefault(stem, stem) != stem:
-            parent[stem] = parent[parent[stem]]
-            stem = parent[stem]
-        return stem
+    def root(group: str) -> str:
+        while parent.setdefault(group, group) != group:
+            parent[group] = parent[parent[group]]
+            group = parent[group]
+        return group
 
-    for group in groups:
-        for stem in group[1:]:
-            low, high = sorted((root(group[0]), root(stem)))
+    for groups in same:
+        for group in groups[1:]:
+            low, high = sorted((root(groups[0]), root(group)))
             parent[high] = low
-    return {stem: root(stem) for stem in list(parent) if root(stem) != stem}
+    return {group: root(group) for group in list(parent) if root(group) != group}
 
 
-def _split_at(percent: float, shares: Shares) -> Split:
+def _split_of(group: str, seed: int, shares: Shares) -> Split:
+    percent = seeded_fraction(seed, group) * 100
     if percent < shares[0]:
         return "train"
     return "val" if percent < shares[0] + shares[1] else "test"
@@ -171,6 +222,20 @@ def _copies_straddling(images: Sequence[str], splits: Sequence[Split | None]) ->
                 yield Finding(file=images[index], rank="info", kind=kind, found=found, done=done)
 
 
+def _groups_straddling(
+    images: Sequence[str], groups: Sequence[str], splits: Sequence[Split | None]
+) -> Iterator[Finding]:
+    """A finding for each group of `--group-by` and each further split that it is in."""
+    for group, members in grouped([index for index in range(len(images)) if splits[index]], groups.__getitem__).items():
+        by_split = grouped(members, splits.__getitem__)
+        first, *others = [split for split in SPLITS if split in by_split]
+        for split in others:
+            photos = counted(len(by_split[split]), "photo")
+            found = f"{photos} in {split} of the same group {group} as {images[by_split[first][0]]} in {first}"
+            about = {"file": images[by_split[split][0]], "kind": "group_across_splits", "done": "kept as listed"}
+            yield Finding(**about, rank="info", found=found)
+
+
 def _of_one_name(images: Sequence[str]) -> Iterator[Finding]:
     """One finding if cameras gave photos in several folders the same names: those of one name are dealt as one."""
     photos = [image for image in images if source_stem(image) == stem_of(image)]
@@ -179,5 +244,5 @@ def _of_one_name(images: Sequence[str]) -> Iterator[Finding]:
         found = (
             f"{sum(map(len, alike))} photos have {counted(len(alike), 'name')}, such as {alike[0][0]} and {alike[0][1]}"
         )
-        done = "photos of one name go to one split; rename them to deal each by itself"
+        done = "photos of one name go to one split; to deal each by itself: `--group-by '.+'`"
         yield Finding(file=".", rank="info", kind="names_repeat", found=found, done=done)

@@ -47,7 +47,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "copies_across_splits": "put all copies of one photo into one split",
     "duplicate": "delete one of the two",
     "duplicate_conflicting": "delete the one with the wrong labels",
-    "near_duplicate_across_splits": "put photos of one scene into one split: ImageSets/Main lists or train, val, test",
+    "near_duplicate_across_splits": "photos of one scene belong into one split: lists, or `--group-by '(.*)_'`",
     "exif_undecided": "look at some; if boxes were drawn on unturned pixels: `--exif raw`",
     "link_outside": "copy the files into the folder",
     "listed_in_two": "take it out of one list",

@@ -1,5 +1,6 @@
 """What is asked of the workers: how a folder is read and what its shards hold."""
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
@@ -25,6 +26,19 @@ def _some_or_all(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
     return names
 
 
+def _regular_expression(text: str) -> str:
+    if not text:
+        raise ValueError("expected a regular expression, such as '(.*)_'")
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"expected a regular expression, such as '(.*)_': {error}") from error
+    return text
+
+
+Pattern = Annotated[str, Field(max_length=1000), AfterValidator(_regular_expression)]
+
+
 class DataOptions(Frozen):
     """What a person may ask of the data: what `lint` and `submit` read it by. docs/reading-rules.md says more.
 
@@ -42,6 +56,11 @@ class DataOptions(Frozen):
         SharesText,
         AfterValidator(_shares_of_all),
     ] = (80, 10, 10)
+    group_by: Annotated[
+        Pattern | None,
+        Option("Photos in whose paths this regular expression finds the same text go to one split.", "Splits"),
+        Field(exclude_if=lambda group_by: group_by is None),  # as for `damaged`
+    ] = None
     classes: Annotated[
         ClassNames | None,
         Option("Only these classes, comma separated.", "Data", is_common=True),

@@ -1,3 +1,4 @@
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from producer.dataset.imagesets import SplitLists
 from producer.dataset.split import SplitAssignment, assign_splits, seeded_fraction, source_stem
+from shared.errors import OptionError
 from shared.jobs.job import Split
 
 SHARES = (80, 10, 10)
@@ -19,8 +21,9 @@ def assign(
     duplicates: Sequence[Sequence[int]] = (),
     seed: int = 0,
     shares: tuple[int, int, int] = SHARES,
+    group_by: str | None = None,
 ) -> SplitAssignment:
-    return assign_splits(images, lists=lists, duplicates=duplicates, shares=shares, seed=seed)
+    return assign_splits(images, lists=lists, duplicates=duplicates, shares=shares, seed=seed, group_by=group_by)
 
 
 def listed(root: str = "", /, **lines: list[str]) -> SplitLists:
@@ -220,6 +223,83 @@ def test_equal_bytes_never_straddle_and_who_moves_is_named(names: list[str], dat
         image[:-4] for image, one, other in zip(images, alone.splits, together.splits, strict=True) if one != other
     }
     assert moved == {finding.file[:-4] for finding in together.findings if finding.kind == "group_joined"}
+
+
+CLIPS = [f"{day}/clip{clip}_{frame:04d}.jpg" for day in ("mo", "tu") for clip in range(20) for frame in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "groups"),
+    [
+        (r"(clip\d+)_", {f"clip{clip}": 10 for clip in range(20)}),
+        (r"(.*)_\d+$", {f"{day}/clip{clip}": 5 for day in ("mo", "tu") for clip in range(20)}),
+        (r"^(?:mo|tu)", {"mo": 100, "tu": 100}),
+        (r"^(mo)?.*clip(\d)_", {f"{day}/{clip}": 5 for day in ("mo", "") for clip in range(10)}),
+    ],
+)
+def test_photos_in_which_the_expression_finds_the_same_go_to_one_split(pattern: str, groups: dict[str, int]) -> None:
+    assignment = assign(CLIPS, group_by=pattern)
+    by_text: dict[str, list[Split | None]] = {}
+    for image, split in zip(CLIPS, assignment.splits, strict=True):
+        found = re.search(pattern, image[:-4])
+        text = "/".join(part or "" for part in found.groups() or [found[0]]) if found else ""
+        by_text.setdefault(text, []).append(split)
+    assert {text: len(splits) for text, splits in by_text.items() if text in groups} == groups
+    assert all(len({*by_text[text]}) == 1 for text in groups)
+    alone = {text: assign([f"{text}.jpg"]).splits[0] for text in groups if "/" not in text}
+    assert alone == {text: by_text[text][0] for text in alone}, "it is dealt by that text, whatever else there is"
+
+
+def test_each_photo_of_a_repeated_name_is_dealt_by_itself_when_grouped_by_its_path() -> None:
+    images = [f"{day}/{index}.jpg" for day in ("mo", "tu") for index in range(100)]
+    by_name, by_path = assign(images), assign(images, group_by=".+")
+    assert [finding.kind for finding in by_name.findings] == ["names_repeat"]
+    assert not list(by_path.findings)
+    assert by_name.splits[:100] == by_name.splits[100:]
+    assert by_path.splits[:100] != by_path.splits[100:]
+
+
+def test_copies_accents_and_equal_bytes_go_with_their_group() -> None:
+    images = ["caf\u00e9_1_jpg.rf.0f.jpg", "cafe\u0301_2.jpg", "bar_1.jpg", "bar_2.jpg"]
+    for seed in range(30):
+        splits = assign(images, duplicates=[[1, 2]], seed=seed, group_by="^(.*e\u0301|bar)_[0-9]$").splits
+        assert len({*splits}) == 1
+
+
+def test_photos_that_the_expression_does_not_find_are_dealt_by_name_and_counted() -> None:
+    images = [*CLIPS, "other.jpg"]
+    assignment = assign(images, group_by="(clip.*)_")
+    [finding] = assignment.findings
+    assert (finding.kind, finding.done) == ("group_not_found", "each is dealt by its own name")
+    assert finding.found == "--group-by (clip.*)_: finds nothing in 1 of 201 photos, such as other.jpg"
+    assert assignment.splits[-1] == assign(["other.jpg"]).splits[0]
+
+
+@pytest.mark.parametrize("pattern", ["scene", "x*"])
+def test_an_expression_that_finds_nothing_is_refused(pattern: str) -> None:
+    wanted = f"--group-by {pattern}: finds nothing in 200 of 200 photos, such as mo/clip0_0000.jpg; expected what"
+    with pytest.raises(OptionError, match=f"^{re.escape(wanted)}"):
+        assign(CLIPS, group_by=pattern)
+
+
+def test_a_seed_is_named_with_which_no_split_is_empty() -> None:
+    few = [f"clip{clip}_{frame}.jpg" for clip in range(4) for frame in range(9)]
+    found = assign(few, group_by="clip.")
+    assert {*found.splits} == {"train", "val"}
+    assert found.fuller_seed is not None
+    assert {*assign(few, group_by="clip.", seed=found.fuller_seed).splits} == {"train", "val", "test"}
+    assert assign(CLIPS).fuller_seed is None
+    assert assign(few, group_by="clip", shares=(80, 10, 10)).fuller_seed is None, "one group is in one split"
+    assert assign(few, group_by="clip.", shares=(100, 0, 0)).fuller_seed is None
+
+
+def test_groups_that_lists_put_into_two_splits_are_named_once_for_each() -> None:
+    images = ["a_1.jpg", "a_2.jpg", "a_3.jpg", "a_4.jpg", "b_1.jpg"]
+    lists = [listed(train=["a_1"], val=["a_2", "a_3"], test=["b_1"])]
+    rows = [each for each in assign(images, lists, group_by="(.)_").findings if each.kind != "not_listed"]
+    [row] = rows
+    assert (row.file, row.kind) == ("a_2.jpg", "group_across_splits")
+    assert row.found == "2 photos in val of the same group a as a_1.jpg in train"
 
 
 @pytest.mark.parametrize("rule", ["folders", "lists"])
