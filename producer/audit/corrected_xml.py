@@ -101,7 +101,7 @@ def _apply(
         return f"removed {spelled(finding.box)}"
     done = []
     if finding.proposed_class != finding.class_name:
-        _set_text(element.find("name"), finding.proposed_class)
+        _set_text(element.find("name"), _written(finding.proposed_class, spec))
         done.append(f"called {finding.proposed_class}")
     if spelled(finding.proposed_box) != spelled(finding.box):
         _set_box(element.find("bndbox"), finding.proposed_box, spec)
@@ -176,9 +176,15 @@ def _is_flat(box: PhotoBox) -> bool:
     return xmin >= xmax or ymin >= ymax
 
 
+def _written(name: str, spec: JobSpec) -> str:
+    """What a file says for a class of the job: a name that `--rename` makes it, where its own becomes another."""
+    before = (old for old, new in spec.rename.items() if new == name and old not in spec.ignore_classes)
+    return name if name not in spec.rename else next(before, name)
+
+
 def _add_object(root: Any, name: str, box: PhotoBox, spec: JobSpec) -> None:
     element = _add(root, "object")
-    _add(element, "name").text = name
+    _add(element, "name").text = _written(name, spec)
     for flag, text in (("pose", "Unspecified"), ("truncated", "0"), ("difficult", "0")):
         _add(element, flag).text = text
     bounds = _add(element, "bndbox")

@@ -75,6 +75,17 @@ def test_of_two_findings_on_one_object_the_first_counts() -> None:
     assert made.outcomes[1] == "not changed, the file has no such box any more"
 
 
+def test_a_class_is_written_so_that_the_same_renames_make_it_what_was_proposed() -> None:
+    swapped = JobSpec(rename={"cat": "dog", "dog": "cat"})
+    about = [finding(CAT, CAT, name="dog", proposed="cat"), finding(None, DOG, proposed="dog")]
+    made = corrected(voc(("cat", CAT)), about, HEADER, swapped, file="a.xml")
+    assert objects(made.xml, swapped) == [("cat", CAT), ("dog", DOG)]
+    assert objects(made.xml) == [("dog", CAT), ("cat", DOG)]
+    joined = JobSpec(rename={"kitten": "cat"})
+    made = corrected(voc(("dog", CAT)), [finding(CAT, CAT, name="dog", proposed="cat")], HEADER, joined, file="a.xml")
+    assert objects(made.xml) == [("cat", CAT)], "a name that stays as it is needs no other"
+
+
 def test_an_object_that_the_file_has_twice_is_corrected_as_one() -> None:
     xml = voc(("cat", CAT), ("dog", DOG), ("cat", CAT))
     removed = corrected(xml, [finding(CAT, None)], HEADER, SPEC, file="a.xml")
