@@ -5,7 +5,9 @@ name, so that an added picture moves no other one unless it joins two groups.
 """
 
 import hashlib
+import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -31,7 +33,7 @@ _COPY_MARK: Final = re.compile(r"(?:_(?:jpe?g|png|bmp|webp|tiff?))?\.rf\.[0-9A-Z
 # COCO's folders: `train2017`, `val2017`.
 _YEAR: Final = re.compile(r"(?<=[a-z])20\d\d$")
 
-# So many, and no more, to find one that gives each split some of a few groups.
+# So many are tried to find one that gives each split some of a few groups.
 _SEEDS_TRIED: Final = 100
 
 # Percent of train, val and test.
@@ -42,7 +44,7 @@ Shares = tuple[int, int, int]
 class SplitAssignment:
     """`splits[i]` is the split of picture i, None where it is left out; `rule` is `lists`, `folders` or `seeded`.
 
-    `fuller_seed` is one that leaves no split empty, where the seed does; None where there is none such.
+    `fuller_seed` is one that leaves no split empty, where the seed does; None where none is known.
     """
 
     splits: Sequence[Split | None]
@@ -143,14 +145,23 @@ def _found_text(expression: re.Pattern[str], path: str) -> str:
 
 
 def _dealt(groups: Sequence[str], seed: int, shares: Shares) -> tuple[list[Split | None], int | None]:
-    """The split of each picture's group, and a seed that leaves none empty where this one does."""
-    asked = {split for split, share in zip(SPLITS, shares, strict=True) if share}
-    by_group = {group: _split_of(group, seed, shares) for group in groups}
+    """The split of each picture's group; and, where a split is empty, the seed that comes nearest to the shares."""
+    photos = Counter(groups)
+    by_group = {group: _split_of(group, seed, shares) for group in photos}
     splits: list[Split | None] = [by_group[group] for group in groups]
-    if asked <= {*splits}:
+    if {split for split, share in zip(SPLITS, shares, strict=True) if share} <= {*splits}:
         return splits, None
-    seeds = (other for other in range(_SEEDS_TRIED) if asked <= {_split_of(group, other, shares) for group in by_group})
-    return splits, next(seeds, None)
+    off, nearest = min((_off(photos, other, shares), other) for other in range(_SEEDS_TRIED))
+    return splits, nearest if off < math.inf else None
+
+
+def _off(photos: Mapping[str, int], seed: int, shares: Shares) -> float:
+    """How far the splits that a seed deals are from their shares, in photos; infinite where one has none."""
+    dealt: Counter[Split] = Counter()
+    for group, count in photos.items():
+        dealt[_split_of(group, seed, shares)] += count
+    asked = {split: share * dealt.total() / 100 for split, share in zip(SPLITS, shares, strict=True) if share}
+    return sum(abs(dealt[split] - share) for split, share in asked.items()) if all(map(dealt.get, asked)) else math.inf
 
 
 def _moved(
