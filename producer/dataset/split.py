@@ -84,12 +84,7 @@ def assign_splits(
         rule = "lists"
     elif len(set(by_folder := [_folder_split(image) for image in images]) - {None}) > 1:
         splits, rule = by_folder, "folders"
-        found = "in no train, valid or test folder"
-        findings.extend(
-            Finding(file=image, rank="dropped", kind="outside_split_folders", found=found, done="left out")
-            for image, split in zip(images, splits, strict=True)
-            if split is None
-        )
+        findings.extend(_outside(images, splits))
     else:
         if not group_by:
             findings.extend(_of_one_name(images))
@@ -119,6 +114,14 @@ def _folder_split(image: str) -> Split | None:
     """The split that the outermost folder of that name gives."""
     splits = (SPLIT_FOLDERS.get(_YEAR.sub("", part.casefold())) for part in image.split("/")[:-1])
     return next(filter(None, splits), None)
+
+
+def _outside(images: Sequence[str], splits: Sequence[Split | None]) -> Iterator[Finding]:
+    """Findings for pictures beside the folders that decide."""
+    found = "in no train, valid or test folder"
+    for image, split in zip(images, splits, strict=True):
+        if split is None:
+            yield Finding(file=image, rank="dropped", kind="outside_split_folders", found=found, done="left out")
 
 
 def _groups_by(images: Sequence[str], pattern: str, findings: Findings) -> list[str]:
