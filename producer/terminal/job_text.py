@@ -319,7 +319,8 @@ def _set_aside(status: JobStatus, storage: Storage, paths: JobPaths) -> Iterator
     if other := kinds["size_differs"]:
         yield f"{counted(other, 'photo')} not of the size that the XML says: boxes may be misplaced; see lint.csv"
     if alike := kinds["near_duplicate_across_splits"]:
-        yield f"{counted(alike, 'photo')} nearly the same as one of another split: figures are too good; see lint.csv"
+        same = f"{counted(alike, 'photo')} nearly the same as one of another split"
+        yield f"{same}: figures are too good; see lint.csv, and --group-by for photos of one scene"
 
 
 def _command_here(command: str, storage: Storage, *, is_local: bool) -> str:

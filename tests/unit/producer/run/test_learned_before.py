@@ -44,7 +44,7 @@ def test_test_photos_that_the_network_has_learned_are_told(job: Job, storage: St
     asked(job, storage)
     text = learned_text(GOES_ON, {"a.jpg": "test", "b.jpg": "train", "c.jpg": "val", "d.jpg": "test"}, storage)
     assert text.startswith("\n1 of 3 photos of val and test have names of photos that old has learned from: if they")
-    assert text.endswith("give it the same lists, --split and --seed")
+    assert text.endswith("give it the same lists, --split, --group-by and --seed")
 
 
 def test_the_same_splits_are_nothing_to_tell_and_neither_are_jobs_that_are_gone(job: Job, storage: Storage) -> None:
