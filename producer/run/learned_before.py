@@ -1,6 +1,7 @@
 """A network that a run goes on from, and the photos to measure by -> how many of these it has learned from.
 
-They flatter every figure. Photos stay in their split as long as lists, folders, `--split`, `--group-by` and `--seed` do.
+They flatter every figure. Photos stay in their split as long as lists, folders, `--split`, `--group-by` and `--seed`
+do.
 """
 
 from collections.abc import Mapping
@@ -35,5 +36,6 @@ def learned_text(typed: TrainingOptions | None, splits: Mapping[str, Split | Non
         return ""
     return (
         f"\n{known} of {counted(len(measured), 'photo')} of val and test have names of photos that {run} has "
-        "learned from: if they are the same, figures are too good; give it the same lists, --split, --group-by and --seed"
+        "learned from: if they are the same, figures are too good; "
+        "give it the same lists, --split, --group-by and --seed"
     )
