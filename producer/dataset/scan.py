@@ -22,11 +22,17 @@ from shared.text import counted, printable
 
 ANNOTATION_EXTENSION: Final = ".xml"
 
-# No picture is looked for in these: masks have the stems of the photos and would make every stem ambiguous, and macOS
-# puts one more file beside each file of a ZIP.
+# No picture is looked for in these: masks have the stems of the photos and would make every stem ambiguous, photos with
+# their labels drawn into them would be taught as showing nothing, and macOS puts one more file beside each of a ZIP.
+_MASKS: Final = "masks of the VOC devkit, not photos"
+_DRAWN: Final = "copies with the labels drawn into them, as labelme writes them, not photos"
 _UNWANTED_FOLDERS: Final = {
-    "segmentationclass": "masks of the VOC devkit, not photos",
-    "segmentationobject": "masks of the VOC devkit, not photos",
+    **dict.fromkeys(
+        ("segmentationclass", "segmentationobject", "segmentationclasspng", "segmentationobjectpng"), _MASKS
+    ),
+    **dict.fromkeys(
+        ("annotationsvisualization", "segmentationclassvisualization", "segmentationobjectvisualization"), _DRAWN
+    ),
     "__macosx": "what macOS adds to ZIP files, not photos",
 }
 

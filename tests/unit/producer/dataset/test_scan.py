@@ -289,6 +289,18 @@ def test_hidden_files_are_counted_and_folders_of_masks_named(tmp_path: Path) -> 
     assert named == [("SegmentationClass", "folder_left_out", "info"), ("__MACOSX", "folder_left_out", "info")]
 
 
+def test_copies_with_labels_drawn_into_them_are_no_photos(tmp_path: Path) -> None:
+    drawn = ("AnnotationsVisualization", "SegmentationClassVisualization", "SegmentationObjectVisualization")
+    for path in ("JPEGImages/a.jpg", "Annotations/a.xml", *(f"{name}/a.jpg" for name in drawn)):
+        write(tmp_path, path)
+    result, walk = scan(tmp_path)
+    assert (result.pairs, result.images) == ([("JPEGImages/a.jpg", "Annotations/a.xml")], [])
+    assert sorted(finding.file for finding in walk.findings) == sorted(drawn)
+    assert {finding.found for finding in walk.findings} == {
+        "copies with the labels drawn into them, as labelme writes them, not photos"
+    }
+
+
 def test_a_photo_whose_name_begins_with_a_dot_is_named_and_what_macos_adds_is_not(tmp_path: Path) -> None:
     for name in (".a.jpg", "..b.JPG", "._c.jpg", ".jpg", ".DS_Store", ".d.xml", "e.jpg"):
         write(tmp_path, name)
