@@ -114,7 +114,7 @@ class Release:
 
     def __post_init__(self) -> None:
         self._seconds = dict(self.timings)
-        self._splits = JudgingSplits.of(self.manifest)
+        self._splits = JudgingSplits.of(self.manifest, self.truth)
         description = ModelDescription(
             name=self.spec.run,
             version=__version__,
@@ -208,6 +208,7 @@ class Release:
             self._exported = "; ".join(filter(None, (weights or best, stopped)))
             facts = read_job_facts(self.storage, self.spec.job)
             asked: dict[str, Any] = {"spec": self.spec, "manifest": self.manifest, "exported": best}
+            asked["splits"] = self._splits
             self._advice = advise(AdviceFacts(metrics=metrics, figures=figures, split_rule=facts.split_rule, **asked))
             self._files |= {f"plots/{name}": content for name, content in draw_plots(figures).items()}
         summary = RunSummary(

@@ -23,8 +23,9 @@ from shared.specs.training import Nms
 from shared.storage import Storage
 from trainer.commit import commit, released_files, summary_of, training_facts
 from trainer.data.shard_cache import ShardCache, shard_cache
-from trainer.data.shard_pictures import pictures_of, truth_of
+from trainer.data.shard_pictures import Truth, pictures_of, truth_of
 from trainer.data.training_set import load_training_set
+from trainer.evaluation.forms import JudgingSplits
 from trainer.evaluation.latency import latency_ms, timing
 from trainer.evaluation.measure import detect_all, measure
 from trainer.inference.detector import Detector
@@ -239,8 +240,8 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """`map50`, `map`, `per_class`, `bytes` and `latency_ms` of the exported models of `run`, by form.
 
-    They are measured by `threads` threads on `split`, or on the first of test, val and train that has photos, as the
-    report is; `latency_ms` has the milliseconds by each of `timed_threads`, and `median_ms` those of the first. Copies
+    They are measured by `threads` threads on `split`, or on the one that the report is of (`JudgingSplits`);
+    `latency_ms` has the milliseconds by each of `timed_threads`, and `median_ms` those of the first. Copies
     of a bucket's shards are kept in `copies`.
 
     Raises:
@@ -252,9 +253,9 @@ def evaluate_run(
         raise ExportError(
             f"there are splits {', '.join(SPLITS)} and forms {', '.join(forms_of('both'))}, not {unknown or split}"
         )
-    chosen = _split_of(manifest, spec.job, split)
-    pictures = pictures_of(storage, manifest, shard_cache(storage, manifest, copies))
-    truth = truth_of(storage, manifest)(chosen)
+    truths = truth_of(storage, manifest)
+    chosen = _split_of(manifest, truths, split)
+    pictures, truth = pictures_of(storage, manifest, shard_cache(storage, manifest, copies)), truths(chosen)
     metrics, contents = {}, {}
     for form in forms or forms_of(spec.nms):
         key = f"{RunPaths(run).root}/model_{form}.tflite"
@@ -276,18 +277,18 @@ def _no_model(spec: RunSpec, form: str, shown: str, storage: Storage) -> ExportE
     return ExportError(f"{shown}: no such file; expected a model of run {spec.run}: `{again}` makes it")
 
 
-def _split_of(manifest: Manifest, job: str, named: str | None) -> Split:
-    """The split `named`; where none is, the first that has photos of those that a release measures on.
+def _split_of(manifest: Manifest, truth: Truth, named: str | None) -> Split:
+    """The split `named`; where none is, the one that a release measures on.
 
     Raises:
         ExportError: It has no photo.
     """
     there: dict[Split, int] = {split: count for split in SPLITS if (count := manifest.examples(split))}
-    chosen = next((split for split in reversed(SPLITS) if split in there and named in (None, split)), None)
-    if chosen is None:
+    chosen = [split for split in there if named in (None, split)]
+    if not chosen:
         counts = ", ".join(f"{split} {count:,}" for split, count in there.items()) or "none"
-        raise ExportError(f"job {job} has no photo in {named or 'any split'}; there are {counts}")
-    return chosen
+        raise ExportError(f"job {manifest.job} has no photo in {named or 'any split'}; there are {counts}")
+    return chosen[0] if named else JudgingSplits.of(manifest, truth).measured
 
 
 def _detector_of(manifest: Manifest, content: bytes, file: str, threads: int) -> Detector:

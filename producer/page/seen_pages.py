@@ -75,7 +75,9 @@ def seen(request: Request) -> Response:
     of_cell = {} if cell is None else {"turns": turns.values(), "is_missed": cell[1] == len(confusion.labels)}
     facts: dict[str, Any] = {"cell": cell, "cell_words": "" if cell is None else confusion.words(cell), **of_cell}
     facts |= {"total": len(worst), "least": least, "least_kept": LEAST_KEPT}
-    facts |= {"chosen_on": "val" if "val" in job.splits else "train"}  # as `trainer/evaluation/forms.py` chooses it
+    # Runs of 0.2.0 do not say by which photos it was chosen.
+    said = _int8_figures(storage, run).get("score_split")
+    facts |= {"chosen_on": said or ("val" if "val" in job.splits else "train")}
     facts |= {"command": _predict(storage, run)} | _figures(seen_run, least, own)
     one = [each for each in seen_run.photos if str(each.image_id) == query.get("image")]
     pages = max(1, -(-len(worst) // _PHOTOS_A_PAGE))
@@ -161,10 +163,14 @@ def least_of(request: Request, storage: Storage, run: str) -> float:
 
 
 def own_least(storage: Storage, run: str) -> float | None:
-    """The threshold that was best on val, if that is known."""
-    spec = read_request(storage, run)
-    own = read_run(storage, spec).forms.get("int8", {}).get("best_score") if spec is not None else None
+    """The threshold that was best on the photos it was chosen by, if that is known."""
+    own = _int8_figures(storage, run).get("best_score")
     return own if isinstance(own, int | float) else None
+
+
+def _int8_figures(storage: Storage, run: str) -> Mapping[str, Any]:
+    spec = read_request(storage, run)
+    return {} if spec is None else read_run(storage, spec).forms.get("int8", {})
 
 
 def _whole(text: str) -> int:

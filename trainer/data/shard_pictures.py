@@ -24,6 +24,11 @@ def truth_from_store(storage: Storage, manifest: Manifest, split: Split) -> dict
     return {**truth, "categories": [{"id": index, "name": name} for index, name in enumerate(manifest.labels, start=1)]}
 
 
+def counted_objects(truth: Mapping[str, Any]) -> int:
+    """Objects of a COCO-form truth that are to be found: those that count neither way (difficult) are none."""
+    return sum(not row.get("ignore") for row in truth.get("annotations", ()))
+
+
 def pictures_of(storage: Storage, manifest: Manifest, cache: ShardCache | None) -> Pictures:
     """A function from a split to its pictures, streamed anew at each call in the order of the shards.
 

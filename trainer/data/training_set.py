@@ -19,7 +19,7 @@ from shared.storage import Storage
 from trainer.data.batches import batches_from_memory, batches_from_shards
 from trainer.data.examples import Cache, Examples, choose_cache, picture_file, read_examples, shard_urls
 from trainer.data.shard_cache import ShardCache
-from trainer.data.shard_pictures import truth_from_store
+from trainer.data.shard_pictures import counted_objects, truth_from_store
 
 # Files named in an error; more would help nobody.
 _MOST_NAMES: Final = 64
@@ -59,6 +59,7 @@ def load_training_set(  # long: a line for each argument and field
 ) -> TrainingSet:
     """The pictures that `request` trains on and selects by: train and val, or with `final` both together.
 
+    It selects by none where no object of val counts.
     A fold of an audit learns from those of all splits but its own part, and selects by none.
 
     Args:
@@ -71,7 +72,9 @@ def load_training_set(  # long: a line for each argument and field
         without: Image ids of a fold's own part.
     """
     learned: list[Split] = [*SPLITS] if request.fold else ["train", "val"] if request.final else ["train"]
-    judged: list[Split] = [] if "val" in learned or manifest.examples("val") == 0 else ["val"]
+    truth = {} if "val" in learned or manifest.examples("val") == 0 else truth_from_store(storage, manifest, "val")
+    # Where no object counts every validation says 0: that is no choice, and would end anybody's patience.
+    judged: list[Split] = ["val"] if counted_objects(truth) else []
     count = sum(manifest.examples(split) for split in learned) - len(without)
     pictures = count + sum(manifest.examples(split) for split in judged)
     folder = storage.local_path(RunPaths(request.run).root) if shards is None else shards.folder
@@ -101,7 +104,7 @@ def load_training_set(  # long: a line for each argument and field
         opening=(lambda step: stream(recipe=changes, first_step=step)) if changes.mosaic > 0 else None,
         names=names,
         validation=validation,
-        truth=truth_from_store(storage, manifest, "val") if judged else {},
+        truth=truth if judged else {},
         why_unread=lambda: None if shards is None else shards.take_failure(),
     )
 

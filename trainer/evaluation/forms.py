@@ -12,31 +12,38 @@ from typing import Any, Final, Self
 from shared.jobs.job import SPLITS, Split
 from shared.jobs.manifest import Manifest
 from trainer.data.examples import ShardPicture
-from trainer.data.shard_pictures import Pictures, Truth
+from trainer.data.shard_pictures import Pictures, Truth, counted_objects
 from trainer.detections import DetectionsById
 from trainer.evaluation.measure import Measured, detect_all, drop_interval, measure
 from trainer.evaluation.threshold import best_score
 from trainer.inference.detector import Detector
 
-# Training pictures on which the best threshold is looked for where there is no validation split.
+# Training pictures on which the best threshold is looked for where no validation picture can tell.
 _SCORED_PICTURES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class JudgingSplits:
-    """Which split gives the figures that a person reads, which one the gate, and which one the proposed score."""
+    """Which split gives the figures that a person reads, which one the gate, and which one the proposed score.
+
+    `silent` are those with pictures that say nothing of any of these: none of their objects counts.
+    """
 
     measured: Split
     gate: Split
     score: Split
+    silent: tuple[Split, ...] = ()
 
     @classmethod
-    def of(cls, manifest: Manifest) -> Self:
-        """The best of those that have a picture; `train` always has. No score is chosen by the test split."""
+    def of(cls, manifest: Manifest, truth: Truth) -> Self:
+        """The best of those that have an object that counts, or else a picture. The test split chooses no score."""
+        seen = [split for split in SPLITS if manifest.examples(split) > 0]
+        silent = tuple(split for split in seen if counted_objects(truth(split)) == 0)
         return cls(
-            measured=_first_split(manifest, ("test", "val", "train")),
-            gate=_first_split(manifest, ("val", "test", "train")),
-            score=_first_split(manifest, ("val", "train")),
+            measured=_first_split(seen, silent, ("test", "val", "train")),
+            gate=_first_split(seen, silent, ("val", "test", "train")),
+            score=_first_split(seen, silent, ("val", "train")),
+            silent=silent,
         )
 
 
@@ -57,6 +64,7 @@ class MeasuredForms:
                 "split": self.splits.measured,
                 **figures[form].figures,
                 "best_score": self.best_scores[form],
+                "score_split": self.splits.score,
                 "gate": {"split": self.splits.gate, **judged[form].figures},
             }
             for form in figures
@@ -109,6 +117,7 @@ def _detect(
     return found
 
 
-def _first_split(manifest: Manifest, wanted: Sequence[Split]) -> Split:
-    """The first of `wanted` that has a picture, else the training split."""
-    return next((split for split in wanted if manifest.examples(split) > 0), SPLITS[0])
+def _first_split(seen: Sequence[Split], silent: Sequence[Split], wanted: Sequence[Split]) -> Split:
+    """The first of `wanted` that has an object that counts, else a picture, else the training split."""
+    there = [split for split in wanted if split in seen] or [SPLITS[0]]
+    return next((split for split in there if split not in silent), there[0])

@@ -15,12 +15,14 @@ from typing import Any, Final
 import numpy as np
 
 from shared.command import PROGRAM
+from shared.jobs.job import Split
 from shared.jobs.manifest import Manifest
 from shared.specs.options import words
 from shared.specs.run import RunSpec
 from shared.specs.training import TrainingOptions
 from shared.text import counted
 from trainer.evaluation.curves import Curve
+from trainer.evaluation.forms import JudgingSplits
 from trainer.reporting.figures import Figures
 from trainer.reporting.job_facts import ended_early
 
@@ -59,14 +61,15 @@ _LOST_SHARE: Final = 0.1
 class AdviceFacts:
     """What the rules look at: `metrics` as in `metrics.json`, `figures` of int8 on the measured split.
 
-    `exported` is of `exported_epoch`, `split_rule` says what dealt the photos to the splits: `seeded`, `lists` or
-    `folders`; empty where nobody knows.
+    `splits` are what judged, if they are known; `exported` is of `exported_epoch`, `split_rule` says what dealt the
+    photos to the splits: `seeded`, `lists` or `folders`; empty where nobody knows.
     """
 
     spec: RunSpec
     manifest: Manifest
     metrics: Mapping[str, Mapping[str, Any]]
     figures: Figures
+    splits: JudgingSplits | None = None
     exported: str = ""
     split_rule: str = ""
 
@@ -122,6 +125,23 @@ def _learnt_nothing(facts: AdviceFacts) -> Iterator[str]:
             f"It finds next to nothing (mAP50 {100 * map50:.1f} %): see whether the boxes are where they belong, "
             f"then train longer:\n{PROGRAM} inspect {facts.spec.job} --store STORE --png boxes.png\n{_longer(facts)}"
         )
+
+
+def _silent(facts: AdviceFacts) -> Iterator[str]:
+    """A split whose place another one took, because no object of it counts."""
+    splits = facts.splits
+    if splits is None:
+        return
+    instead: dict[Split, str] = {
+        "val": f"no epoch was chosen by it, the gate judged by {splits.gate}, the threshold is of {splits.score}",
+        "test": f"the figures are of {splits.measured}",
+    }
+    for split, done in instead.items():
+        if split in splits.silent and split not in (splits.gate, splits.measured):
+            yield (
+                f"No {split} photo has an object that counts (difficult ones do not), so {done}: put photos with "
+                f"objects there: {_put_into(facts, split, '60/20/20')}"
+            )
 
 
 def _still_rose(facts: AdviceFacts) -> Iterator[str]:
@@ -296,6 +316,7 @@ _RULES: Final[tuple[Callable[[AdviceFacts], Iterator[str]], ...]] = (
     _shards_given_up,
     _measured_on_training,
     _learnt_nothing,
+    _silent,
     _unsure,
     _still_rose,
     _confused,

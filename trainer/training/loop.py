@@ -19,6 +19,7 @@ from shared.specs.frozen import canonical_json
 from shared.specs.run import RunSpec
 from shared.storage import Storage
 from trainer.data.batch_stream import BatchStream
+from trainer.data.shard_pictures import counted_objects
 from trainer.data.training_set import TrainingSet
 from trainer.evaluation.coco_map import AveragePrecision, average_precision
 from trainer.evaluation.measure import detect_all
@@ -92,7 +93,7 @@ class Training:
         # Of a run with branches: the weights that each begins with, and the mean of those that are done.
         self._fork: NDArray[np.float32] | None = None
         self._mean: NDArray[np.float32] | None = None
-        self._objects = sum(not row.get("ignore") for row in dataset.truth.get("annotations", ()))
+        self._objects = counted_objects(dataset.truth)
         self._epoch = EpochSums()
         self._budget = TimeBudget(spec.loop_minutes, is_published=spec.is_taught and spec.start is None)
         self._monitor = TrainingMonitor(storage, spec.run, dataset.labels)

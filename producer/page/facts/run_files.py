@@ -19,6 +19,7 @@ FORMS: Final = ("float32", "float16", "dynamic", "int8")
 _MOST_BYTES: Final = 64 << 20
 _MOST_FIGURE: Final = 1e15
 # Of one run, where a chart has several curves; of several each has the run's name.
+_SPLITS: Final = ("split", "score_split")
 _CURVES: Final = {"val_map50": "mAP50", "val_map": "mAP"}
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -79,7 +80,7 @@ def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
         elif name.endswith("_interval"):
             if isinstance(value, list) and len(value) == 2 and all(map(_is_figure, value)):
                 kept[name] = value
-        elif _is_figure(value) or (name == "split" and isinstance(value, str)):
+        elif _is_figure(value) or (name in _SPLITS and isinstance(value, str)):
             kept[name] = value
     return kept
 

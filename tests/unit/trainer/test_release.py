@@ -335,11 +335,46 @@ def test_outside_hands_out_no_other_and_takes_away_those_of_an_earlier_export(
     assert (folder / "model_int8.tflite").read_bytes() == before, "the same bytes, whatever is made beside them"
 
 
+COUNTED, DIFFICULT, BACKGROUND = [{"ignore": 0}], [{"ignore": 1}], list[dict[str, int]]()
+
+
+def judging(splits: dict[Split, int], **objects: list[dict[str, int]]) -> tuple[Split, ...]:
+    """What measures, what the gate judges by and what chooses the threshold, where `objects` are annotated."""
+    found = JudgingSplits.of(manifest(splits), lambda split: {"annotations": objects.get(split, COUNTED)})
+    return found.measured, found.gate, found.score
+
+
 def test_judging_splits_fall_back_and_no_score_is_chosen_by_the_test_split() -> None:
-    assert JudgingSplits.of(manifest({"train": 5, "val": 3, "test": 2})) == JudgingSplits("test", "val", "val")
-    assert JudgingSplits.of(manifest({"train": 5, "val": 3, "test": 0})) == JudgingSplits("val", "val", "val")
-    assert JudgingSplits.of(manifest({"train": 5, "test": 2})) == JudgingSplits("test", "test", "train")
-    assert JudgingSplits.of(manifest({"train": 5})) == JudgingSplits("train", "train", "train")
+    assert judging({"train": 5, "val": 3, "test": 2}) == ("test", "val", "val")
+    assert judging({"train": 5, "val": 3, "test": 0}) == ("val", "val", "val")
+    assert judging({"train": 5, "test": 2}) == ("test", "test", "train")
+    assert judging({"train": 5}) == ("train", "train", "train")
+
+
+@pytest.mark.parametrize("nothing", [DIFFICULT, BACKGROUND])
+def test_photos_of_which_no_object_counts_judge_nothing_where_others_can(nothing: list[dict[str, int]]) -> None:
+    every: dict[Split, int] = {"train": 5, "val": 3, "test": 2}
+    assert judging(every, val=nothing) == ("test", "test", "train")
+    assert judging(every, test=nothing) == ("val", "val", "val")
+    assert judging(every, val=nothing, test=nothing) == ("train", "train", "train")
+    assert judging({"train": 5, "val": 3}, val=nothing) == ("train", "train", "train")
+    assert judging(every, train=nothing, val=nothing) == ("test", "test", "val")
+    assert judging(every, train=nothing, val=nothing, test=nothing) == ("test", "val", "val")
+
+
+def test_a_release_whose_val_photos_have_no_object_that_counts_is_judged_by_others_and_says_so(
+    exported: Exported, tmp_path: Path
+) -> None:
+    release = release_of(exported, tmp_path, Recorder(), is_missed_by_int8=False)
+    truth = release.truth("test")
+    silent = {**truth, "annotations": [row | {"ignore": 1} for row in truth["annotations"]]}
+    metrics = replace(release, truth=lambda split: silent if split == "val" else truth).run()
+    for row in metrics.values():
+        assert (row["split"], row["gate"]["split"], row["score_split"]) == ("test", "test", "train")
+        assert row["gate"]["objects"] == 48
+    page = (tmp_path / "runs/tiny-run/report.html").read_text()
+    assert "No val photo has an object that counts" in page
+    assert "where F1 is best on the train split" in page
 
 
 def test_threshold_is_never_chosen_on_the_pictures_that_a_run_is_measured_on(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,21 @@ def test_where_no_split_is_named_the_one_that_the_report_is_of_is_measured(expor
     found = evaluate_run("r", storage=exported.storage, split=None, forms=["int8"])
     assert found["int8"]["map50"] == exported.metrics["int8"]["map50"]
     assert found["int8"]["pictures"] == 6
+
+
+def test_where_no_object_of_test_counts_what_the_report_is_of_is_measured(exported: Exported, tmp_path: Path) -> None:
+    store = shutil.copytree(exported.storage.local_path(""), tmp_path / "store")
+    storage, paths = Storage(str(store)), JobPaths("j")
+    manifest = json.loads(storage.read(paths.manifest))
+    manifest["splits"]["test"] = manifest["splits"]["train"]
+    storage.write(paths.manifest, json.dumps(manifest).encode())
+    truth = json.loads(storage.read(paths.annotations("train")))
+    difficult = [row | {"ignore": 1} for row in truth["annotations"]]
+    storage.write(paths.annotations("test"), json.dumps({**truth, "annotations": difficult}).encode())
+    (found,) = evaluate_run("r", storage=storage, split=None, forms=["int8"]).values()
+    assert found["objects"] == exported.metrics["int8"]["objects"] > 0
+    (asked,) = evaluate_run("r", storage=storage, split="test", forms=["int8"]).values()
+    assert asked["objects"] == 0
 
 
 def test_a_split_without_photos_is_named_with_those_that_have_some(exported: Exported) -> None:

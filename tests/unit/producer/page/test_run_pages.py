@@ -233,6 +233,15 @@ def test_where_there_is_val_the_models_own_threshold_is_said_to_be_of_it(page: S
     assert "Highest F1: of val," in page.ask("/runs/first/photos").text
 
 
+def test_the_split_that_a_run_says_chose_its_threshold_is_named(page: ServedPage, folder: Path) -> None:
+    store = Storage(str(folder / "store"))
+    plan = SplitPlan(pairs=3, digests=("0" * 64,))
+    finish_job(store, {"val": plan, "test": plan})
+    figures = {**json.loads(store.read(RunPaths("first").metrics))["int8"], "score_split": "train"}
+    store.write(RunPaths("first").metrics, json.dumps({"int8": figures}).encode())
+    assert "Highest F1: of train," in page.ask("/runs/first/photos").text, "no object of val counts"
+
+
 @pytest.mark.parametrize("query", ["", "run=first", "&".join(f"run=r{n}" for n in range(6)), "run=first&run=first"])
 def test_fewer_than_two_and_more_than_five_runs_are_refused(page: ServedPage, query: str) -> None:
     assert page.ask(f"/compare?{query}").status == 400

@@ -9,6 +9,7 @@ import pytest
 import typer.main
 
 from tests.unit.trainer.reporting.looked import Objects, Seen, facts_of, look, manifest_of
+from trainer.evaluation.forms import JudgingSplits
 from trainer.reporting.advice import MOST_LINES, advise
 
 GOOD: tuple[Objects, Seen] = ([(0, 1), (3, 2)], [(0, 1, 0.9), (3, 2, 0.9)])
@@ -61,6 +62,20 @@ def test_photos_are_moved_to_a_split_by_what_deals_them(rule: str, remedy: str) 
     assert line.endswith(f": {remedy}")
     line = said("so few that luck", advise(replace(facts_of(look(CLEAN), split_rule=rule), exported="epoch 3")))
     assert ("--split" in line) == (rule == "seeded")
+
+
+def test_a_split_without_an_object_that_counts_is_named_with_what_judged_instead() -> None:
+    facts = replace(facts_of(look(CLEAN)), split_rule="lists")
+    assert not any("has an object that counts" in line for line in advise(facts))
+    silent_val = advise(replace(facts, splits=JudgingSplits("test", "test", "train", ("val",))))
+    assert said("No val photo has an object that counts", silent_val).endswith(
+        "so no epoch was chosen by it, the gate judged by test, the threshold is of train: put photos with objects "
+        "there: name them in ImageSets/Main/val.txt"
+    )
+    silent_test = advise(replace(facts, splits=JudgingSplits("val", "val", "val", ("test",))))
+    assert "so the figures are of val: put" in said("No test photo has an object that counts", silent_test)
+    every = advise(replace(facts, splits=JudgingSplits("test", "val", "val", ("train", "val", "test"))))
+    assert not any("has an object that counts" in line for line in every), "nothing judged instead"
 
 
 def test_a_model_that_finds_nothing_sends_to_the_boxes() -> None:
