@@ -4,14 +4,15 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from producer.photos import PairFiles, Photos, photos_in
 from producer.progress import Progress
 from shared.errors import ImageError, PlanError
 from shared.jobs.contents import planned_shards
-from shared.jobs.fingerprint import hash_parts
+from shared.jobs.fingerprint import fingerprint_pair, hash_parts
 from shared.jobs.job import Job
 from shared.jobs.paths import JobPaths
 from shared.picture.header import ImageHeader, read_header
@@ -38,10 +39,14 @@ def photos_folder(job: Job, data_root: str) -> DataFolder:
 
 
 def note_photo_sizes(job: Job, folder: DataFolder, storage: Storage, progress: Progress) -> None:
-    """Write the sizes of a job's photos but those known already; one that is gone is looked for again each time."""
+    """Write the sizes of a job's photos but those known already.
+
+    One that is gone, or another by now than the job has read, has none, and is looked for again each time.
+    """
     known = noted_sizes(job, storage)
-    names = [str(pair["image"]) for _, _, pairs in planned_shards(storage, job) for pair in pairs]
-    names = [name for name in names if name not in known]
+    pairs = [pair for _, _, of_shard in planned_shards(storage, job) for pair in of_shard if pair["image"] not in known]
+    replaced = _replaced(pairs, photos_in(folder), storage.written_at(JobPaths(job.job).job))
+    names = [str(pair["image"]) for pair in pairs if pair["image"] not in replaced]
     sizes, heads = dict(known), dict(noted_heads(job, storage))
     for done, (name, found) in enumerate(zip(names, _seen(names, folder, job.spec.max_pixels), strict=True), start=1):
         if found is not None:
@@ -53,6 +58,30 @@ def note_photo_sizes(job: Job, folder: DataFolder, storage: Storage, progress: P
         # The sizes last: what they name is not looked at again.
         storage.write(paths.photo_heads(job.incarnation), _as_json(heads))
         storage.write(paths.photo_sizes(job.incarnation), _as_json(sizes))
+
+
+def _replaced(pairs: Sequence[Mapping[str, Any]], photos: Photos, since: float) -> set[str]:
+    """The photos that were written after `since`, the submit, and are not what it read: shards hold other pictures.
+
+    Of a photo and an XML that were both written since nobody can tell which of them is another one: the photo counts as
+    replaced.
+    """
+    later = [pair for pair in pairs if _is_later(photos, pair["image"], since)]
+    files = photos.pairs((pair["image"], pair["annotation"]) for pair in later)
+    return {pair["image"] for pair, found in zip(later, files, strict=True) if not _is_of(found, pair["fingerprint"])}
+
+
+def _is_later(photos: Photos, image: str, since: float) -> bool:
+    try:
+        return photos.changed_at(image) >= since
+    except OSError:  # it is gone, which is noticed where its size is asked for
+        return False
+
+
+def _is_of(found: PairFiles, fingerprint: str) -> bool:
+    if isinstance(found.xml, OSError) or isinstance(found.sample, OSError):
+        return False
+    return fingerprint_pair(found.xml, found.sample.digest).hex() == fingerprint
 
 
 def _as_json(noted: Mapping[str, object]) -> bytes:

@@ -127,7 +127,9 @@ def test_a_quick_audit_asks_the_finished_run_and_leaves_out_photos_that_are_gone
     assert told.returncode == 0, told.stderr
     found = json.loads(told.stdout)
     assert found["photos"] == 39
-    assert found["remarks"][0] == f"1 photo not audited, gone from the folder: JPEGImages/{gone.name}"
+    assert found["remarks"][0] == (
+        f"1 photo not audited, gone from the folder or replaced since the submit: JPEGImages/{gone.name}"
+    )
     assert "has learnt most of these" in found["remarks"][1]
     status = json.loads(run_producer("status", "job", "--json", store=store).stdout)
     assert status["model"].endswith("runs/job/model_int8.tflite"), "the audit is not taken for the job's model"

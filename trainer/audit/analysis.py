@@ -68,7 +68,8 @@ def audit(
     if (share := named_share(photos)) < LEAST_NAMED:
         remarks.append(f"of the boxes that they found, the models call {share:.0%} as marked, {NAMED_TOO_FEW}")
     if left_out:
-        remarks.insert(0, f"{counted(len(left_out), 'photo')} not audited, gone from the folder: {_named(left_out)}")
+        why = "not audited, gone from the folder or replaced since the submit"
+        remarks.insert(0, f"{counted(len(left_out), 'photo')} {why}: {_named(left_out)}")
     result = AuditFindings(
         run=request.run,
         job=request.job,

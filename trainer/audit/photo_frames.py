@@ -31,7 +31,7 @@ class PhotoFrame:
 
 
 def photo_frames(manifest: Manifest, storage: Storage, seen: DetectionsById) -> tuple[list[PhotoFrame], list[str]]:
-    """All photos of a job by file name, but those whose size nobody knows because they were removed.
+    """All photos of a job by file name, but those whose size nobody knows because they were removed or replaced.
 
     Args:
         manifest: Of the job.

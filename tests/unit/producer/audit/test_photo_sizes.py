@@ -4,6 +4,7 @@ import json
 import uuid
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -73,6 +74,21 @@ def test_a_photo_that_was_gone_is_measured_once_it_is_back(folder: Path, tmp_pat
     away.rename(gone)
     note_photo_sizes(job, folder, storage, no_progress)
     assert noted(job, storage)[name] == [16, 16]
+
+
+def test_a_photo_that_was_replaced_since_the_submit_has_no_size_and_others_have(folder: Path, tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path / "store"))
+    request = Request(dataset=folder, name="job", spec=JobSpec(image_size=32), run=None)
+    job = lint_and_submit(request, storage=storage, data_root=folder).job
+    replaced, touched, relabelled, *_ = pictures(folder)
+    other = np.full((16, 16, 3), 9, np.uint8)
+    replaced.write_bytes(cv2.imencode(replaced.suffix, other)[1].tobytes())
+    touched.write_bytes(touched.read_bytes())
+    xml = next(folder.rglob(f"{relabelled.stem}.xml"))
+    xml.write_bytes(xml.read_bytes() + b"\n")
+    note_photo_sizes(job, folder, storage, no_progress)
+    names = {path.relative_to(folder).as_posix() for path in pictures(folder)}
+    assert noted(job, storage).keys() == names - {replaced.relative_to(folder).as_posix()}
 
 
 def behind_the_pixels(png: bytes) -> bytes:
