@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from pycocotools.cocoeval import Params
 
 from trainer.detections import Detections, DetectionsById
 from trainer.evaluation.bootstrap import RECALLS, interval, precisions, resampled, share_interval
 from trainer.evaluation.coco_map import AveragePrecision, average_precision, judge
-from trainer.evaluation.measure import drop_interval, measure
+from trainer.evaluation.measure import Measured, drop_interval, measure
 
 
 def seen_and_truth(pictures: int, seed: int, classes: int = 3) -> tuple[DetectionsById, dict[str, Any]]:
@@ -90,6 +91,26 @@ def test_a_resample_is_what_pycocotools_says_of_its_copies(seed: int) -> None:
         assert found[:, column] == pytest.approx(figures_of(expected), abs=1e-12, nan_ok=True)
 
 
+@pytest.mark.parametrize("found", [7, 14, 28, 29, 55, 57, 58, 99])
+def test_a_recall_that_no_float_holds_exactly_is_read_as_pycocotools_reads_it(found: int) -> None:
+    """Of 29 of 100 the recall times 100 is 28.999999999999996."""
+    box = np.array([[0, 0, 10, 10]], np.float32)
+    seen = {
+        image_id: Detections(
+            boxes=box, class_ids=np.ones(1, np.int64), scores=np.array([0.9 if image_id <= found else 0], np.float32)
+        ).above(0.5)
+        for image_id in range(1, 101)
+    }
+    row = {"category_id": 1, "bbox": [0, 0, 10, 10], "area": 100, "iscrowd": 0, "ignore": 0}
+    truth = {
+        "images": [{"id": image_id} for image_id in seen],
+        "annotations": [{**row, "id": image_id, "image_id": image_id} for image_id in seen],
+        "categories": [{"id": 1, "name": "thing"}],
+    }
+    average, matches = judge(truth, seen)
+    assert precisions(matches, np.ones((100, 1), np.float32))[:, 0] == pytest.approx(figures_of(average), abs=1e-12)
+
+
 def test_pycocotools_recalls_are_ours() -> None:
     assert np.array_equal(Params("bbox").recThrs, RECALLS)
 
@@ -113,6 +134,80 @@ def test_two_forms_that_see_the_same_differ_by_nothing() -> None:
     assert exact.figures["map50_interval"][0] < exact.figures["map50_interval"][1]
 
 
+def test_the_interval_of_a_loss_is_that_of_the_differences_on_the_same_resamples_in_points() -> None:
+    seen, truth = seen_and_truth(40, 2)
+    poorer = {image_id: found if image_id % 3 else found.above(2) for image_id, found in seen.items()}
+    exact, rounded = measure(truth, seen), measure(truth, poorer)
+    both = [resampled(judge(truth, found)[1])[0] for found in (seen, poorer)]
+    low, high = drop_interval(exact, rounded)
+    assert (low, high) == pytest.approx(np.percentile(100 * (both[0] - both[1]), (2.5, 97.5)), abs=1e-5)
+    assert 1 < low < 100 * (exact.figures["map50"] - rounded.figures["map50"]) < high
+    assert drop_interval(rounded, exact) == pytest.approx((-high, -low), abs=1e-5)
+
+
+def test_a_loss_that_is_beyond_what_resamples_say_is_within_its_interval() -> None:
+    same = np.full(1000, 0.5)
+    exact, rounded = (Measured(figures={"map50": map50}, map50=same) for map50 in (0.8, 0.7))
+    assert drop_interval(exact, rounded) == pytest.approx((0, 10))
+
+
+def test_each_figure_has_the_interval_of_its_own_resamples_and_objects() -> None:
+    seen, truth = seen_and_truth(40, 9)
+    last = [row for row in truth["annotations"] if row["category_id"] == 3]
+    seen = {  # of the third class nothing is wrong
+        image_id: Detections(
+            boxes=np.concatenate([others.boxes, right]),
+            class_ids=np.concatenate([others.class_ids, np.full(len(right), 3)]),
+            scores=np.concatenate([others.scores, np.ones(len(right), np.float32)]),
+        )
+        for image_id, found in seen.items()
+        for others in [found[found.class_ids != 3]]
+        for right in [corners([row for row in last if row["image_id"] == image_id])]
+    }
+    figures, samples = measure(truth, seen).figures, resampled(judge(truth, seen)[1])
+    for name, row in (("map50", 0), ("map", 1)):
+        expected = np.percentile(samples[row], (2.5, 97.5))
+        assert figures[f"{name}_interval"] == pytest.approx(list(expected), abs=1e-5)
+    *_, third = figures["per_class"].values()
+    assert third["ap50"] == pytest.approx(1)
+    assert third["ap50_interval"] == pytest.approx([1 - 3 / third["objects"], 1], abs=1e-5)
+
+
+def corners(rows: list[dict[str, Any]]) -> NDArray[np.float32]:
+    return np.array([[x, y, x + w, y + h] for x, y, w, h in (row["bbox"] for row in rows)], np.float32).reshape(-1, 4)
+
+
+def test_a_split_without_a_mistake_is_as_sure_as_it_has_objects() -> None:
+    _, truth = seen_and_truth(30, 4, classes=1)
+    seen = {
+        image["id"]: Detections(boxes=boxes, class_ids=np.ones(len(boxes), np.int64), scores=np.ones(len(boxes), "f"))
+        for image in truth["images"]
+        for boxes in [corners([row for row in truth["annotations"] if row["image_id"] == image["id"]])]
+    }
+    figures = measure(truth, seen).figures
+    assert figures["objects"] != figures["pictures"]
+    for name in ("map50_interval", "map_interval"):
+        assert figures[name] == pytest.approx([1 - 3 / figures["objects"], 1], abs=1e-5)
+
+
+def test_two_pictures_with_objects_say_something() -> None:
+    seen, truth = seen_and_truth(2, 4)
+    assert {row["image_id"] for row in truth["annotations"]} == {1, 2}
+    assert measure(truth, seen).figures["map50_interval"] != [0, 1]
+
+
+def test_resamples_of_the_same_photos_are_the_same_in_whatever_order_they_were_judged() -> None:
+    seen, truth = seen_and_truth(12, 3)
+    names = {image_id: f"{(7 * image_id) % 13:02d}.jpg" for image_id in seen}
+    order = [image_id for image_id, _ in sorted(names.items(), key=lambda item: item[1][::-1])]
+    again, its_truth = copied(seen, truth, order)
+    first = resampled(judge(truth, seen)[1], 40, [names[image_id] for image_id in seen])
+    second = resampled(judge(its_truth, again)[1], 40, [names[image_id] for image_id in order])
+    assert [names[image_id] for image_id in order] != sorted(names.values())
+    assert np.nanmax(np.abs(first - second)) < 0.02, "equal scores count in the order of the photos"
+    assert np.nanmax(np.abs(first - resampled(judge(truth, seen)[1], 40))) > 0.1
+
+
 def test_one_picture_says_nothing_about_others() -> None:
     seen, truth = seen_and_truth(1, 5)
     only = measure(truth, seen)
@@ -134,6 +229,14 @@ def test_objects_of_a_single_picture_say_nothing_about_others() -> None:
 
     truth["annotations"] = [row for row in truth["annotations"] if row["image_id"] == 1]
     figures = measure(truth, seen).figures
+    assert figures["map50_interval"] == figures["map_interval"] == [0.0, 1.0]
+
+
+def test_objects_of_two_classes_in_a_single_picture_say_nothing_about_others() -> None:
+    seen, truth = seen_and_truth(20, seed=1)
+    truth["annotations"] = [row for row in truth["annotations"] if row["image_id"] == 1]
+    figures = measure(truth, seen).figures
+    assert 0 < figures["map"] < figures["map50"] < 1
     assert figures["map50_interval"] == figures["map_interval"] == [0.0, 1.0]
 
 
@@ -165,6 +268,12 @@ def test_without_a_mistake_the_rule_of_three_bounds_it(
     figure: float, objects: int, expected: tuple[float, float]
 ) -> None:
     assert share_interval(figure, np.full(1000, figure), objects) == pytest.approx(expected)
+
+
+def test_where_some_resamples_have_a_mistake_they_say_how_wide_it_is() -> None:
+    assert share_interval(0.95, np.linspace(0.9, 1, 1001), 4) == pytest.approx((0.9025, 0.9975))
+    assert share_interval(0.99, np.array([0.9] * 500 + [1.0] * 500), 4) == pytest.approx((0.9, 1))
+    assert share_interval(0.01, np.array([0.0] * 500 + [0.1] * 500), 4) == pytest.approx((0, 0.1))
 
 
 def test_a_thousand_pictures_take_seconds() -> None:

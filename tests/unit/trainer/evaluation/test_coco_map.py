@@ -84,3 +84,11 @@ def test_a_missed_difficult_object_does_not_count() -> None:
     assert average_precision(truth, missing).map50 == pytest.approx(1)
     assert average_precision(truth, perfect(examples)).map50 == pytest.approx(1)
     assert average_precision(coco_truth(examples), missing).map50 < 1
+
+
+def test_pictures_that_nothing_looked_at_are_not_judged() -> None:
+    examples = drawn_examples(4)
+    seen = {image_id: found for image_id, found in perfect(examples).items() if image_id <= 2}
+    assert average_precision(coco_truth(examples), seen).map50 == pytest.approx(1)
+    seen[3] = nothing()
+    assert average_precision(coco_truth(examples), seen).map50 < 0.9

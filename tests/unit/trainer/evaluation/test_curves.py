@@ -37,6 +37,10 @@ def test_overlap_below_half_is_no_hit() -> None:
     assert partners(detections((0, 0, 10, 10, 1, 0.9)), truth((6, 0, 16, 10, 1))).tolist() == [-1]
 
 
+def test_overlap_just_below_half_is_no_hit() -> None:
+    assert partners(detections((0, 0, 10, 4.9, 1, 0.9)), truth((0, 0, 10, 10, 1))).tolist() == [-1]
+
+
 def test_overlap_of_exactly_half_is_a_hit() -> None:
     assert partners(detections((0, 0, 10, 5, 1, 0.9)), truth((0, 0, 10, 10, 1))).tolist() == [0]
 
@@ -53,7 +57,8 @@ def test_curve_of_two_hits_and_a_miss() -> None:
 def test_ignored_objects_count_neither_way() -> None:
     there = {1: truth((0, 0, 10, 10, 1), (20, 0, 30, 10, 1), ignored=(1,))}
     seen = {1: detections((0, 0, 10, 10, 1, 0.9), (20, 0, 30, 10, 1, 0.8))}
-    assert curve(seen, there, 1).precision.tolist() == [1]
+    found = curve(seen, there, 1)
+    assert (found.precision.tolist(), found.recall.tolist(), found.best_f1) == ([1], [1], 1)
     assert confusion(seen, there, 1, 0.5).tolist() == [[1, 0], [0, 0]]
 
 

@@ -43,6 +43,13 @@ def test_a_mistake_that_costs_more_than_an_object_is_kept_out() -> None:
     assert best_score(seen, truth((0, 1), (1, 1)), 1) > 0.6
 
 
+def test_a_score_that_is_nearly_as_good_is_not_the_best() -> None:
+    """Between 0.7 and 0.8 there is no mistake: an F1 of 1 instead of 0.98."""
+    objects = [(place, 1) for place in range(25)]
+    seen = {1: detections(*[(place, 1, 0.8) for place, _ in objects], (30, 1, 0.7))}
+    assert best_score(seen, truth(*objects), 1) == pytest.approx(0.75, abs=0.02)
+
+
 def test_a_model_that_learnt_nothing_has_the_least_score() -> None:
     assert best_score({1: detections((5, 1, 0.9))}, truth((0, 1)), 1) == 0.1
     assert best_score({1: detections()}, truth((0, 1)), 1) == 0.1
