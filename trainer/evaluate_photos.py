@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from shared import __version__
-from shared.audit.same_name import learned_files, unlike_pictures
+from shared.audit.same_name import learned_photos
 from shared.errors import ExportError, OptionError, PipelineError
 from shared.jobs.job import SPLITS, Job, Split
 from shared.jobs.manifest import Manifest
@@ -181,8 +181,7 @@ def _learned(model: str, storage: Storage, job: Job) -> set[str]:
     store, *inside = place.rsplit("/", 3)
     if len(inside) != 3 or inside[0] != "runs":
         return set()
-    known = learned_files(Storage(store), inside[1])
-    return set() if known is None else known[1] - unlike_pictures((storage, job), (Storage(store), known[0]))
+    return learned_photos(Storage(store), inside[1], (storage, job))
 
 
 def _cost(model: Path | bytes, picture: ShardPicture, timed_threads: Sequence[int]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ do.
 from collections.abc import Mapping
 from typing import Final
 
-from shared.audit.same_name import learned_files
+from shared.audit.same_name import learned_along
 from shared.jobs.job import Split
 from shared.jobs.paths import name_of_weights
 from shared.specs.training import TrainingOptions
@@ -18,7 +18,7 @@ _MEASURED: Final[tuple[Split, ...]] = ("val", "test")
 
 
 def learned_text(typed: TrainingOptions | None, splits: Mapping[str, Split | None], storage: Storage) -> str:
-    """A further line, where photos of val and test were learned by the network that a run of the store made.
+    """A further line, where photos of val and test were learned by a run of the store, or by one that it went on from.
 
     Args:
         typed: What a person asked for.
@@ -28,8 +28,7 @@ def learned_text(typed: TrainingOptions | None, splits: Mapping[str, Split | Non
     if typed is None or typed.start is None:
         return ""
     run = name_of_weights(typed.start)
-    learned = learned_files(storage, run)
-    names = set[str]() if learned is None else learned[1]
+    names = set[str]().union(*(files for _, files in learned_along(storage, run)))
     measured = [image for image, split in splits.items() if split in _MEASURED]
     known = sum(image in names for image in measured)
     if not known:

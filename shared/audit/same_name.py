@@ -5,13 +5,13 @@ it was; the perceptual hash in the receipt of its shard tells them apart.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from shared.errors import FormatError, StorageError
 from shared.jobs.identity import find_job, read_receipt, read_request
 from shared.jobs.job import Job, Split
-from shared.jobs.paths import JobPaths
+from shared.jobs.paths import JobPaths, name_of_weights
 from shared.picture.alike import NEAR_BITS
 from shared.specs.run import RunSpec
 from shared.storage import Storage
@@ -54,6 +54,40 @@ def learned_files(storage: Storage, run: str) -> tuple[Job, set[str]] | None:
         return job, {image for image, split in splits_of(storage, job).items() if split in learned}
     except (FormatError, StorageError):  # damaged: whoever asks wants something else
         return None
+
+
+def learned_along(storage: Storage, run: str) -> Iterator[tuple[Job, set[str]]]:
+    """`learned_files` of a run, then of the run that it goes on from, and so on, as far as they are known."""
+    seen = set[str]()
+    while run and run not in seen:
+        seen.add(run)
+        known = learned_files(storage, run)
+        if known is not None:
+            yield known
+        run = _begun_from(storage, run)
+
+
+def _begun_from(storage: Storage, run: str) -> str:
+    """The name of the run that a run goes on from; "" where it begins anew or nothing is known of it."""
+    try:
+        asked = read_request(storage, run)
+    except (FormatError, StorageError):
+        return ""
+    return "" if asked is None or asked.start is None else name_of_weights(asked.start)
+
+
+def learned_photos(storage: Storage, run: str, photos: tuple[Storage, Job]) -> set[str]:
+    """Those of a job's photos that a run, or one that it goes on from, has learned from.
+
+    A photo is known by its name, unless that is another picture there, and under any other name by its picture.
+    """
+    hashes, found = picture_hashes(*photos), set[str]()
+    for job, files in learned_along(storage, run):
+        theirs = picture_hashes(storage, job)
+        pictures = {theirs[file] for file in files & theirs.keys()}
+        found |= files - unlike_pictures(photos, (storage, job))
+        found |= {file for file, picture in hashes.items() if picture in pictures}
+    return found
 
 
 def splits_of(storage: Storage, job: Job) -> dict[str, Split]:

@@ -47,6 +47,14 @@ def test_test_photos_that_the_network_has_learned_are_told(job: Job, storage: St
     assert text.endswith("give it the same lists, --split, --group-by and --seed")
 
 
+def test_photos_that_the_run_before_the_last_has_learned_are_told_too(job: Job, storage: Storage) -> None:
+    asked(job, storage)
+    later = RunSpec(run="later", job="gone", backbone="conv", start="weights/0123456789abcdef-old.keras")
+    storage.write(RunPaths("later").request, later.to_json().encode())
+    text = learned_text(TrainingOptions(start="weights/0123456789abcdef-later.keras"), {"a.jpg": "test"}, storage)
+    assert text.startswith("\n1 of 1 photo of val and test have names of photos that later has learned from")
+
+
 def test_the_same_splits_are_nothing_to_tell_and_neither_are_jobs_that_are_gone(job: Job, storage: Storage) -> None:
     asked(job, storage)
     same = splits_of(storage, job)

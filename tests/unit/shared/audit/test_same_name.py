@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from producer.jobs.submit import Request
-from shared.audit.same_name import other_pictures
+from shared.audit.same_name import learned_photos, other_pictures, splits_of
+from shared.jobs.identity import find_job
 from shared.jobs.paths import RunPaths
 from shared.specs.data import JobSpec
 from shared.specs.run import RunSpec
@@ -55,6 +56,28 @@ def test_another_photo_of_the_same_name_is_told_from_the_same_photo(tmp_path: Pa
     assert other_pictures(storage, first, first) == set()
     gone = other.model_copy(update={"incarnation": "0" * 32})
     assert other_pictures(storage, first, gone) == set(), "of a removed job nothing is known"
+
+
+def test_a_photo_that_was_learned_is_known_under_another_name_and_from_the_run_before(
+    tmp_path: Path, storage: Storage
+) -> None:
+    asked = run_of(tmp_path, "first", storage, [*range(10)])
+    storage.write(RunPaths("first").request, asked.to_json().encode())
+    job = find_job(storage, "first")
+    assert job is not None
+    learned = {name for name, split in splits_of(storage, job).items() if split == "train"}
+    # The picture of 001.jpg is that of 010.jpg there, and so on.
+    run_of(tmp_path, "turned", storage, [*range(9, -1, -1)])
+    turned = find_job(storage, "turned")
+    assert turned is not None
+    known = {NAMES[9 - NAMES.index(name)] for name in learned}
+    assert learned_photos(storage, "first", (storage, turned)) == known
+    later = asked.model_copy(update={"run": "later", "job": "gone", "backbone": "conv"}).model_copy(
+        update={"start": "weights/0123456789abcdef-first.keras"}
+    )
+    storage.write(RunPaths("later").request, later.to_json().encode())
+    assert learned_photos(storage, "later", (storage, turned)) == known
+    assert learned_photos(storage, "nobody", (storage, turned)) == set()
 
 
 def test_compare_leaves_out_what_has_only_its_name_in_common(tmp_path: Path, storage: Storage) -> None:
