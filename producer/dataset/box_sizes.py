@@ -16,6 +16,12 @@ from shared.annotation import Annotation
 # (stride 8) sees half a cell: hardly to be learned.
 EDGES_PX: Final = (4, 8, 16, 32, 64, 128, 256)
 
+# Boxes that all lie in the first 100 pixels of pictures of at least so many each way, in so many files and every one:
+# percent, as Label Studio has them.
+_PERCENT: Final = 100
+_PERCENT_SIDE_LEAST: Final = 200
+_PERCENT_FILES_LEAST: Final = 5
+
 # A box is far larger than its class where its area is so many times the median, and its logarithm so many times the
 # usual distance (MAD) from it: a class that has all sizes by nature has none such.
 _AREAS_LEAST: Final = 10.0
@@ -29,6 +35,14 @@ def are_normalized(annotation: Annotation) -> bool:
     boxes = [voc_object.box for voc_object in annotation.objects]
     # From -1: `--voc-coords voc1` has moved the near corners.
     return bool(boxes) and all(min(xmin, ymin) >= -1 and max(xmax, ymax) <= 1 for xmin, ymin, xmax, ymax in boxes)
+
+
+def _may_be_percent(annotation: Annotation) -> bool:
+    """Whether all boxes of a file that says its size would be percent of it just as well."""
+    if annotation.size is None or min(annotation.size) < _PERCENT_SIDE_LEAST:
+        return False
+    boxes = (voc_object.box for voc_object in annotation.objects)
+    return all(min(xmin, ymin) >= -1 and max(xmax, ymax) <= _PERCENT for xmin, ymin, xmax, ymax in boxes)
 
 
 @dataclass(slots=True)
@@ -92,15 +106,25 @@ def _log_share(side: float, whole: float) -> float:
 
 @dataclass(slots=True, kw_only=True)
 class BoxSizes:
-    """Counts of boxes by the bin of their shorter side; `unsized` are boxes of files that do not say their size."""
+    """Counts of boxes by the bin of their shorter side; `unsized` are boxes of files that do not say their size.
+
+    `sized_files` have boxes and say their size; in `percent_files` of them the boxes may be percent of it.
+    """
 
     bins: Counter[int] = field(default_factory=Counter)
     unsized: int = 0
+    sized_files: int = 0
+    percent_files: int = 0
 
     @property
     def tiny(self) -> int:
         """Boxes of the first bin, under 4 px."""
         return self.bins[0]
+
+    @property
+    def are_percent(self) -> bool:
+        """Whether the boxes of the whole set look like percent of the pictures."""
+        return self.percent_files == self.sized_files >= _PERCENT_FILES_LEAST
 
     def add(self, annotation: Annotation, image_size: int, resize: Literal["stretch", "letterbox"]) -> None:
         """Count the boxes of one file as they will be in a square picture of `image_size` pixels.
@@ -112,6 +136,8 @@ class BoxSizes:
         if annotation.size is None:
             self.unsized += len(annotation.objects)
             return
+        self.sized_files += bool(annotation.objects)
+        self.percent_files += bool(annotation.objects) and _may_be_percent(annotation)
         scale_x, scale_y = (image_size / side for side in annotation.size)
         if resize == "letterbox":
             scale_x = scale_y = min(scale_x, scale_y)
@@ -125,6 +151,8 @@ class BoxSizes:
         """Add the counts of `other`."""
         self.bins.update(other.bins)
         self.unsized += other.unsized
+        self.sized_files += other.sized_files
+        self.percent_files += other.percent_files
 
     def leave_out(self, unused: "BoxSizes") -> None:
         """Take away the counts of `unused`, which are among these."""

@@ -100,6 +100,7 @@ def read_pairs(
     for part in map(work, chunks) if processes == 1 else _in_pool(work, chunks, processes):
         read.merge(part)
         progress("reading", len(read.fingerprints), len(pairs))
+    read.findings.extend(_percent(read.boxes))
     return read
 
 
@@ -191,6 +192,15 @@ def _normalized(annotation: Annotation, file: str) -> Iterator[Finding]:
         yield Finding(
             file=file, rank="info", kind="boxes_normalized", found=found, done="taken as pixels, so of no use"
         )
+
+
+def _percent(boxes: BoxSizes) -> Iterator[Finding]:
+    """Boxes that are percent of the picture, where pixels are expected: one file alone may be of small objects."""
+    if boxes.are_percent:
+        files = f"the boxes of all {boxes.sized_files:,} files"
+        found = f"{files} lie between 0 and 100: they look like percent, as Label Studio has them, expected pixels"
+        done = "taken as pixels; if they are percent, multiply x by width / 100 and y by height / 100 of the picture"
+        yield Finding(file=".", rank="info", kind="boxes_percent", found=found, done=done)
 
 
 def _beyond_size(annotation: Annotation, file: str) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from producer.terminal.lint_page import lint_report
 from shared.annotation import read_annotation
 from shared.errors import LintError
 from shared.specs.data import JobSpec
-from tests.unit.producer.folders import kinds, lint, voc_xml, write_objects
+from tests.unit.producer.folders import Object, kinds, lint, voc_xml, write_objects, write_pair
 
 
 @pytest.mark.parametrize(
@@ -58,6 +58,31 @@ def test_boxes_beside_the_corner_are_pixels_where_one_box_is(tmp_path: Path) -> 
     linted = lint(tmp_path)
     assert "boxes_normalized" not in kinds(linted)
     assert linted.boxes.tiny == 1
+
+
+def write_sized(root: Path, stem: str, size: tuple[int, int], *objects: Object) -> None:
+    """A pair whose XML says this size."""
+    write_pair(root, f"{stem}.jpg", f"{stem}.xml", voc_xml(objects, size=size))
+
+
+@pytest.mark.parametrize("coords", ["corner", "voc1"])
+def test_boxes_that_look_like_percent_in_every_file_are_told(coords: str, tmp_path: Path) -> None:
+    for number in range(5):
+        write_sized(tmp_path, f"a{number}", (640, 480), ("cat", 0, 12.5, 100, 60), ("cat", 40, 1, 80, 100))
+    write_sized(tmp_path, "b", (640, 480))
+    (finding,) = [each for each in lint(tmp_path, voc_coords=coords).findings if each.kind == "boxes_percent"]
+    assert finding.found.startswith("the boxes of all 5 files lie between 0 and 100: they look like percent")
+    assert finding.done.endswith("multiply x by width / 100 and y by height / 100 of the picture")
+
+
+def test_small_objects_in_some_files_or_small_pictures_are_not_taken_for_percent(tmp_path: Path) -> None:
+    for number in range(9):
+        write_sized(tmp_path, f"a{number}", (640, 480), ("cat", 0, 12, 100, 60))
+    write_sized(tmp_path, "b", (640, 480), ("cat", 0, 12, 101, 60))
+    assert "boxes_percent" not in kinds(lint(tmp_path))
+    for number in range(9):
+        write_sized(tmp_path / "few", f"a{number}", (640, 480 if number < 4 else 199), ("cat", 0, 12, 100, 60))
+    assert "boxes_percent" not in kinds(lint(tmp_path / "few"))
 
 
 def test_normalized_boxes_are_seen_whatever_the_coordinates_begin_with(tmp_path: Path) -> None:
