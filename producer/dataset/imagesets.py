@@ -97,7 +97,8 @@ def _resolve(
     found: list[int] = []
     for written in entry.lines[name]:
         line = _WITH_XML.sub(r"\1", written)
-        flagged = _CLASS_FLAG.match(line)
+        # `day 1` is no `day` with a flag where there is such a photo, which nobody has labelled.
+        flagged = None if composed(image_stem(line)) in without_pair else _CLASS_FLAG.match(line)
         stems = [line, image_stem(line), *([image_stem(flagged[1])] if flagged else [])]
         candidates = next((by_stem[stem] for stem in map(composed, stems) if stem in by_stem), [])
         chosen = _narrowed(images, candidates, line, f"{entry.root}/JPEGImages/".lstrip("/"))

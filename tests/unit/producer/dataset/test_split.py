@@ -94,6 +94,16 @@ def test_a_stem_with_a_space_and_a_digit_is_not_taken_for_a_flag() -> None:
     assert assign(images, [listed(train=["scan 1"], test=["scan"])]).splits == ["train", "test"]
 
 
+@pytest.mark.parametrize("line", ["scan 1", "JPEGImages/scan 1"])
+def test_a_photo_without_a_pair_whose_stem_ends_with_a_digit_is_not_taken_for_another_with_a_flag(line: str) -> None:
+    lists, photos = [listed(train=[line])], ["JPEGImages/scan.jpg"]
+    result = assign_splits(
+        photos, lists=lists, duplicates=[], shares=SHARES, seed=0, unpaired=["JPEGImages/scan 1.jpg"]
+    )
+    assert result.splits == [None]
+    assert [each.found for each in result.findings if each.kind == "listed_without_pair"] == [f"{line}: no such pair"]
+
+
 def test_a_line_without_a_pair_is_named_with_its_list() -> None:
     findings = assign(DEVKIT, [listed("", train=["a", "nobody"])]).findings
     assert [(f.file, f.found) for f in findings if f.kind == "listed_without_pair"] == [
