@@ -11,11 +11,13 @@ import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
+from shared.errors import ExportError
 from shared.model.description import ModelDescription
 from tests.unit.trainer.exported import LABELS, SIZE, lively_network, stored_pictures
 from trainer.network.detector import build_model
 from trainer.tflite import convert
 from trainer.tflite.bias_correction import correct_biases
+from trainer.tflite.interpreter import InspectedModel
 from trainer.tflite.layer_error import layer_errors
 
 
@@ -70,6 +72,49 @@ def test_only_biases_change(tmp_path: Path) -> None:
 def _content(tree: Any, tensor: Any) -> bytes:
     data = tree.buffers[tensor.buffer].data
     return b"" if data is None else bytes(np.asarray(data, np.uint8))
+
+
+def one_convolution(kind: str) -> tuple[bytes, bytes]:
+    """A network of one convolution, as float32 and with rounded weights, as the converter makes them."""
+    keras.utils.set_random_seed(5)
+    layer = {
+        "plain": keras.layers.Conv2D(64, 5, bias_initializer="random_normal", name="conv"),
+        "depthwise": keras.layers.DepthwiseConv2D(
+            15, depth_multiplier=2, bias_initializer="random_normal", name="conv"
+        ),
+    }[kind]
+    network = keras.Sequential([keras.Input((SIZE, SIZE, 3)), layer])
+    converters = [tf.lite.TFLiteConverter.from_keras_model(network) for _ in range(2)]
+    converters[1].optimizations = [tf.lite.Optimize.DEFAULT]
+    exact, rounded = (bytes(converter.convert()) for converter in converters)
+    return exact, rounded
+
+
+def mean_outputs(content: bytes, mean: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What the convolution of `one_convolution` gives in the mean, by channel, where the mean input is `mean` [3]."""
+    model = InspectedModel(content)
+    (op,) = (op for op in model.operators if op["op_name"] in ("CONV_2D", "DEPTHWISE_CONV_2D"))
+    _, kernel, bias = (model.values(index) for index in map(int, op["inputs"]))
+    if op["op_name"] == "CONV_2D":
+        return np.asarray(np.einsum("ohwi,i->o", kernel, mean) + bias)
+    return np.asarray(np.einsum("ohwim,i->im", kernel.reshape(*kernel.shape[:3], 3, -1), mean).ravel() + bias)
+
+
+@pytest.mark.parametrize("kind", ["plain", "depthwise"])
+def test_in_the_mean_nothing_of_the_rounding_is_left(kind: str) -> None:
+    exact, rounded = one_convolution(kind)
+    colours = np.random.default_rng(1).uniform(-1, 1, (5, 3)) + np.array([0.5, -0.8, 0.1])
+    samples = [[np.broadcast_to(colour, (1, SIZE, SIZE, 3)).astype(np.float32)] for colour in colours]
+    mended = correct_biases(rounded, exact, samples)
+    wanted, before, after = (mean_outputs(content, colours.mean(axis=0)) for content in (exact, rounded, mended))
+    assert np.abs(before - wanted).max() > 1e-3
+    np.testing.assert_allclose(after, wanted, atol=1e-5)
+
+
+def test_without_a_picture_nothing_is_corrected() -> None:
+    exact, rounded = one_convolution("plain")
+    with pytest.raises(ExportError, match="the training split is empty"):
+        correct_biases(rounded, exact, [])
 
 
 def test_a_network_of_other_layers_corrects_nothing(tmp_path: Path) -> None:

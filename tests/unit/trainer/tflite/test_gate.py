@@ -123,6 +123,50 @@ def test_input_scale_of_calibration_on_photos_alone_is_caught(exported: Exported
     assert failed == {"int8: input takes raw pixels"}
 
 
+@pytest.mark.parametrize(("scale", "zero"), [(1 / 127.5, 96), (1 / 127.5, 126), (0.006275, 127), (1 / 128.5, 128)])
+def test_an_input_of_another_scale_or_zero_alone_is_caught(exported: Exported, scale: float, zero: int) -> None:
+    def change(tree: Any) -> None:
+        tensor = tree.subgraphs[0].tensors[tree.subgraphs[0].inputs[0]]
+        tensor.quantization.scale, tensor.quantization.zeroPoint = np.array([scale], np.float32), np.array([zero])
+
+    failed = file_failures(exported, "int8", rewritten(exported.forms["int8"], change))
+    assert failed == {"int8: input takes raw pixels"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_input_of_another_type_is_caught(exported: Exported, form: str) -> None:
+    def change(tree: Any) -> None:
+        tensor = tree.subgraphs[0].tensors[tree.subgraphs[0].inputs[0]]
+        tensor.type = schema.TensorType.INT8 if form == "int8" else schema.TensorType.UINT8
+
+    failed = file_failures(exported, form, rewritten(exported.forms[form], change))
+    assert failed == {f"{form}: input takes raw pixels"}
+
+
+@pytest.mark.parametrize("sides", [[1, 32, SIZE, 3], [1, SIZE, SIZE, 1], [2, SIZE, SIZE, 3]])
+def test_an_input_of_another_shape_is_caught(exported: Exported, sides: list[int]) -> None:
+    def change(tree: Any) -> None:
+        tree.subgraphs[0].tensors[tree.subgraphs[0].inputs[0]].shape = np.array(sides, np.int32)
+
+    failed = file_failures(exported, "float32", rewritten(exported.forms["float32"], change))
+    assert failed == {"float32: input takes raw pixels"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_file_holds_more_than_its_weights_take_at_least(exported: Exported, form: str) -> None:
+    content, each = exported.forms[form], {"float32": 4, "float16": 2}.get(form, 1)
+    most = (len(content) - 1) // each
+    checks = [check_files({form: content}, count, exported.model.description) for count in (most, most + 1)]
+    assert [failures(each) for each in checks] == [set(), {f"{form}: weights are in the file"}]
+
+
+@pytest.mark.parametrize("changed", [{"resize": "stretch"}, {"image_size": 96}])
+def test_another_way_of_resizing_or_size_is_caught(exported: Exported, changed: dict[str, Any]) -> None:
+    expected = replace(exported.model.description, **changed)
+    failed = failures(check_files({"int8": exported.forms["int8"]}, kernels(exported), expected))
+    assert "int8: labels and metadata" in failed
+
+
 @pytest.mark.parametrize("order", [[1, 0, 2, 3], [0, 2, 1, 3], [3, 0, 1, 2]])
 def test_swapped_outputs_are_caught(exported: Exported, order: list[int]) -> None:
     def change(tree: Any) -> None:
@@ -212,6 +256,66 @@ def test_constant_scores_are_caught(evidence: Evidence) -> None:
     assert failed == {"float32: same detections as Keras"}
 
 
+PARITY = "float32: same detections as Keras"
+
+
+def with_float32(evidence: Evidence, change: Callable[[Detections], Detections]) -> set[str]:
+    seen = {**evidence.seen, "float32": [change(found) for found in evidence.reference]}
+    return failures(check_detections(replace(evidence, seen=seen)))
+
+
+def test_detections_that_differ_by_rounding_are_the_same(evidence: Evidence) -> None:
+    assert (
+        with_float32(evidence, lambda found: replace(found, scores=found.scores + 0.005, boxes=found.boxes + 0.01))
+        == set()
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda found: replace(found, scores=found.scores - 0.02),
+        lambda found: replace(found, boxes=found.boxes + np.float32([0, 0, 2, 0])),
+        lambda found: found[np.arange(len(found.scores)) % 10 > 0],
+        lambda found: Detections(
+            boxes=np.concatenate([found.boxes, found.boxes[:9] / 2]),
+            class_ids=np.concatenate([found.class_ids, found.class_ids[:9]]),
+            scores=np.concatenate([found.scores, found.scores[:9]]),
+        ),
+    ],
+    ids=["score", "box", "missing", "made up"],
+)
+def test_detections_that_differ_by_more_are_those_of_another_network(
+    evidence: Evidence, change: Callable[[Detections], Detections]
+) -> None:
+    assert with_float32(evidence, change) == {PARITY}
+
+
+@pytest.mark.parametrize(("lost", "failed"), [(1, set()), (2, {PARITY})])
+def test_of_a_hundred_detections_one_may_be_without_its_partner(
+    evidence: Evidence, lost: int, failed: set[str]
+) -> None:
+    at = np.arange(100, dtype=np.float32)[:, None] * 20
+    many = Detections(
+        boxes=np.concatenate([at, at, at + 10, at + 10], axis=1),
+        class_ids=np.arange(100) % 3 + 1,
+        scores=at[:, 0] / 4e3 + 0.1,
+    )
+    # Moved, so that neither has a partner: one of a hundred in both directions.
+    moved = replace(many, boxes=many.boxes + np.float32(3) * (np.arange(100) < lost)[:, None].astype(np.float32))
+    seen = {form: [many] for form in evidence.seen} | {"float32": [moved]}
+    assert failures(check_detections(replace(evidence, reference=[many], seen=seen))) == failed
+
+
+def test_a_class_that_a_form_sees_with_half_the_score_is_not_gone(evidence: Evidence) -> None:
+    def fainter(share: float) -> set[str]:
+        dim = [replace(found, scores=np.minimum(found.scores, 0.3) * np.float32(share)) for found in evidence.reference]
+        return failures(check_detections(replace(evidence, seen={**evidence.seen, "int8": dim})))
+
+    assert fainter(0.52) == set()
+    assert fainter(0.48) == {"int8: class ids"}
+
+
 def with_int8(evidence: Evidence, row: dict[str, Any], **changes: Any) -> list[GateCheck]:
     return check_detections(replace(evidence, judged={**evidence.judged, "int8": row}, **changes))
 
@@ -225,6 +329,17 @@ def test_loss_that_is_surely_beyond_the_limit_is_refused_with_what_to_try(eviden
     assert "by 26 objects in 17 pictures), 1 allowed" in str(caught.value)
     assert "Try --quantize qat" in str(caught.value)
     assert "Layers that int8 changes most: conv0 (30.0%), conv1 (29.0%), conv2 (28.0%)" in str(caught.value)
+
+
+@pytest.mark.parametrize("form", ["float16", "dynamic", "int8"])
+def test_every_rounded_form_is_refused_from_a_sure_loss_beyond_the_limit_on(evidence: Evidence, form: str) -> None:
+    def checked(low: float) -> list[GateCheck]:
+        return check_detections(replace(evidence, judged={**evidence.judged, form: judged(0.78, low, 3.2)}))
+
+    assert failures(checked(1.0)) == set()
+    assert failures(checked(1.01)) == {f"{form}: accuracy kept"}
+    (warning,) = [check.warning for check in checked(1.0) if check.warning]
+    assert warning.endswith(f"use model_{'float32' if form == 'float16' else 'float16'}.tflite where it matters")
 
 
 def test_a_split_without_an_object_decides_nothing_and_int8_is_warned_of(evidence: Evidence) -> None:
@@ -258,3 +373,4 @@ def test_loss_within_the_limit_passes_without_a_word(evidence: Evidence) -> None
     checks = check_detections(replace(evidence, max_drop=0.5 + 1e-9))
     require(checks)
     assert not any(check.warning for check in checks)
+    assert any(check.warning for check in check_detections(replace(evidence, max_drop=0.49)))

@@ -90,6 +90,65 @@ def test_labels_belong_to_the_category_tensor(model_metadata: Table) -> None:
     assert number(labels, 2, number_types.Int8Flags) == 3
 
 
+def test_the_input_is_a_picture_that_is_normalized_and_says_its_ends(model_metadata: Table) -> None:
+    (image,) = tables(tables(model_metadata, 3)[0], 2)
+    content = table(image, 3)
+    assert number(content, 0, number_types.Int8Flags) == 2  # ImageProperties
+    size = table(table(content, 1), 1)
+    assert [number(size, slot, number_types.Uint32Flags) for slot in (0, 1)] == [SIZE, SIZE]
+    (unit,) = tables(image, 4)
+    assert number(unit, 0, number_types.Int8Flags) == 1  # NormalizationOptions
+    stats = table(image, 5)
+    most, least = (numbers(stats, slot, number_types.Float32Flags) for slot in (0, 1))
+    assert (most, least) == ([1.0], [-1.0])
+
+
+def test_outputs_say_what_they_hold_and_over_which_axis(model_metadata: Table) -> None:
+    outputs = tables(tables(model_metadata, 3)[0], 3)
+    contents = [table(output, 3) for output in outputs]
+    # BoundingBoxProperties, FeatureProperties
+    assert [number(content, 0, number_types.Int8Flags) for content in contents] == [3, 1, 1, 1]
+    for content in contents[:3]:  # along the second axis
+        ends = [number(table(content, 2), slot, number_types.Int32Flags) for slot in (0, 1)]
+        assert ends == [2, 2]
+    assert not contents[3].Offset(4 + 2 * 2), "the count is one number"
+
+
+def test_scores_are_calibrated_by_a_file_that_leaves_them_as_they_are(model_metadata: Table) -> None:
+    score = tables(tables(model_metadata, 3)[0], 3)[2]
+    (unit,) = tables(score, 4)  # no threshold before one is measured
+    assert number(unit, 0, number_types.Int8Flags) == 2  # ScoreCalibrationOptions
+    assert number(table(unit, 1), 0, number_types.Int8Flags) == 2  # INVERSE_LOGISTIC, of which the file is the inverse
+    (file,) = tables(score, 6)
+    assert (text(file, 0), number(file, 2, number_types.Int8Flags)) == ("score_calibration.txt", 4)
+
+
+def test_the_model_asks_for_the_parser_of_its_schema(model_metadata: Table) -> None:
+    assert text(model_metadata, 7) == "1.5.0"
+    (file,) = tables(model_metadata, 6)
+    assert (text(file, 0), number(file, 2, number_types.Int8Flags)) == ("voc2tflite.json", 1)
+
+
+def test_a_file_without_suppression_names_its_two_outputs(exported: Exported) -> None:
+    tree = schema.ModelT.InitFromPackedBuf(exported.raw["int8"], 0)
+    buffer = next(entry.buffer for entry in tree.metadata if entry.name == b"TFLITE_METADATA")
+    boxes, scores = tables(tables(root(bytes(tree.buffers[buffer].data)), 3)[0], 3)
+    assert (text(boxes, 0), text(scores, 0)) == ("boxes", "scores")
+    for output in (boxes, scores):
+        assert number(table(output, 3), 0, number_types.Int8Flags) == 1
+    (labels,) = tables(scores, 6)
+    assert (text(labels, 0), number(labels, 2, number_types.Int8Flags)) == ("labels.txt", 3)
+
+
+def test_a_threshold_of_zero_is_said_too(exported: Exported) -> None:
+    content = with_best_score(exported.forms["float32"], 0.0)
+    assert read_description(content).best_score == 0
+    tree = schema.ModelT.InitFromPackedBuf(content, 0)
+    buffer = next(entry.buffer for entry in tree.metadata if entry.name == b"TFLITE_METADATA")
+    score = tables(tables(root(bytes(tree.buffers[buffer].data)), 3)[0], 3)[2]
+    assert len(tables(score, 4)) == 2
+
+
 def test_archive_holds_labels_and_calibration(exported: Exported) -> None:
     with zipfile.ZipFile(io.BytesIO(exported.forms["float32"])) as archive:
         assert archive.read("labels.txt").decode().splitlines() == list(LABELS)
@@ -168,3 +227,6 @@ def test_best_threshold_is_in_file_and_metadata_and_nothing_else_changes(exporte
     ours, theirs = (Detector(model).detect_stored(picture) for model in (content, before))
     np.testing.assert_array_equal(ours.scores, theirs.scores)
     assert with_best_score(content, 0.23) == content
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert archive.testzip() is None
+        assert min(entry.header_offset for entry in archive.infolist()) == content.index(b"PK\x03\x04")
