@@ -275,7 +275,7 @@ def test_detections_that_differ_by_rounding_are_the_same(evidence: Evidence) -> 
     "change",
     [
         lambda found: replace(found, scores=found.scores - 0.02),
-        lambda found: replace(found, boxes=found.boxes + np.float32([0, 0, 2, 0])),
+        lambda found: replace(found, boxes=found.boxes + np.array([0, 0, 2, 0], np.float32)),
         lambda found: found[np.arange(len(found.scores)) % 10 > 0],
         lambda found: Detections(
             boxes=np.concatenate([found.boxes, found.boxes[:9] / 2]),
