@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shared.specs.augmentation import Augmentation
 from tests.unit.trainer.pictures import UNCHANGED, drawn_examples
-from trainer.data.augment import augment_batch, random_colors, random_flips, random_moves
+from trainer.data.augment import augment_batch, draw_parts, random_colors, random_flips, random_moves
 from trainer.data.batches import batches_from_memory
 from trainer.data.examples import draw_rows
 from trainer.data.parts import MIN_SIDE_PX, MIN_VISIBLE, Parts, boxes_of_parts
@@ -227,3 +227,110 @@ def test_a_picture_moved_out_of_sight_leaves_gray() -> None:
     out = np.empty_like(picture)
     warp(picture, np.array([[1.0, 0, 2 * SIDE], [0, 1.0, 0]]), out)
     assert (out == 114).all()
+
+
+def spread(values: np.ndarray) -> tuple[float, float]:
+    return float(values.min()), float(values.max())
+
+
+def test_turns_sizes_and_shifts_are_as_strong_as_asked_to_both_sides() -> None:
+    def moves(**fields: Any) -> np.ndarray:
+        return random_moves(changed(**fields), seeded(1), 640, 3000)
+
+    turned = moves(rotate_deg=20)
+    assert spread(np.rad2deg(np.arctan2(turned[:, 1, 0], turned[:, 0, 0]))) == pytest.approx((-20, 20), abs=0.1)
+    zoomed = moves(zoom=0.5)
+    assert spread(zoomed[:, 0, 0]) == pytest.approx((1 / 1.5, 1.5), abs=0.01)
+    np.testing.assert_allclose(zoomed[:, 0, 0], zoomed[:, 1, 1], atol=0.01)
+    stretched = moves(aspect=0.2)
+    assert spread(stretched[:, 0, 0] / stretched[:, 1, 1]) == pytest.approx((1 / 1.2, 1.2), abs=0.01)
+    shifted = moves(translate=0.1)
+    assert spread(shifted[:, 0, 2]) == pytest.approx((-64, 64), abs=1.01)
+    assert spread(shifted[:, 1, 2]) == pytest.approx((-64, 64), abs=1.01)
+    # All of them leave the middle of the picture where it is, but for what is shifted.
+    for matrices in (turned, zoomed, stretched):
+        np.testing.assert_allclose(matrices[:, :, :2] @ [320, 320] + matrices[:, :, 2], 320, atol=1.01)
+
+
+@pytest.mark.parametrize(("name", "axis"), [("flip_horizontal", 0), ("flip_vertical", 1)])
+def test_a_share_of_the_pictures_is_flipped(name: str, axis: int) -> None:
+    flips = random_flips(changed(**{name: 0.3}), seeded(0), SIDE, 4000)
+    assert (flips[:, axis, axis] < 0).mean() == pytest.approx(0.3, abs=0.03)
+    assert (flips[:, 1 - axis, 1 - axis] > 0).all()
+
+
+def colors(**fields: Any) -> np.ndarray:
+    """Maps [3000, 3, 4] of one kind of change."""
+    return random_colors(changed(**fields), seeded(2), 3000)
+
+
+def test_brightness_and_contrast_are_as_strong_as_asked() -> None:
+    bright = colors(brightness=0.2)
+    np.testing.assert_allclose(bright[:, :, :3], np.tile(np.eye(3), (3000, 1, 1)), atol=1e-9)
+    assert spread(bright[:, :, 3]) == pytest.approx((-51, 51), abs=0.2)
+    contrasting = colors(contrast=0.5)
+    assert spread(contrasting[:, 0, 0]) == pytest.approx((1 / 1.5, 1.5), abs=0.01)
+    middle = contrasting[:, :, :3] @ np.full(3, 127.5) + contrasting[:, :, 3]
+    np.testing.assert_allclose(middle, 127.5, atol=1e-9)
+
+
+def test_saturation_and_hue_are_as_strong_as_asked_and_keep_the_luma() -> None:
+    """The luma of BT.601, as video has it, of RGB."""
+    luma, red = np.array([0.299, 0.587, 0.114]), np.array([200.0, 60.0, 90.0])
+    for maps in (colors(saturation=0.5), colors(hue_deg=30)):
+        np.testing.assert_allclose((maps[:, :, :3] @ red + maps[:, :, 3]) @ luma, red @ luma, atol=1e-9)
+    stronger = (colors(saturation=0.5)[:, :, :3] @ red - red @ luma)[:, 0] / (red[0] - red @ luma)
+    assert spread(stronger) == pytest.approx((1 / 1.5, 1.5), abs=0.01)
+    # What is no gray turns around the gray axis: its part across that axis by as much as asked.
+    turned = colors(hue_deg=30)[:, :, :3] @ red
+    across = np.concatenate([turned, red[None]])
+    across = across - across.mean(axis=1, keepdims=True)
+    lengths = np.linalg.norm(across, axis=1)
+    angles = np.rad2deg(np.arccos(np.clip(across[:-1] @ across[-1] / lengths[:-1] / lengths[-1], -1, 1)))
+    assert spread(angles) == pytest.approx((0, 30), abs=0.3)
+    np.testing.assert_allclose(lengths[:-1], lengths[-1])
+
+
+def test_a_mosaic_is_of_its_own_picture_and_three_of_the_pool_and_covers_the_square() -> None:
+    parts = draw_parts(np.arange(100), recipe=changed(mosaic=0.3), rng=seeded(0), pool=1000, side=SIDE)
+    counts = np.bincount(parts.places)
+    assert set(counts) == {1, 4}
+    assert (counts == 4).mean() == pytest.approx(0.3, abs=0.12)
+    first = np.flatnonzero(np.diff(parts.places, prepend=-1))
+    np.testing.assert_array_equal(parts.rows[first], np.arange(100))
+    assert len(set(parts.rows.tolist())) > 100 + 50, "the others are drawn from all of the pool"
+    tiles = parts.tiles
+    areas = np.bincount(parts.places, np.prod(tiles[:, 2:] - tiles[:, :2], axis=1))
+    np.testing.assert_array_equal(areas, SIDE * SIDE)
+
+
+def test_a_part_of_a_picture_without_objects_and_one_moved_away_has_no_box() -> None:
+    examples = drawn_examples(2, most=1)
+    away = np.array([[[1.0, 0, 2 * SIDE], [0, 1, 0]]] * 2)
+    parts = Parts(places=np.arange(2), rows=np.arange(2), matrices=away, tiles=np.array([[0, 0, SIDE, SIDE]] * 2))
+    boxes, labels = boxes_of_parts(parts, examples, 2)
+    assert (boxes.shape, labels.tolist()) == ((2, 1, 4), [[PADDING], [PADDING]])
+
+
+@pytest.mark.parametrize(("visible_px", "is_kept"), [(7, True), (5, False)])
+def test_a_box_of_which_three_tenths_are_seen_is_kept(visible_px: int, is_kept: bool) -> None:
+    examples = drawn_examples(1, most=1)
+    examples = replace(
+        examples, boxes=(np.array([[0, 0, 20, 20]], np.float32) / SIDE,), labels=(np.zeros(1, np.int32),)
+    )
+    shift = np.array([[[1.0, 0, visible_px - 20], [0, 1, 0]]])
+    parts = Parts(places=np.zeros(1, int), rows=np.zeros(1, int), matrices=shift, tiles=np.array([[0, 0, SIDE, SIDE]]))
+    _, labels = boxes_of_parts(parts, examples, 1)
+    assert (labels >= 0).any() == is_kept
+
+
+@pytest.mark.parametrize(("wide_px", "is_kept"), [(3.2, True), (2.8, False)])
+def test_a_box_that_gets_thinner_than_three_pixels_is_dropped(wide_px: float, is_kept: bool) -> None:
+    examples = drawn_examples(1, most=1)
+    examples = replace(
+        examples, boxes=(np.array([[0, 0, 20, 20]], np.float32) / SIDE,), labels=(np.zeros(1, np.int32),)
+    )
+    narrow = np.array([[[wide_px / 20, 0, 0], [0, 1, 0]]])
+    parts = Parts(places=np.zeros(1, int), rows=np.zeros(1, int), matrices=narrow, tiles=np.array([[0, 0, SIDE, SIDE]]))
+    _, labels = boxes_of_parts(parts, examples, 1)
+    assert (labels >= 0).any() == is_kept
