@@ -5,7 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shared.annotation import Annotation, VocObject, parse_xml, read_annotation, rotation_elements
+from shared.annotation.box import rotation_elements
+from shared.annotation.parse import parse_xml
+from shared.annotation.reader import read_annotation
+from shared.annotation.voc import Annotation, VocObject
 from shared.audit.findings import AuditFinding, PhotoBox, spelled
 from shared.picture.header import ImageHeader
 from shared.placement import clip_box

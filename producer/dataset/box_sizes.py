@@ -10,7 +10,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Final, Literal
 
-from shared.annotation import Annotation
+from shared.annotation.voc import Annotation
 
 # Upper edges of the bins in pixels of the stored picture; the last bin has none. Below the first the finest grid
 # (stride 8) sees half a cell: hardly to be learned.

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from producer.dataset.pairing import grouped
 from producer.dataset.read_pairs import Pair
 from producer.photos import Photos
-from shared.annotation import Box, read_annotation
+from shared.annotation.reader import read_annotation
+from shared.annotation.voc import Box
 from shared.errors import AnnotationError
 from shared.jobs.findings import Finding
 from shared.jobs.job import Split

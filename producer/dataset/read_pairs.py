@@ -20,7 +20,8 @@ from producer.dataset.findings import Findings
 from producer.dataset.pairing import image_stem, stem_of
 from producer.photos import PairFiles, Photos, photos_in
 from producer.progress import Progress
-from shared.annotation import EMPTY, Annotation, VocObject, read_annotation
+from shared.annotation.reader import read_annotation
+from shared.annotation.voc import EMPTY, Annotation, VocObject
 from shared.errors import AnnotationError, ImageError, ImageFormatUnknown
 from shared.jobs.findings import Finding
 from shared.jobs.fingerprint import END_BYTES, fingerprint_pair, hash_parts

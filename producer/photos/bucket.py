@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from producer.photos.files import Entry, PairFiles
-from shared.annotation import MAX_XML_BYTES
+from shared.annotation.parse import MAX_XML_BYTES
 from shared.errors import LintError
 from shared.jobs.fingerprint import END_BYTES, Sample, sample_ends, sample_span
 from shared.storage import BucketFolder, Stamp

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from producer.photos.copied import CopiedPhotos
 from producer.photos.files import Entry, PairFiles
-from shared.annotation import MAX_XML_BYTES
+from shared.annotation.parse import MAX_XML_BYTES
 from shared.jobs.fingerprint import sample_file
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from shared.annotation import parse_xml
+from shared.annotation.parse import parse_xml
 from shared.audit.findings import AuditFinding, AuditFindings, PhotoBox
 from shared.colours import MISTAKE, Colour
 from shared.drawing import Mark, Pixels, caption, draw_marks, grid

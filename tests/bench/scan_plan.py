@@ -27,7 +27,7 @@ from producer.dataset.read_pairs import read_pairs
 from producer.dataset.scan import Walk
 from producer.dataset.split import assign_splits
 from producer.jobs.plan import PlanLines, plan_job
-from shared.annotation import parse_xml
+from shared.annotation.parse import parse_xml
 from shared.jobs.labels import label_map
 from shared.specs.data import JobSpec
 

@@ -11,7 +11,7 @@ from typing import Any
 import cv2
 import pytest
 
-from shared.annotation import read_annotation
+from shared.annotation.reader import read_annotation
 from shared.specs.data import JobSpec
 from tests.peers.environment import python_with
 from tests.unit.trainer.exported import LABELS, make_exported

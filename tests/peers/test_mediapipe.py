@@ -163,7 +163,7 @@ def map50_on_bccd(
     seen: list[Detections], photos: list[tuple[Path, NDArray[np.uint8]]], labels: tuple[str, ...]
 ) -> float:
     """Against the annotations in original pixels."""
-    from shared.annotation import read_annotation
+    from shared.annotation.reader import read_annotation
     from shared.specs.data import JobSpec
 
     images: list[dict[str, Any]] = []

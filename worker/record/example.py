@@ -14,7 +14,7 @@ import numpy as np
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
-from shared.annotation import Box
+from shared.annotation.voc import Box
 from shared.errors import ShardError
 from shared.jobs import schema
 from shared.jobs.job import PathPair

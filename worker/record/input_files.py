@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from shared.annotation import MAX_XML_BYTES
+from shared.annotation.parse import MAX_XML_BYTES
 from shared.errors import AnnotationError, ImageError, PairChanged, StorageError
 
 # For a picture above the largest camera files; it is read whole, so this bounds a worker's memory.

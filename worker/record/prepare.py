@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from shared.annotation import EMPTY, Annotation, Box, VocObject, read_annotation
+from shared.annotation.reader import read_annotation
+from shared.annotation.voc import EMPTY, Annotation, Box, VocObject
 from shared.errors import AnnotationError, ImageError, InputError, PairChanged
 from shared.faults import open_picture
 from shared.image_formats import format_of

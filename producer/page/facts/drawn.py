@@ -10,7 +10,8 @@ from typing import Any, Final
 from producer.audit.photo_sizes import photo_header, photos_folder, read_photo
 from producer.page.facts.findings import Row
 from producer.page.facts.photos import shown_size
-from shared.annotation import EMPTY, Annotation, read_annotation
+from shared.annotation.reader import read_annotation
+from shared.annotation.voc import EMPTY, Annotation
 from shared.errors import PipelineError, PlanError
 from shared.jobs.contents import planned_shards
 from shared.jobs.job import Job

@@ -14,7 +14,7 @@ from producer.audit.photo_sizes import note_photo_sizes
 from producer.jobs.submit import Admission, Request
 from producer.photos import photos_in
 from producer.progress import no_progress
-from shared.annotation import read_annotation
+from shared.annotation.reader import read_annotation
 from shared.audit.findings import AuditFinding, PhotoBox
 from shared.errors import OptionError, StorageError
 from shared.jobs.identity import read_receipt

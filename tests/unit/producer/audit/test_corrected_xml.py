@@ -3,7 +3,7 @@
 import pytest
 
 from producer.audit.corrected_xml import corrected
-from shared.annotation import read_annotation
+from shared.annotation.reader import read_annotation
 from shared.audit.findings import AuditFinding, PhotoBox
 from shared.picture.header import ImageHeader
 from shared.specs.data import JobSpec

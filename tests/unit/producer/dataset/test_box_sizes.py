@@ -7,7 +7,7 @@ import pytest
 from producer.dataset.box_sizes import BoxSizes
 from producer.terminal.console import Terminal
 from producer.terminal.lint_page import lint_report
-from shared.annotation import read_annotation
+from shared.annotation.reader import read_annotation
 from shared.errors import LintError
 from shared.specs.data import JobSpec
 from tests.unit.producer.folders import Object, kinds, lint, voc_xml, write_objects, write_pair

@@ -9,7 +9,7 @@ import pytest
 from producer.dataset.lint import lint_folder
 from producer.dataset.read_pairs import read_pairs
 from producer.terminal.lint_page import lint_report
-from shared.annotation import parse_xml
+from shared.annotation.parse import parse_xml
 from shared.errors import LintError
 from shared.specs.data import JobSpec
 from tests.unit.producer.folders import CAT, JPEG, findings, kinds, lint, voc_xml, write, write_objects, write_pair

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shared.annotation import read_annotation
+from shared.annotation.reader import read_annotation
 from shared.audit.findings import AuditFindings
 from shared.jobs.manifest import Manifest
 from shared.placement import place

@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from shared.annotation import read_annotation
+from shared.annotation.reader import read_annotation
 from shared.specs.data import JobSpec
 from tests.unit.trainer.exported import LABELS, Exported
 from trainer.detections import Detections

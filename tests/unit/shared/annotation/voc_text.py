@@ -1,6 +1,7 @@
 """Annotations as text, and what is read of them."""
 
-from shared.annotation import Annotation, read_annotation
+from shared.annotation.reader import read_annotation
+from shared.annotation.voc import Annotation
 from shared.specs.data import JobSpec
 
 SIZE = "<size><width>640</width><height>480</height><depth>3</depth></size>"

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.annotation import MAX_OBJECTS, MAX_XML_BYTES, read_annotation
+from shared.annotation.parse import MAX_XML_BYTES
+from shared.annotation.reader import MAX_OBJECTS, read_annotation
 from shared.errors import AnnotationError
 from shared.specs.data import JobSpec
 from shared.text import LFS_POINTER
-from tests.unit.shared.voc_text import SIZE, corners, read, voc_object
+from tests.unit.shared.annotation.voc_text import SIZE, corners, read, voc_object
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "iso-8859-1", "gb2312", "utf-8-sig"])

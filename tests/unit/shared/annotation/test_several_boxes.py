@@ -1,8 +1,8 @@
 """An object that has more boxes, corners or names than one: none must be lost in silence."""
 
-from shared.annotation import read_annotation
+from shared.annotation.reader import read_annotation
 from shared.specs.data import JobSpec
-from tests.unit.shared.voc_text import SIZE, corners, read, voc_object
+from tests.unit.shared.annotation.voc_text import SIZE, corners, read, voc_object
 
 BOX = "<bndbox><xmin>{0}</xmin><ymin>{0}</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
 

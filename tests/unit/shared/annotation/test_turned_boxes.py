@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.shared.voc_text import SIZE, corners, kinds, read
+from tests.unit.shared.annotation.voc_text import SIZE, corners, kinds, read
 
 BOX = (100.0, 100.0, 200.0, 140.0)
 

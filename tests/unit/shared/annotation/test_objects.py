@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.shared.voc_text import SIZE, corners, kinds, read, voc_object
+from tests.unit.shared.annotation.voc_text import SIZE, corners, kinds, read, voc_object
 
 
 def test_plain_annotation_is_read_whole() -> None:

@@ -1,0 +1,121 @@
+"""The bytes of a VOC file -> its elements, by the names that the devkit gives them."""
+
+import codecs
+import re
+from typing import Final
+
+from lxml import etree
+
+from shared.annotation.box import CORNERS
+from shared.errors import AnnotationError
+from shared.text import LFS_POINTER
+
+# The largest real files (a thousand boxes in a picture) are below 0.5 MB. libxml2 copes with far more, but one file
+# must not fill a worker's memory.
+MAX_XML_BYTES: Final = 8 * 2**20
+
+# The elements that decide anything. A file that spells one otherwise (`<Object>`) is mended, not read as empty.
+_ELEMENTS: Final = frozenset(
+    (
+        *("annotation", "folder", "filename", "path", "size", "width", "height", "object", "name", "bndbox", *CORNERS),
+        *("difficult", "truncated", "occluded", "pose"),
+    )
+)
+# A name with a capital letter: few files have one or a namespace, and only those are searched.
+_CAPITAL: Final = re.compile(rb"<[a-z]*[A-Z]")
+_ENCODING: Final = re.compile(rb"""\A(<\?xml\s[^>]*?encoding\s*=\s*["'])([\w-]+)""")
+
+
+def parse_xml(xml: bytes, *, file: str) -> etree._Element:
+    """The root of a VOC file with its comments, refusing what could read other files, grow, or be something else.
+
+    Raises:
+        AnnotationError: With the parser's line where it is malformed.
+    """
+    return parse_respelled(xml, file, with_comments=True)[0]
+
+
+def parse_respelled(xml: bytes, file: str, *, with_comments: bool = False) -> tuple[etree._Element, dict[str, str]]:
+    """The root, and the names of elements that were written otherwise: written -> read."""
+    if len(xml) > MAX_XML_BYTES:
+        raise AnnotationError(f"{file}: {len(xml)} bytes, at most {MAX_XML_BYTES} are read")
+    parser = etree.XMLParser(
+        resolve_entities=False,
+        no_network=True,
+        load_dtd=False,
+        huge_tree=False,
+        remove_comments=not with_comments,
+        remove_pis=not with_comments,
+    )
+    try:
+        root = _root(xml, parser)
+    except etree.XMLSyntaxError as error:
+        said = error.msg or "no content"
+        raise AnnotationError(f"{file}: malformed XML: {_belied(xml) or _told(xml, error) or said}") from error
+    except (ValueError, LookupError) as error:
+        raise AnnotationError(f"{file}: unreadable XML: {error}") from error
+    # `resolve_entities=False` turns entity text into '' in silence, so no document that could hold any is read.
+    if root.getroottree().docinfo.internalDTD is not None:
+        raise AnnotationError(f"{file}: it has a DOCTYPE, which no VOC annotation needs; refused")
+    respelled = _respell(root, xml)
+    if root.tag == "annotations":
+        raise AnnotationError(f"{file}: CVAT's own format, expected Pascal VOC; export it again as Pascal VOC 1.1")
+    if root.tag != "annotation":
+        raise AnnotationError(f"{file}: the root element is <{str(root.tag)[:80]}>, expected <annotation>")
+    return root, respelled
+
+
+def _root(xml: bytes, parser: etree.XMLParser) -> etree._Element:
+    """Parse a file, whose encoding may have a name that only Python knows, such as `latin-1`. Raises as lxml does."""
+    try:
+        return etree.fromstring(xml, parser)
+    except etree.XMLSyntaxError as error:
+        if error.code != etree.ErrorTypes.ERR_UNSUPPORTED_ENCODING:
+            raise
+        return etree.fromstring(_ENCODING.sub(_common_name, xml), parser)
+
+
+def _belied(xml: bytes) -> str:
+    """What is wrong with a declaration of 16 or 32 bits a letter that is written in 8: the parser stumbles over it."""
+    declared = _ENCODING.match(xml)
+    name = declared[2].decode() if declared is not None else ""
+    if not name.lower().startswith(("utf-16", "utf-32", "ucs-2", "ucs-4")):
+        return ""
+    return f"it declares {name}, and is written otherwise: declare what it is written in, such as utf-8"
+
+
+def _told(xml: bytes, error: etree.XMLSyntaxError) -> str:
+    """What is wrong with a file, and what to do, where the parser's words do not say it; "" elsewhere."""
+    if xml.startswith(LFS_POINTER):
+        return "a pointer of Git LFS instead of the XML: `git lfs pull` fetches it"
+    if b"\0" in xml[:4]:
+        return "it looks like UTF-16 without the mark that belongs in front: save it as UTF-8"
+    if "EntityRef:" in (error.msg or ""):  # `xmlParseEntityRef: no name`, `EntityRef: expecting ';'`
+        return f"an & in line {error.lineno}: write it as &amp;"
+    if error.code == etree.ErrorTypes.ERR_INVALID_ENCODING:
+        declared = _ENCODING.match(xml)
+        name = "no encoding, which means UTF-8," if declared is None else declared[2].decode()
+        todo = "declare what it is written in, such as latin-1, or save it as UTF-8"
+        return f"it declares {name} and line {error.lineno} is written otherwise: {todo}"
+    return ""
+
+
+def _common_name(declared: re.Match[bytes]) -> bytes:
+    try:
+        return declared[1] + codecs.lookup(declared[2].decode()).name.encode()
+    except LookupError:
+        return declared[0]
+
+
+def _respell(root: etree._Element, xml: bytes) -> dict[str, str]:
+    """Give elements that differ in case or namespace only the devkit's names: written -> read."""
+    letters = xml.replace(b"\0", b"")  # UTF-16 and UTF-32 read as UTF-8 does
+    if root.tag == "annotation" and b"xmlns" not in letters and not _CAPITAL.search(letters):
+        return {}
+    respelled: dict[str, str] = {}
+    for element in root.iter(etree.Element):
+        written = str(element.tag)
+        name = etree.QName(element).localname.lower()
+        if name != written and name in _ELEMENTS:
+            element.tag = respelled[written[:80]] = name
+    return respelled
