@@ -316,7 +316,7 @@ def test_a_part_of_a_picture_without_objects_and_one_moved_away_has_no_box() -> 
 def test_a_box_of_which_three_tenths_are_seen_is_kept(visible_px: int, is_kept: bool) -> None:
     examples = drawn_examples(1, most=1)
     examples = replace(
-        examples, boxes=(np.array([[0, 0, 20, 20]], np.float32) / SIDE,), labels=(np.zeros(1, np.int32),)
+        examples, boxes=(np.array([[0, 0, 20 / SIDE, 20 / SIDE]], np.float32),), labels=(np.zeros(1, np.int32),)
     )
     shift = np.array([[[1.0, 0, visible_px - 20], [0, 1, 0]]])
     parts = Parts(places=np.zeros(1, int), rows=np.zeros(1, int), matrices=shift, tiles=np.array([[0, 0, SIDE, SIDE]]))
@@ -328,7 +328,7 @@ def test_a_box_of_which_three_tenths_are_seen_is_kept(visible_px: int, is_kept: 
 def test_a_box_that_gets_thinner_than_three_pixels_is_dropped(wide_px: float, is_kept: bool) -> None:
     examples = drawn_examples(1, most=1)
     examples = replace(
-        examples, boxes=(np.array([[0, 0, 20, 20]], np.float32) / SIDE,), labels=(np.zeros(1, np.int32),)
+        examples, boxes=(np.array([[0, 0, 20 / SIDE, 20 / SIDE]], np.float32),), labels=(np.zeros(1, np.int32),)
     )
     narrow = np.array([[[wide_px / 20, 0, 0], [0, 1, 0]]])
     parts = Parts(places=np.zeros(1, int), rows=np.zeros(1, int), matrices=narrow, tiles=np.array([[0, 0, SIDE, SIDE]]))
