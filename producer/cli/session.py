@@ -49,7 +49,7 @@ def with_notify(how: "StartOptions", notify: str | None) -> "StartOptions":
     if notify is None:
         return how
     if not (how.local or how.wait):
-        raise OptionError("--notify needs --wait or --local; of what is handed over `serve` tells, by VOC_NOTIFY_URL")
+        raise OptionError("--notify needs --wait or --local; otherwise `serve` notifies, by VOC_NOTIFY_URL")
     try:
         text = Path(notify[1:]).read_text(encoding="utf-8").strip() if notify.startswith("@") else notify
         url = http_url(SecretStr(text))
