@@ -1,7 +1,7 @@
 """A zip or tar with a data set -> a folder with its files, unpacked once and only whole.
 
-What comes from outside may be hostile: nothing is written outside of the folder, links and devices are refused, and
-number, size and ratio of what is unpacked are bounded by what is counted while it is written, not by what it says.
+An archive may be hostile: nothing is written outside the folder, links and devices are refused, and number, size and
+ratio of the unpacked files are limited by counting while writing, not by what the archive says.
 """
 
 import gzip
@@ -29,19 +29,19 @@ from shared.text import counted, printable
 
 MOST_FILES: Final = 1_000_000
 MOST_BYTES: Final = 256 * 2**30
-# Photos hardly shrink, XML to a tenth. A larger ratio is a bomb, but a small archive may have any.
+# Photos hardly shrink, and XML shrinks to a tenth. A larger ratio is a bomb, except in a small archive.
 MOST_RATIO: Final = 100
 RATIO_FROM_BYTES: Final = 64 * 2**20
 
 _OF_WINDOWS: Final = ("Thumbs.db", "desktop.ini")
 
-# Of an entry of a zip: its name is UTF-8 (APPNOTE.TXT, 4.4.4, bit 11).
+# The flag of a zip entry whose name is UTF-8 (APPNOTE.TXT, 4.4.4, bit 11).
 _UTF8_MARK: Final = 0x800
 
 _KINDS: Final = "zip, tar, tar.gz, tar.bz2, tar.xz"
-# Beside the folder that was unpacked: what it must hold to be whole.
+# The file beside the unpacked folder that lists what the folder must hold to be whole.
 _NOTE: Final = "unpacked.json"
-# Of zip, gzip, bzip2 and xz.
+# The first bytes of zip, gzip, bzip2 and xz.
 _BEGINNINGS: Final = (b"PK\x03\x04", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00")
 _ENDING: Final = re.compile(r"\.(zip|tar|tgz|tbz2?|txz|tar\.\w+)$", re.IGNORECASE)
 _COPY_BYTES: Final = 2**20
@@ -53,12 +53,12 @@ _BROKEN: Final = (
     lzma.LZMAError,
     NotImplementedError,
 )
-# What decodes gzip and xz, by their first bytes; Python passes over whatever is behind the end of a bzip2.
+# The decoders of gzip and xz, by their first bytes. Not bzip2: Python ignores whatever follows its end.
 _DECODERS: Final[Mapping[bytes, Callable[[], Any]]] = {
     b"\x1f\x8b": partial(zlib.decompressobj, wbits=31),
     b"\xfd7zXZ\x00": lzma.LZMADecompressor,
 }
-# So little at a time, since it may be a thousand times as much when it is decoded.
+# How much is read at a time: little, because it may be a thousand times larger when decoded.
 _DECODED_BYTES: Final = 2**14
 _AGAIN: Final = "download or copy it again, or unpack it yourself"
 
@@ -77,15 +77,15 @@ def is_archive(path: Path) -> bool:
 
 
 def unpacked(archive: Path, folder: Path, progress: Progress, *, remedy: str = "unpack it yourself") -> Path:
-    """The folder with the files of `archive`, below `folder`; what was unpacked there before is taken as it is.
+    """The folder with the files of `archive`, below `folder`; what was unpacked there before is used as it is.
 
-    It is named after the archive, in a folder named by the archive's content; a copy of the archive by another name has
-    the same folder, because jobs read there. What somebody has put beside the files, such as XML that a converter made,
-    stays. `remedy` is what to do where nothing can be written.
+    It is named after the archive, in a folder named by a hash of the archive's content. A copy of the archive under
+    another name gets the same folder, because jobs read there. Files that somebody has added, such as XML that a
+    converter made, stay. `remedy` is what the error tells a person to do if nothing can be written.
 
     Raises:
-        LintError: It is no archive that is read, or damaged, hostile, too large, or there is no room; or somebody
-            changed a file that was unpacked.
+        LintError: It is not an archive of a kind that is read, or is damaged, hostile or too large, or there is no
+            room; or somebody changed a file that was unpacked.
     """
     try:
         if not (zipfile.is_zipfile(archive) or tarfile.is_tarfile(archive)):
@@ -96,10 +96,9 @@ def unpacked(archive: Path, folder: Path, progress: Progress, *, remedy: str = "
         with archive.open("rb") as file:
             place = folder / file_digest(file, "sha256").hexdigest()[:16]
         target = _whole(archive, place) or _unpack(archive, place, progress)
-        with suppress(OSError):  # of somebody else, as with a read-only data root
-            os.utime(
-                place
-            )  # what is older than a day and of no job may be pruned, before the job that reads it is there
+        with suppress(OSError):  # it may belong to somebody else, or the data root may be read-only
+            # `prune` may remove folders older than a day that no job uses; the job that will use this one comes later.
+            os.utime(place)
     except (*_BROKEN, EOFError) as error:
         raise LintError(f"{archive}: {_damage(archive, error)}") from error
     except OSError as error:
@@ -121,7 +120,7 @@ def _damage(archive: Path, error: Exception) -> str:
 
 
 def _bytes_behind(archive: Path) -> int:
-    """How many bytes follow a gzip or xz that is whole; 0 where it is not, and for any other file."""
+    """How many bytes follow the end of a whole gzip or xz; 0 if it is not whole, and for any other file."""
     with suppress(OSError, zlib.error, lzma.LZMAError), archive.open("rb") as file:
         part = file.read(_DECODED_BYTES)
         beginning = next((each for each in _DECODERS if part.startswith(each)), b"")
@@ -132,12 +131,12 @@ def _bytes_behind(archive: Path) -> int:
             if part and decoder.eof:
                 if not part.startswith(beginning):
                     return archive.stat().st_size - file.tell() + len(part)
-                decoder = _DECODERS[beginning]()  # another one may follow, as if they were one
+                decoder = _DECODERS[beginning]()  # several gzip or xz in a row count as one
     return 0
 
 
 def bare_name(archive: Path) -> str:
-    """The archive's name without what says that it is one."""
+    """The archive's name without the extension of an archive."""
     return _ENDING.sub("", archive.name) or "set"
 
 
@@ -147,14 +146,14 @@ def names_archive(name: str) -> bool:
 
 
 def _folder_in(place: Path, archive: Path) -> Path:
-    """The folder that was unpacked in `place`, under whatever name the archive had then; otherwise where it will be."""
+    """The folder that was unpacked in `place`, whatever the archive was called then; otherwise where it will be."""
     target = place / bare_name(archive)
-    others = sorted(path for path in place.glob("[!.@]*") if path.is_dir())  # not @eaDir of a Synology
+    others = sorted(path for path in place.glob("[!.@]*") if path.is_dir())  # not @eaDir, which a Synology adds
     return target if target.is_dir() or not others else others[0]
 
 
 def _whole(archive: Path, place: Path) -> Path | None:
-    """The folder with all that was unpacked, if it is still there, by the sizes of the files; there may be more.
+    """The unpacked folder if all its files are still there; None otherwise. It may have more files.
 
     Raises:
         LintError: A file has another size: to unpack again would undo what somebody did.
@@ -175,7 +174,7 @@ def _whole(archive: Path, place: Path) -> Path | None:
 
 
 def _is_read(name: str) -> bool:
-    """Whether a file is one of the set's: file managers write their own into what they show."""
+    """Whether a file belongs to the data set; file managers write files of their own into the folders they show."""
     return not any(part.startswith(".") for part in name.split("/")) and PurePosixPath(name).name not in _OF_WINDOWS
 
 
@@ -185,7 +184,7 @@ def _sizes_in(folder: Path) -> dict[str, int]:
 
 
 def _unpack(archive: Path, place: Path, progress: Progress) -> Path:
-    """Unpack beside `place`, and give it its name when all is there; the folder in it that has the files."""
+    """Unpack beside `place`, rename to `place` when all is there, and return the folder in it that has the files."""
     place.parent.mkdir(parents=True, exist_ok=True)
     target = _folder_in(place, archive)
     with unfinished_folder(place.parent, ".unpacking-") as parent:
@@ -197,21 +196,21 @@ def _unpack(archive: Path, place: Path, progress: Progress) -> Path:
         (work / _NOTE).write_text(json.dumps({"sizes": _sizes_in(inside)}))
         _keep_added(place, target, inside)
         for path in (work, inside, *inside.rglob("*")):
-            path.chmod(0o755 if path.is_dir() else 0o644)  # workers may be another user
-        # Another command may have unpacked the same meanwhile, and its job may read there already.
+            path.chmod(0o755 if path.is_dir() else 0o644)  # workers may run as another user
+        # Another command may have unpacked the same archive meanwhile, and its job may read there already.
         if (whole := _whole(archive, place)) is not None:
             return whole
-        shutil.rmtree(place, ignore_errors=True)  # what is not whole any more
+        shutil.rmtree(place, ignore_errors=True)  # it is not whole
         try:
             work.rename(place)
         except OSError:
-            if _whole(archive, place) is None:  # otherwise somebody else was faster, in this moment
+            if _whole(archive, place) is None:  # otherwise another command was faster
                 raise
     return _folder_in(place, archive)
 
 
 def _keep_added(place: Path, target: Path, inside: Path) -> None:
-    """Copy what somebody has put into the folder that was unpacked before: it is not in the archive."""
+    """Copy the files that somebody has added to the folder unpacked before: they are not in the archive."""
     for name in _sizes_in(target) if (place / _NOTE).is_file() else ():
         if not (inside / name).exists():
             (inside / name).parent.mkdir(parents=True, exist_ok=True)
@@ -241,7 +240,7 @@ def _zip_members(archive: Path, opened: zipfile.ZipFile) -> Iterator[_Member]:
 
 
 def _zip_name(entry: zipfile.ZipInfo) -> str:
-    """The name of a file in a zip; macOS writes UTF-8 without the mark for it, which is then taken for cp437."""
+    """The name of a file in a zip; macOS writes UTF-8 without the flag for it, which Python then decodes as cp437."""
     if entry.flag_bits & _UTF8_MARK:
         return entry.filename
     try:
@@ -255,16 +254,17 @@ def _tar_members(archive: Path, tar: tarfile.TarFile) -> Iterator[_Member]:
         if not (entry.isreg() or entry.isdir()):
             raise _not_a_file(archive, entry.name)
         if entry.isreg():
-            # Of a regular file `extractfile` never returns None.
+            # For a regular file `extractfile` never returns None.
             yield _Member(name=entry.name, open=lambda entry=entry: tar.extractfile(entry))  # type: ignore[misc,arg-type]
     _check_end(archive, tar)
 
 
 def _check_end(archive: Path, tar: tarfile.TarFile) -> None:
-    """Refuse a tar that was left before its end: `tarfile` stops without a word where a header is cut or damaged.
+    """Refuse a tar that was not read to its end: `tarfile` stops silently where a header is cut or damaged.
 
-    The end is a block of zeros. GNU tar ignores what follows it; here that is refused, since a hole in a damaged file
-    looks like an end, and a joined tar has more files. gzip and xz compare their checksums at the end of the file.
+    The end is a block of zeros. GNU tar ignores what follows it. Here that is refused, because a hole in a damaged file
+    looks like an end, and joined tars have more files. Reading on also makes gzip and xz compare their checksums, which
+    they do at the end of the file.
 
     Raises:
         LintError: There is no such block, or more than zeros follow.
@@ -292,7 +292,7 @@ def _write_all(archive: Path, members: Iterator[_Member], folder: Path, progress
         if count > MOST_FILES:
             raise LintError(f"{archive}: more than {MOST_FILES:,} files; unpack it yourself if that is right")
         target = folder / _safe_path(archive, member.name)
-        if target.is_file() and zipfile.is_zipfile(archive):  # in a tar the later one is meant: `tar -u` appends it
+        if target.is_file() and zipfile.is_zipfile(archive):  # in a tar the later one replaces it: `tar -u` appends
             twice = f"{archive}: {_shown(member.name)} is in it more than once, expected each file once"
             raise LintError(f"{twice}: pack the folder anew, or unpack it yourself; nothing was unpacked")
         target.parent.mkdir(parents=True, exist_ok=True)

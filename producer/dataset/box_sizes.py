@@ -1,4 +1,4 @@
-"""How large boxes are: in the stored picture by their shorter side, and beside the others of their class. Pure."""
+"""How large boxes are: their shorter side in the stored picture, and their area next to others of their class. Pure."""
 
 import math
 from array import array
@@ -12,33 +12,33 @@ from typing import Final, Literal
 
 from shared.annotation.voc import Annotation
 
-# Upper edges of the bins in pixels of the stored picture; the last bin has none. Below the first the finest grid
-# (stride 8) sees half a cell: hardly to be learned.
+# Upper edges of the bins in pixels of the stored picture; the last bin has none. A box in the first bin is less than
+# half a cell of the finest grid (stride 8), so it can hardly be learned.
 EDGES_PX: Final = (4, 8, 16, 32, 64, 128, 256)
 
-# Boxes that all lie in the first 100 pixels of pictures of at least so many each way, in so many files and every one:
-# percent, as Label Studio has them.
+# Boxes look like percent, as Label Studio writes them, if all of them lie in the first 100 pixels although both sides
+# of each picture have at least 200, and at least 5 files have boxes.
 _PERCENT: Final = 100
 _PERCENT_SIDE_LEAST: Final = 200
 _PERCENT_FILES_LEAST: Final = 5
 
-# A box is far larger than its class where its area is so many times the median, and its logarithm so many times the
-# usual distance (MAD) from it: a class that has all sizes by nature has none such.
+# A box is far larger than its class if its area is over 10 times the median area, and the logarithm of its area is over
+# 9 median absolute deviations (MAD) above its median. The second rule spares classes that come in all sizes.
 _AREAS_LEAST: Final = 10.0
 _DISTANCES_LEAST: Final = 9.0
-# Of fewer boxes nobody can say what is usual.
+# With fewer boxes than this, it is not known what size is usual.
 _BOXES_LEAST: Final = 10
 
 
 def are_normalized(annotation: Annotation) -> bool:
-    """Whether all boxes of a file lie between 0 and 1: fractions of the picture, as YOLO has them, and no pixels."""
+    """Whether all boxes of a file lie between 0 and 1: fractions of the picture, as YOLO has them, not pixels."""
     boxes = [voc_object.box for voc_object in annotation.objects]
-    # From -1: `--voc-coords voc1` has moved the near corners.
+    # From -1, because `--voc-coords voc1` has moved xmin and ymin by -1.
     return bool(boxes) and all(min(xmin, ymin) >= -1 and max(xmax, ymax) <= 1 for xmin, ymin, xmax, ymax in boxes)
 
 
 def _may_be_percent(annotation: Annotation) -> bool:
-    """Whether all boxes of a file that says its size would be percent of it just as well."""
+    """Whether a file gives the picture's size and all its boxes could be percent of it."""
     if annotation.size is None or min(annotation.size) < _PERCENT_SIDE_LEAST:
         return False
     boxes = (voc_object.box for voc_object in annotation.objects)
@@ -47,7 +47,7 @@ def _may_be_percent(annotation: Annotation) -> bool:
 
 @dataclass(slots=True)
 class ClassAreas:
-    """The boxes of one class: logarithm of the area as a share of the picture, index of the pair, number of the object.
+    """The boxes of one class: logarithm of the share of the picture that each covers, index of its pair, object number.
 
     The logarithm is NaN where the XML does not say the picture's size; `difficult` is 1 where the object is marked so.
     Columns instead of rows: a million boxes take 13 MB.
@@ -64,7 +64,7 @@ class ClassAreas:
         if len(known) < _BOXES_LEAST:
             return
         middle = median(known)
-        # A tenth: boxes drawn by a program are all of one size, and then any other would be far away.
+        # At least 0.1: boxes drawn by a program are all of one size, and then any other would count as far away.
         usual = max(median(abs(log - middle) for log in known), 0.1)
         least = middle + max(math.log(_AREAS_LEAST), _DISTANCES_LEAST * usual)
         for log, pair, index in zip(self.logs, self.pairs, self.objects, strict=True):
@@ -100,7 +100,7 @@ class BoxAreas:
 
 
 def _log_share(side: float, whole: float) -> float:
-    """Bounded, because a hostile box may have any length."""
+    """The logarithm of `side / whole`, or NaN; bounded, because a hostile box may have any length."""
     return whole if math.isnan(whole) else math.log(min(max(side / whole, 1e-6), 1.0))
 
 
@@ -129,7 +129,7 @@ class BoxSizes:
     def add(self, annotation: Annotation, image_size: int, resize: Literal["stretch", "letterbox"]) -> None:
         """Count the boxes of one file as they will be in a square picture of `image_size` pixels.
 
-        Those that are no pixels have no size, and are a finding of their own.
+        Boxes that are fractions instead of pixels are not counted; they have their own finding.
         """
         if are_normalized(annotation):
             return

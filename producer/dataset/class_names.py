@@ -1,4 +1,4 @@
-"""Class names: those that an option names and no file has, and those that look like a typing mistake. Pure."""
+"""Class names: those that an option names but no file has, and those that look like a typing mistake. Pure."""
 
 import shlex
 from collections import Counter
@@ -14,19 +14,19 @@ from shared.jobs.findings import Finding
 from shared.specs.data import JobSpec
 from shared.specs.options import spell
 
-# So many times more objects than a name a typing mistake apart has: then that name is the mistake, not another class.
+# If a name has at least this many times the objects of a similar one, the rarer name is a typing mistake, not a class.
 _TIMES_MORE: Final = 5
-# Names of fewer letters are a mistake apart from too many others: cat, car, can.
+# Shorter names are one typing mistake apart from too many others: cat, car, can.
 _LETTERS_LEAST: Final = 4
-# From so many letters on, two mistakes are taken for a typing mistake too.
+# In names of at least this many letters, two wrong letters still count as a typing mistake.
 _LETTERS_FOR_TWO: Final = 8
-# Of 100: below this a name is not near enough to be what was meant.
+# A score of 0 to 100: names below it are too different to suggest.
 _NEAR: Final = 60
 _NAMES_SHOWN: Final = 10
-# Of a name that looks like a typing mistake, so many objects are named one by one.
+# A mistyped name with at most this many objects gets a finding for each object.
 _OBJECTS_NAMED: Final = 10
 
-# The objects of a class: each its file and its number in it.
+# Class name -> its objects, each as its file and its number in that file.
 Where = Callable[[str], Sequence[tuple[str, int]]]
 
 
@@ -36,10 +36,10 @@ def require_known_names(spec: JobSpec, written: Mapping[str, int], before: Colle
     Args:
         spec: The options.
         written: How many objects have a name in their file.
-        before: Names that objects had before they were corrected: the same options are meant again.
+        before: Names that objects had before they were corrected: options may still name them.
 
     Raises:
-        OptionError: One line for each such name, with the nearest one that there is.
+        OptionError: One line for each such name, with the nearest existing name.
     """
     renamed = Counter[str]()
     for name, count in written.items():
@@ -48,7 +48,7 @@ def require_known_names(spec: JobSpec, written: Mapping[str, int], before: Colle
     asked += [(f"--classes {name}", name, renamed) for name in spec.classes or ()]
     asked += [(f"--ignore-classes {name}", name, {**renamed, **written}) for name in spec.ignore_classes]
     missing = [(option, name, counts) for option, name, counts in asked if not counts.get(name) and name not in before]
-    # A name that something else is renamed to is not what a missing one was meant to be.
+    # A name that something else is renamed to cannot be what a missing name was meant to be.
     taken = {new for old, new in spec.rename.items() if old != new}
     unknown = [
         f"{option}: {_no_such_class(name, counts, taken if option.startswith('--rename') else ())}"
@@ -60,13 +60,13 @@ def require_known_names(spec: JobSpec, written: Mapping[str, int], before: Colle
 
 
 def _with_sign(old: str, written: Collection[str]) -> str:
-    """How to type an old name that goes on behind an equals sign, where there is such a one."""
+    """How to type `--rename` for a name that itself contains "=", if some name begins with `old` and "="."""
     longer = [name for name in written if name.startswith(f"{old}=")]
     return f"; {longer[0]!r} is typed `--rename {shlex.quote(spell({longer[0]: 'NEW'})[0])}`" if longer else ""
 
 
 def _no_such_class(name: str, counts: Mapping[str, int], taken: Collection[str]) -> str:
-    """What is said of a name that no object has; those in `taken` are there, but not what was meant."""
+    """The message about a name that no object has; names in `taken` are listed but not suggested."""
     near = [other for other in counts if other not in taken]
     nearest = process.extractOne(name, near, scorer=fuzz.ratio, processor=str.casefold, score_cutoff=_NEAR)
     there = Counter(counts).most_common(_NAMES_SHOWN)
@@ -79,8 +79,8 @@ def _no_such_class(name: str, counts: Mapping[str, int], taken: Collection[str])
 def name_findings(counts: Mapping[str, int], where: Where = lambda _: ()) -> Iterator[Finding]:
     """Names that differ only in case, and names a typing mistake apart; `counts` are objects kept by class.
 
-    Each object of a mistaken name is a finding, where there are few of them; many are one finding without a file. All
-    have the same remedy: the renames together.
+    Each object with a mistyped name gets a finding if there are few; if there are many, they get one finding without a
+    file. All these findings have the same remedy: all the renames together.
     """
     typos = _typos(counts)
     cases = _cases(counts, typos)
@@ -100,19 +100,19 @@ def proposed_renames(counts: Mapping[str, int]) -> dict[str, str]:
     """Old name -> new name of every rename that `name_findings` proposes."""
     typos = _typos(counts)
     renames = {**_joined(_cases(counts, typos), counts), **typos}
-    # A name that is meant may be a mistake itself: Quen -> quen -> queen.
+    # The name that was meant may be a mistake itself: Quen -> quen -> queen.
     return {name: renames.get(meant, meant) for name, meant in renames.items()}
 
 
 def _cases(counts: Mapping[str, int], typos: Mapping[str, str]) -> list[list[str]]:
-    """Groups of names that differ only in case; not those that are all typing mistakes for another name."""
+    """Groups of names that differ only in case, unless all names of a group are typing mistakes for another name."""
     groups = groupby(sorted(sorted(counts), key=str.casefold), key=str.casefold)
     alike = [list(names) for _, names in groups]
     return [names for names in alike if len(names) > 1 and not typos.keys() >= set(names)]
 
 
 def _joined(cases: list[list[str]], counts: Mapping[str, int]) -> dict[str, str]:
-    """Each name of a group -> the one of it that most objects have."""
+    """Each other name of a group -> the name of that group that most objects have."""
     most = [(names, max(names, key=counts.__getitem__)) for names in cases]
     return {name: usual for names, usual in most for name in names if name != usual}
 

@@ -38,7 +38,7 @@ class Duplicates:
     spec: JobSpec
 
     def findings(self, splits: Sequence[Split | None]) -> Iterator[Finding]:
-        """One for each copy of an earlier picture, unless all there is to say is that it straddles `splits`."""
+        """One for each copy of an earlier picture; a copy in another of the `splits` only if its labels differ too."""
         labels = self._labels()
         for first, *copies in self.groups:
             for copy in copies:
@@ -52,7 +52,7 @@ class Duplicates:
         return Finding(file=self.pairs[copy][0], rank="info", kind=kind, found=found, done="both kept")
 
     def _labels(self) -> Mapping[int, set[tuple[str, Box]] | None]:
-        """Class and box of each object, by pair; None where the XML cannot be read, which is said elsewhere."""
+        """Class and box of each object, by pair; None where the XML cannot be read, which has its own finding."""
         found: dict[int, set[tuple[str, Box]] | None] = {}
         paths = {index: path for group in self.groups for index in group if (path := self.pairs[index][1]) is not None}
         found.update({index: set() for group in self.groups for index in group})

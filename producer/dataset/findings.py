@@ -1,4 +1,4 @@
-"""Many findings in little memory: for a million pictures without `<size>` they would take 1 GB as models."""
+"""Many findings in little memory: as models, those of a million pictures without `<size>` would take 1 GB."""
 
 import sys
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from shared.jobs.findings import Finding, Rank
 
-# (file, object index or 0, kind, rank, found, done, class): in the order that findings are sorted by.
+# (file, object index or 0, kind, rank, found, done, class): in this order, so that rows sort as findings should.
 Row = tuple[str, int, str, Rank, str, str, str]
 
 
@@ -23,7 +23,7 @@ class Findings:
             self._rows.extend(findings._rows)
             return
         for finding in findings:
-            # The texts that repeat are kept once.
+            # Texts that repeat are kept only once.
             rank: Rank = sys.intern(finding.rank)  # type: ignore[assignment]  # intern returns its argument's value
             kind, done, name = sys.intern(finding.kind), sys.intern(finding.done), sys.intern(finding.class_name)
             self._rows.append((finding.file, finding.object_index or 0, kind, rank, finding.found, done, name))
@@ -41,7 +41,7 @@ class Findings:
         return Counter(row[2] for row in self._rows)
 
     def of_rank(self, rank: Rank) -> "Findings":
-        """Those of one rank, in order."""
+        """The findings of one rank, in order."""
         chosen = Findings()
         chosen._rows = [row for row in self._rows if row[3] == rank]
         return chosen

@@ -15,9 +15,9 @@ from shared.text import composed
 
 # The devkit's class lists end each line with -1, 0 or 1; some tools write train.txt in that form.
 _CLASS_FLAG: Final = re.compile(r"^(.*\S)\s+-?[01]$")
-# PaddleDetection writes the path of the XML behind that of the photo.
+# PaddleDetection writes the path of the XML after that of the photo.
 _WITH_XML: Final = re.compile(rf"^(.*?(?:{'|'.join(map(re.escape, IMAGE_EXTENSIONS))}))[ \t]+\S.*\.xml$", re.IGNORECASE)
-# What a spreadsheet writes around names and between columns.
+# What a spreadsheet writes around names and between columns: quotes, commas, semicolons, tabs.
 _OF_TABLES: Final = re.compile(r"^[\"']|[,;\t]")
 
 
@@ -68,7 +68,7 @@ def read_lists(
 
 
 def _lists_to_read(entry: SplitLists) -> list[tuple[str, Split]]:
-    """The lists that count. `trainval` does only where train or val is missing: it is that one, less the other's."""
+    """The lists that count. `trainval` does only if train or val is missing: it stands for that one, less the other."""
     chosen: list[tuple[str, Split]] = [(split, split) for split in SPLITS if split in entry.lines]
     if "trainval" in entry.lines and not {"train", "val"} <= entry.lines.keys():
         chosen.append(("trainval", "val" if "train" in entry.lines else "train"))
@@ -76,7 +76,7 @@ def _lists_to_read(entry: SplitLists) -> list[tuple[str, Split]]:
 
 
 def _members(images: Sequence[str], lists: Sequence[SplitLists]) -> dict[str | None, list[int]]:
-    """Indices of the pictures below each lists' folder, each picture at its innermost one."""
+    """Indices of the pictures below each folder that has lists; a picture belongs to the innermost such folder."""
     roots = sorted((entry.root for entry in lists), key=len, reverse=True)
 
     def innermost(index: int) -> str | None:
@@ -97,7 +97,7 @@ def _resolve(
     found: list[int] = []
     for written in entry.lines[name]:
         line = _WITH_XML.sub(r"\1", written)
-        # `day 1` is no `day` with a flag where there is such a photo, which nobody has labelled.
+        # `day 1` is not `day` with a flag if there is an unlabelled photo called `day 1`.
         flagged = None if composed(image_stem(line)) in without_pair else _CLASS_FLAG.match(line)
         stems = [line, image_stem(line), *([image_stem(flagged[1])] if flagged else [])]
         candidates = next((by_stem[stem] for stem in map(composed, stems) if stem in by_stem), [])
@@ -118,7 +118,7 @@ def _resolve(
 
 
 def _no_pair(line: str) -> str:
-    if "\N{REPLACEMENT CHARACTER}" in line:  # it stands where a byte was none
+    if "\N{REPLACEMENT CHARACTER}" in line:  # it stands for a byte that is not UTF-8
         return "no such pair; the list is not UTF-8, expected UTF-8: save it so"
     if _OF_TABLES.search(line):
         return (
@@ -128,7 +128,7 @@ def _no_pair(line: str) -> str:
 
 
 def _narrowed(images: Sequence[str], candidates: list[int], line: str, devkit_folder: str) -> list[int]:
-    """The pictures of one stem that the folders in the line mean (CVAT writes them), or the devkit's own."""
+    """Of several pictures with one stem, those in the folders that the line names (as CVAT does), or the devkit's."""
     for is_meant in (
         lambda image: _is_spelled(image, line),
         lambda image: _is_spelled(composed(image), composed(line)),
@@ -141,7 +141,7 @@ def _narrowed(images: Sequence[str], candidates: list[int], line: str, devkit_fo
 
 
 def _unpaired(images: Sequence[str], chosen: list[int], line: str, without_pair: Mapping[str, list[str]]) -> str:
-    """The picture without a pair that the folders in the line mean, where a pair has only its stem; "" for none."""
+    """The picture without a pair that the line spells in full, if the chosen pair shares only its stem; "" for none."""
     if not chosen or any(_is_spelled(composed(images[index]), composed(line)) for index in chosen):
         return ""
     alike = without_pair.get(composed_stem(images[chosen[0]]), ())

@@ -1,4 +1,4 @@
-"""A folder -> all that names and XML say of it: pairs, splits, classes, findings. No broker, no pixels.
+"""A folder -> all that its file names and XML tell: pairs, splits, classes, findings. No broker, no pixels.
 
 The first step of `submit`, and all of `lint` without --pixels.
 """
@@ -32,7 +32,7 @@ from shared.specs.data import JobSpec
 from shared.storage import DataFolder
 from shared.text import counted
 
-# In `counts` even where there are none: what people and tests look up.
+# In `counts` even when they are 0, because people and tests look them up.
 _ALWAYS_COUNTED = (
     "annotated",
     "background",
@@ -49,8 +49,8 @@ class LintedFolder:
     """What was found. `pairs` are sorted by picture; `splits` and `fingerprints` (64 bits) belong to them by index.
 
     `counts` has `images`, `annotated`, `background`, `unreadable`, …, the photos of each split that are not set aside,
-    one entry per kind of finding, and of the photos that are in a split `objects_read`, `objects_kept`, `emptied` and
-    one `class:<name>` per class (objects kept). `split_rule` is `lists`, `folders` or `seeded`.
+    and one entry per kind of finding. It also has `objects_read`, `objects_kept`, `emptied` and one `class:<name>` per
+    class (objects kept), which count only photos in a split. `split_rule` is `lists`, `folders` or `seeded`.
     """
 
     folder: DataFolder
@@ -66,12 +66,12 @@ class LintedFolder:
     split_rule: str
 
     def require_usable(self, *, strict: bool = False, is_learned: bool = True) -> None:
-        """Do nothing if the set can be used as asked, and with `strict` if there is no finding at all.
+        """Check that the set can be used as asked; with `strict`, that there is no finding at all.
 
-        What is only in the way of a training is let pass unless the set `is_learned`.
+        A finding that only prevents training does not count if nothing is to be trained (`is_learned` is False).
 
         Raises:
-            LintError: Otherwise; it names the first findings, and counts them all.
+            LintError: It cannot, or there is a finding; the message names the first findings and counts them all.
         """
         stopping = self.findings if strict else self.findings.of_rank("error")
         if not strict and not is_learned:
@@ -134,7 +134,7 @@ def lint_folder(
 
 
 def _of_pictures(groups: Sequence[Sequence[int]], pairs: Sequence[Pair], read: PairsRead) -> list[Sequence[int]]:
-    """The groups of equal files that are pictures: of a download that failed, nobody wants to know which to keep."""
+    """The groups of equal files that are pictures: files from a failed download may be equal too, but say nothing."""
     set_aside = {finding.file for finding in read.findings.of_rank("quarantined")}
     return [group for group in groups if pairs[group[0]][0] not in set_aside]
 
@@ -160,17 +160,17 @@ def _conclude(folder: DataFolder, pairs: Sequence[Pair], facts: FolderFacts) -> 
 
 
 def _refused_xml(walk: Walk) -> set[str]:
-    """The stems of XML files that the walk refused: a photo of such a stem has labels, whatever they are."""
+    """The stems of XML files that the walk refused: a photo with such a stem has labels, though they are unknown."""
     refused = (finding.file for finding in walk.findings if finding.rank == "quarantined")
     return {folded_stem(path) for path in refused if path.lower().endswith(ANNOTATION_EXTENSION)}
 
 
 def _noting_lists(walk: Walk, lists: dict[str, SplitLists], progress: Progress) -> Iterator[ScannedFolder]:
-    """Pass the folders on, reading the lists among them, by the folder that `ImageSets` lies in."""
+    """Pass the folders on, and read their split lists into `lists`, keyed by the folder that contains `ImageSets`."""
     for scanned in walk:
         if scanned.lists:
             read = _read_list_files(walk, scanned)
-            if read.root in lists:  # of `ImageSets`, which comes before `ImageSets/Main`
+            if read.root in lists:  # from `ImageSets`, which is walked before `ImageSets/Main`
                 others = lists[read.root].paths.values()
                 walk.findings.extend(list_not_read(path, f"{scanned.path} has lists too") for path in others)
             lists[read.root] = read
@@ -192,9 +192,9 @@ def _read_list_files(walk: Walk, scanned: ScannedFolder) -> SplitLists:
         except OSError as error:
             reason = error.strerror or error
             raise LintError(f"{walk.root / path}: expected a list that can be read: {reason}") from error
-        if "\0" in text:  # UTF-16 without its mark, UTF-32, or no text
+        if "\0" in text:  # UTF-16 without a byte order mark, UTF-32, or not text
             raise LintError(f"{walk.root / path}: expected a list in UTF-8, found NUL characters: save it as UTF-8")
-        # Not by `splitlines`, which breaks lines at other characters than the usual line ends too.
+        # Not with `splitlines`, which also breaks lines at characters other than the usual line ends.
         lines[name] = [line.strip() for line in re.split("\r\n?|\n", text) if line.strip()]
         paths[name] = path
     root = re.sub("(^|/)ImageSets(/Main)?$", "", scanned.path, flags=re.IGNORECASE)
@@ -202,7 +202,7 @@ def _read_list_files(walk: Walk, scanned: ScannedFolder) -> SplitLists:
 
 
 def _list_text(content: bytes) -> str:
-    """A list as text: UTF-8, or UTF-16 where it begins with that mark, as `>` of Windows PowerShell writes it."""
+    """A list as text: UTF-8, or UTF-16 if it begins with a byte order mark, as `>` in Windows PowerShell writes it."""
     is_utf16 = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
     return content.decode("utf-16" if is_utf16 else "utf-8-sig", errors="replace")
 

@@ -1,6 +1,6 @@
 """A folder labelled in another format -> the command of a converter that makes Pascal-VOC XML of it.
 
-The converter is globox (docs/decisions/0069). Only a few files are opened, of each no more than tells its format.
+The converter is globox (docs/decisions/0069). Only a few files are opened to tell the format.
 """
 
 import json
@@ -11,10 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-# Files of a folder that are looked at: many may be lists, read-me's or empty labels. A JSON may be large: fewer.
+# How many files of a folder are looked at: many may be lists, read-me files or empty labels. Fewer JSON files, because
+# they may be large.
 MOST_SAMPLES: Final = 100
 _MOST_JSON: Final = 5
-# What the command follows in the text, so that a page can show it on a line of its own.
+# The text just before the command, by which a page finds the command to show it on its own line.
 TO_CONVERT: Final = "to convert it, "
 SAMPLED_EXTENSIONS: Final = frozenset({".txt", ".json"})
 
@@ -22,7 +23,7 @@ _MOST_JSON_BYTES: Final = 256 * 2**20
 _YOLO_LINE: Final = re.compile(r"\d+(\s+[01]?\.?\d+(e-?\d+)?){4}\s*", re.IGNORECASE)
 _NAMES: Final = "classes.names"
 _CLASS_LISTS: Final = (_NAMES, "classes.txt", "obj.names", "labels.names", "labels.txt", "_darknet.labels")
-# `names: [cat, dog]`, over several lines too, or a line for each: `- cat`, `0: cat`.
+# `names: [cat, dog]`, which may span several lines, or one line for each name: `- cat`, `0: cat`.
 _YAML_NAMES: Final = re.compile(r"^names:\s*(\[[^]]*\]|\{[^}]*\}|(?:\n\s*(?:-|\d+\s*:).*)+)", re.MULTILINE)
 
 
@@ -31,12 +32,12 @@ def converter(root: Path, samples: Mapping[tuple[str, str], Sequence[str]]) -> s
 
     `samples` are names of files by (extension, folder below `root`).
     """
-    first: dict[str, None] = {}  # each once: folders share a list of class names
+    first: dict[str, None] = {}  # a dict, so that each is there once: folders share a list of class names
     commands: list[str] = []
     is_named = True
 
     def add(command: str, target: Path) -> None:
-        if not target.parent.is_dir():  # globox makes no more than the last folder
+        if not target.parent.is_dir():  # globox makes only the last folder of a path
             first[shlex.join(["mkdir", "-p", str(target.parent)])] = None
         commands.append(command)
 
@@ -63,14 +64,14 @@ def converter(root: Path, samples: Mapping[tuple[str, str], Sequence[str]]) -> s
 
 
 def _set_aside(folder: Path, names: Sequence[str]) -> list[str]:
-    """The commands that rename what is no label file, such as a read-me: globox stops at it."""
+    """The commands that rename files without labels, such as a read-me, because globox would fail on them."""
     texts = [folder / name for name in names if name not in _CLASS_LISTS]
     others = [path for path in texts if path.stat().st_size and _format_of(path) is None]
     return [shlex.join(["mv", str(path), f"{path}.other"]) for path in others]
 
 
 def _convert_yolo(root: Path, folder: Path, target: Path, classes: Path) -> str:
-    """`labels` has its pictures beside it, in `images`: `labels/train` in `images/train`."""
+    """The command for YOLO labels; the pictures of `labels/train` are looked for in `images/train` beside it."""
     images = _beside(root, folder, "images")
     is_apart = images is not None and images.is_dir()
     options = ("--img_folder", str(images if is_apart else folder), "--mapping", str(classes))
@@ -78,7 +79,7 @@ def _convert_yolo(root: Path, folder: Path, target: Path, classes: Path) -> str:
 
 
 def _beside(root: Path, folder: Path, name: str) -> Path | None:
-    """`folder` with its last `labels` replaced; None where it has none, below or at `root`."""
+    """`folder` with its last part `labels`, at or below `root`, replaced by `name`; None if it has no such part."""
     parts = list(folder.parts)
     for place in range(len(parts) - 1, len(root.parts) - 2, -1):
         if parts[place].casefold() == "labels":
@@ -87,9 +88,9 @@ def _beside(root: Path, folder: Path, name: str) -> Path | None:
 
 
 def _yolo_classes(root: Path, folder: Path) -> tuple[Path, list[str]]:
-    """The list of class names for globox, and the commands that make it of what there is.
+    """The file with the class names for globox, and the commands that make it, if any are needed.
 
-    globox takes each .txt in `folder` for an annotation, so the list must have another name there.
+    globox takes each .txt in `folder` for an annotation, so a list of names there needs another extension.
     """
     for place in (folder, *folder.parents):
         for name in _CLASS_LISTS:
@@ -109,7 +110,7 @@ def _yolo_classes(root: Path, folder: Path) -> tuple[Path, list[str]]:
 
 
 def _names_in_yaml(path: Path) -> list[str]:
-    """The class names in the description of a YOLO set, in their order: as a list or by number; [] where none is."""
+    """The class names in the description of a YOLO set, in their order, as a list or by number; [] if it has none."""
     with suppress(OSError, ValueError):
         found = _YAML_NAMES.search(path.read_text(encoding="utf-8"))
         entries = re.split(r"[,\n]", found[1].strip().strip("[]{}")) if found else []
@@ -119,7 +120,7 @@ def _names_in_yaml(path: Path) -> list[str]:
 
 
 def _coco_target(root: Path, folder: Path, name: str) -> Path:
-    """Where the XML goes: `instances_train2017.json` beside `train2017/`, so that it keeps its split."""
+    """Where the XML goes: `xml/train2017` for `instances_train2017.json` if `train2017/` exists, to keep the split."""
     split = Path(name).stem.rpartition("_")[2]
     is_split = any((root / images / split).is_dir() for images in ("", "images"))
     return root / "xml" / split if is_split else folder / "xml"

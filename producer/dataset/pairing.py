@@ -1,8 +1,9 @@
 """Scanned folders -> pairs of a picture and its XML, and what has no partner. Pure: it opens no file.
 
-The first rule that applies: the same stem in the same folder; in sibling folders (`Annotations/` and `JPEGImages/`);
-a stem that is unique in the tree, if need be but for its case and its accents; the stem that the XML itself names.
-Where several files could be meant, none is chosen: they are quarantined and all candidates named.
+The first rule that applies decides: the same stem in the same folder; the same stem in sibling folders (`Annotations/`
+and `JPEGImages/`); a stem that is unique in the tree, as it is or else ignoring case and how accents are written; the
+stem that the XML itself names. Where several files could be meant, none is chosen: they are quarantined, and the
+finding names all candidates.
 """
 
 import re
@@ -48,8 +49,8 @@ class Pairing:
 def pair_files(folders: Iterable[ScannedFolder], names_in_xml: NamesInXml) -> Pairing:
     """Pair the files of all `folders`, each of which comes once.
 
-    `names_in_xml` gives, for each of some paths of XML, the names that it gives to its picture, best first; it is asked
-    only where the file's own name finds no partner.
+    `names_in_xml` takes paths of XML and returns, for each, the names that it gives to its picture, best first; it is
+    called only for XML whose own file name finds no partner.
 
     Returns:
         Each picture and each XML in exactly one pair, list of orphans or `ambiguous`.
@@ -75,7 +76,8 @@ def pair_files(folders: Iterable[ScannedFolder], names_in_xml: NamesInXml) -> Pa
 def image_stem(name: str) -> str:
     """The stem that a name written into an XML means: its last part, split on `/` and back slash, without extension.
 
-    What follows the last dot is an extension only if pictures have it: `<filename>frame.0001</filename>` is a stem.
+    What follows the last dot counts as an extension only if it is one of a picture format: in
+    `<filename>frame.0001</filename>` the whole name is the stem.
     """
     last = re.split(r"[/\\]", name.strip())[-1]
     base, dot, extension = last.rpartition(".")
@@ -92,12 +94,12 @@ def stem_of(path: str) -> str:
 
 
 def folded_stem(path: str) -> str:
-    """`stem_of`, the same for stems that differ only in case or in how their accents are written."""
+    """`stem_of`, made equal for stems that differ only in case or in how their accents are written."""
     return composed(stem_of(path).casefold())
 
 
 def composed_stem(path: str) -> str:
-    """`stem_of`, the same for stems that look the same."""
+    """`stem_of`, made equal for stems that differ only in how their accents are written."""
     return composed(stem_of(path))
 
 
@@ -110,7 +112,7 @@ def grouped(values: Iterable[Value], key: Callable[[Value], Key]) -> dict[Key, l
 
 
 def _sibling_key(folder: str) -> str:
-    """The same for sibling folders: `VOC/JPEGImages/day1`, `VOC/Annotations/day1` and `VOC/day1` give `VOC/day1`."""
+    """A key equal for sibling folders: `VOC/JPEGImages/day1`, `VOC/Annotations/day1` and `VOC/day1` give `VOC/day1`."""
     return "/".join(part for part in folder.split("/") if part.casefold() not in SIBLING_FOLDERS)
 
 
@@ -141,7 +143,7 @@ def _match(
 
 
 def _only_picture(images: Sequence[str], result: Pairing) -> str | None:
-    """The one picture among `images`: a HEIC beside another format is what that one was made from, and is left out."""
+    """The one picture among `images`; a HEIC beside another format is taken for its original and left out."""
     others = [path for path in images if format_of(path) != "heif"] or images
     if len(others) != 1:
         return None
@@ -215,7 +217,7 @@ def _match_by_name(result: Pairing, names_in_xml: NamesInXml) -> None:
 
 
 def _nearest(annotation: str, orphans: list[str], paired: list[str]) -> list[str]:
-    """The pictures of one stem that an XML can mean: those in its own folder, or in its siblings, or in the tree."""
+    """The pictures of one stem that an XML can mean: those in its folder, else in sibling folders, else in the tree."""
     folder = annotation.rpartition("/")[0]
     same = [path for path in orphans if path.rpartition("/")[0] == folder]
     near = same or [path for path in orphans if _sibling_key(path.rpartition("/")[0]) == _sibling_key(folder)]

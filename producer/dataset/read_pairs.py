@@ -38,7 +38,7 @@ Pair = tuple[str, str | None]
 _CHUNK_PAIRS: Final = 512
 # The entries of `counts` about objects and their boxes, not about pairs.
 _OF_OBJECTS: Final = ("objects_read", "objects_kept", "emptied")
-# So far may a corner lie beyond the picture and only be rounded: 480.00024 in a picture of 480.
+# A corner less than this beyond the picture is a rounding error and no finding: 480.00024 in a picture of 480.
 _ROUNDING_PX: Final = 0.5
 
 # A pool takes 0.7 s to start (spawn, import of lxml and pydantic), as long as one process takes for about 5,000 pairs.
@@ -48,11 +48,11 @@ _POOL_PROCESSES_MOST: Final = 16
 
 @dataclass(slots=True, kw_only=True)
 class PairsRead:
-    """What was read, pair by pair in their order (`fingerprints`, `pictures`) and in sum.
+    """What was read: `fingerprints` and `pictures` have one entry per pair, in order; the rest are sums.
 
     `fingerprints` hash the XML and `pictures`; `pictures` hash size and sample of the picture file. 64 bits each.
-    `class_counts` are of the objects kept, by class name; `written` counts all by the name in their file, those of
-    pairs left out too.
+    `class_counts` counts the objects kept, by class name; `written` counts all objects by the name in their file, also
+    those of pairs that are left out.
     """
 
     fingerprints: "array[int]" = field(default_factory=lambda: array("Q"))
@@ -65,7 +65,7 @@ class PairsRead:
     findings: Findings = field(default_factory=Findings)
 
     def merge(self, other: "PairsRead") -> None:
-        """Append what was read of the pairs that follow."""
+        """Append what was read from the pairs that follow."""
         self.areas.merge(other.areas, len(self.fingerprints))
         self.fingerprints.extend(other.fingerprints)
         self.pictures.extend(other.pictures)
@@ -76,9 +76,9 @@ class PairsRead:
         self.findings.extend(other.findings)
 
     def leave_out(self, unused: "PairsRead") -> None:
-        """Take the objects of pairs that are in no split out of the sums: nobody learns from them.
+        """Subtract the objects of pairs that are in no split from the sums: nothing is learned from them.
 
-        The pairs themselves stay counted, as those of the folder.
+        The pairs themselves are in the folder, so they stay counted.
         """
         self.counts.subtract({name: unused.counts[name] for name in _OF_OBJECTS})
         self.class_counts = self.class_counts - unused.class_counts
@@ -90,8 +90,8 @@ def read_pairs(
 ) -> PairsRead:
     """Read every XML of `pairs`, whose paths are relative to `folder`, in their order.
 
-    A pair that cannot be read is in the result too, with a finding. `processes` is by default 1, and one per core where
-    there are enough pairs for it to be worth it.
+    A pair that cannot be read is in the result too, with a finding. By default `processes` is 1, or one per core (at
+    most 16) from 20,000 pairs on.
     """
     read = PairsRead()
     chunks = (pairs[start : start + _CHUNK_PAIRS] for start in range(0, len(pairs), _CHUNK_PAIRS))
@@ -107,9 +107,9 @@ def read_pairs(
 
 @dataclass(slots=True, kw_only=True)
 class NamesInXml:
-    """Called with paths of XML: the names that each gives to its picture: `a.jpg.xml` its own, `<filename>`, `<path>`.
+    """Reads the names that XML files give to their pictures: the XML's own stem (`a.jpg.xml`), `<filename>`, `<path>`.
 
-    `unreadable` has those that could not be read, with the reason: they stay without a picture.
+    `unreadable` maps the path of each XML that could not be read to the reason.
     """
 
     photos: Photos
@@ -196,7 +196,7 @@ def _normalized(annotation: Annotation, file: str) -> Iterator[Finding]:
 
 
 def _percent(boxes: BoxSizes) -> Iterator[Finding]:
-    """Boxes that are percent of the picture, where pixels are expected: one file alone may be of small objects."""
+    """Boxes that are percent where pixels are expected; told by the whole set, as one file may have small objects."""
     if boxes.are_percent:
         files = f"the boxes of all {boxes.sized_files:,} files"
         found = f"{files} lie between 0 and 100: they look like percent, as Label Studio has them, expected pixels"
@@ -205,7 +205,7 @@ def _percent(boxes: BoxSizes) -> Iterator[Finding]:
 
 
 def _beyond_size(annotation: Annotation, file: str) -> Iterator[Finding]:
-    """Boxes beyond the picture, as far as `<size>` tells; the workers clip them by the picture itself."""
+    """Boxes beyond the picture, as far as `<size>` tells; the workers clip them to the picture's true size."""
     if annotation.size is None:
         return
     width, height = annotation.size
@@ -220,7 +220,7 @@ def _beyond_size(annotation: Annotation, file: str) -> Iterator[Finding]:
 
 
 def _of_two_classes(annotation: Annotation, file: str) -> Iterator[Finding]:
-    """Boxes that an object of another class has too: one of the two names is usually a slip."""
+    """Boxes that are equal to the box of another object: one of the two class names is usually a slip."""
     first = dict[tuple[float, ...], VocObject]()
     for voc_object in annotation.objects:
         other = first.setdefault(voc_object.box, voc_object)
@@ -231,7 +231,7 @@ def _of_two_classes(annotation: Annotation, file: str) -> Iterator[Finding]:
 
 
 def _predicted(annotation: Annotation, file: str) -> Iterator[Finding]:
-    """Boxes that a model has drawn; LabelImg and CVAT leave the score out of what they save."""
+    """Boxes with a score, so drawn by a model: LabelImg and CVAT drop the score when a person saves the file."""
     if annotation.predicted:
         found = f"{counted(annotation.predicted, 'object')} with a <confidence>, as predict and other models write it"
         done = "taken as labels: look through them first"
@@ -239,7 +239,7 @@ def _predicted(annotation: Annotation, file: str) -> Iterator[Finding]:
 
 
 def _other_filename(annotation: Annotation, image: str, file: str) -> Iterator[Finding]:
-    """A `<filename>` that is not the picture's: it decided nothing, but may tell that a folder was renamed.
+    """A `<filename>` that is not the picture's: it decided nothing, but may show that a folder was renamed.
 
     The extension's case and the way that accents are written are ignored, and so is a missing extension (older versions
     of LabelImg write none).
@@ -259,17 +259,17 @@ def _with_lower_extension(name: str) -> str:
 
 
 def _sized(annotation: Annotation, head: bytes, image: str, spec: JobSpec, findings: Findings) -> Annotation:
-    """The annotation with the picture's own size, where its first bytes tell that `<size>` is of another picture."""
+    """The annotation, with the picture's own size if the picture's header shows that `<size>` is wrong."""
     try:
         header = read_header(head, max_pixels=spec.max_pixels)
     except ImageFormatUnknown as error:
-        if head:  # `_empty` names the others
+        if head:  # an empty file has its finding from `_empty`
             findings.append(_unreadable(image, error, ImageError.kind))
         return annotation
-    except ImageError:  # cut off here, or damaged: the workers read the whole
+    except ImageError:  # the header ends beyond `head`, or is damaged: the workers read the whole file
         return annotation
     found = header.is_other_than(annotation.size)
-    # PNG and WebP may have their orientation behind the pixels, out of sight here.
+    # PNG and WebP may store their orientation behind the pixels, beyond what was read here.
     may_lie = header.format != "jpeg" and len(head) == END_BYTES and annotation.size == (header.height, header.width)
     if may_lie or not found:
         return annotation
@@ -284,7 +284,7 @@ def _empty(head: bytes, image: str) -> Iterator[Finding]:
 
 
 def _heic(head: bytes, image: str) -> Iterator[Finding]:
-    """A picture that workers read only with a library that is not installed here, where they run too with --local."""
+    """A HEIC picture, if the library to read it is not installed here; with --local the workers run here too."""
     if is_heif(head) and find_spec("pillow_heif") is None:
         found = "HEIC: convert it to JPEG, or install pillow-heif where the workers run"
         yield Finding(file=image, rank="info", kind="heic", found=found, done="set aside by workers without it")
@@ -301,7 +301,7 @@ def _reason(file: str, error: Exception) -> str:
 
 
 def _read(content: bytes | OSError) -> bytes:
-    """What was read; what the system raised instead is raised here."""
+    """The content, or raise the error that reading it gave."""
     if isinstance(content, OSError):
         raise content
     return content
@@ -315,7 +315,7 @@ def _processors() -> int:
 def _in_pool(
     work: Callable[[Sequence[Pair]], PairsRead], chunks: Iterable[Sequence[Pair]], processes: int
 ) -> Iterator[PairsRead]:
-    """`map` over processes, in order; only a few chunks wait, so that a million pairs are not copied at once."""
+    """`map` over processes, in order; few chunks are queued at a time, so that not all pairs are copied at once."""
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         waiting: deque[Future[PairsRead]] = deque()
         for chunk in chunks:

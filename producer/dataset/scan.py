@@ -22,8 +22,8 @@ from shared.text import counted, printable
 
 ANNOTATION_EXTENSION: Final = ".xml"
 
-# No picture is looked for in these: masks have the stems of the photos and would make every stem ambiguous, photos with
-# their labels drawn into them would be taught as showing nothing, and macOS puts one more file beside each of a ZIP.
+# Folders in which no pictures are looked for: masks have the stems of the photos and would make every stem ambiguous,
+# photos with their labels drawn in would be trained on as background, and macOS adds a second file for each in a ZIP.
 _MASKS: Final = "masks of the VOC devkit, not photos"
 _DRAWN: Final = "copies with the labels drawn into them, as labelme writes them, not photos"
 _UNWANTED_FOLDERS: Final = {
@@ -36,7 +36,7 @@ _UNWANTED_FOLDERS: Final = {
     "__macosx": "what macOS adds to ZIP files, not photos",
 }
 
-# What is in a store of jobs and models besides its notes.
+# The folders that are left out of a store of jobs and models.
 _OF_A_STORE: Final = frozenset({"jobs", "runs", "logs", "weights"})
 
 # `ImageSets/Main/<name>.txt` of the VOC devkit and what tools write for it: file -> what it lists. Files like
@@ -57,7 +57,7 @@ _CLASS_LIST: Final = re.compile(r".+_(train|val|trainval|test)\.txt", re.IGNOREC
 class ScannedFolder:
     """The files directly in one folder: sorted names; `path` is relative to the scanned root ("" is the root).
 
-    `class_lists` are those of the devkit for single classes, such as `cat_train.txt`: they decide nothing.
+    `class_lists` are the devkit's lists for single classes, such as `cat_train.txt`: they decide nothing.
     """
 
     path: str
@@ -71,9 +71,8 @@ class ScannedFolder:
 class Walk:
     """One walk of `root`; iterate once, then read `findings` (what was refused), `counts`, and `others`.
 
-    `others` counts the files of no interest by their extension, and `samples` has a few of their names by extension and
-    folder: what a folder without XML has instead. Links may lead
-    anywhere in `data_root`, and nowhere else.
+    `others` counts the other files by their extension, and `samples` has a few of their names by extension and folder,
+    to say what a folder without XML has instead. Links may lead anywhere in `data_root`, and nowhere else.
     """
 
     root: DataFolder
@@ -111,7 +110,7 @@ class Walk:
             raise LintError(
                 f"{self.root / path}: expected a folder that can be listed: {error.strerror or error}"
             ) from error
-        # Which of two links to one folder is followed must not depend on the order of the file system.
+        # Sorted, so that which of two links to one folder is followed does not depend on the file system's order.
         for link in sorted(links, key=lambda entry: entry.name):
             self._take_link(link, folder, subfolders)
         if self._is_store(path, subfolders):
@@ -122,16 +121,16 @@ class Walk:
             )
         for names in (folder.images, folder.annotations, folder.lists, folder.class_lists):
             names.sort()
-        if folder.class_lists and not folder.lists:  # VoTT writes no others
+        if folder.class_lists and not folder.lists:  # VoTT writes only lists of single classes
             why = f"{counted(len(folder.class_lists), 'list')} here, each of a single class, and none of a whole split"
             self.findings.append(list_not_read(_join(path, folder.class_lists[0]), why))
         self.counts["folders"] += 1
         return folder, sorted(subfolders)
 
     def _take(self, entry: Entry, folder: ScannedFolder, subfolders: list[str]) -> bool:
-        """Put one entry where it belongs, or count why not; True for a link, which is left to `_take_link`.
+        """Put one entry where it belongs, or note why not; True for a link, which is left to `_take_link`.
 
-        This costs no system call for a plain entry: `scandir` brings its type.
+        This costs no system call for a plain entry, because `scandir` gives its type.
         """
         name = entry.name
         if name.startswith("."):
@@ -150,7 +149,7 @@ class Walk:
         return False
 
     def _note_hidden(self, path: str) -> None:
-        """Name a photo whose name begins with a dot; `._a.jpg` is what macOS puts beside `a.jpg`, and no photo."""
+        """Add a finding for a photo whose name begins with a dot, but not for the `._a.jpg` that macOS adds."""
         name = path.rpartition("/")[2]
         if not name.startswith("._") and os.path.splitext(name[1:])[1].lower() in IMAGE_EXTENSIONS:  # noqa: PTH122
             found, done = "a name that begins with a dot, as hidden files have", "left out; rename it"
@@ -158,7 +157,7 @@ class Walk:
             self.findings.append(Finding(file=shown, rank="info", kind="photo_hidden", found=found, done=done))
 
     def _refuse_name(self, path: str) -> None:
-        """Refuse a name that would break every list of one name per line, or that no UTF-8 file can hold."""
+        """Refuse a name that would break lists with one name per line, or that cannot be written in UTF-8."""
         try:
             path.encode()
         except UnicodeEncodeError:  # Python keeps bytes that are not UTF-8 as lone surrogates
@@ -167,7 +166,7 @@ class Walk:
             self._refuse(printable(path), "name_control_character", "a name with a control character or line break")
 
     def _sort_in(self, name: str, folder: ScannedFolder) -> None:
-        """Put a file's name where its extension belongs; case of the extension is ignored."""
+        """Put a file's name into the list for its extension, whose case is ignored."""
         self.counts["files"] += 1
         extension = os.path.splitext(name)[1].lower()  # noqa: PTH122 (pathlib is 10x slower, 100,000 files)
         if extension in IMAGE_EXTENSIONS:
@@ -190,7 +189,7 @@ class Walk:
                 names.append(name)
 
     def _is_store(self, path: str, subfolders: list[str]) -> bool:
-        """Whether a folder is a store: pictures of reports are no photos. Asked of very few folders."""
+        """Whether a folder is a store, whose report pictures are not photos. Few folders pass the first check."""
         if not {_join(path, "jobs"), _join(path, "runs")} <= set(subfolders):
             return False
         for name in _names(self.photos, _join(path, "jobs")):
@@ -219,7 +218,7 @@ class Walk:
             self._sort_in(entry.name, folder)
         elif not os.path.isdir(target):  # noqa: PTH112
             self._refuse(path, "not_a_file", "a link to neither a file nor a folder")
-        # The scan finds files inside the scanned folder by their own path; a link to a folder above leads in a circle.
+        # Files inside the scanned folder are found by their own path, and a link to a folder above leads in a circle.
         elif any(_is_below(target, entered) or _is_below(entered, target) for entered in self._entered):
             self._refuse(path, "link_repeats", "a link to a folder that is scanned by another way")
         elif self._is_wanted(path, entry.name):
@@ -231,12 +230,12 @@ class Walk:
 
 
 def list_not_read(path: str, why: str) -> Finding:
-    """The finding about a file that has the name of a list, and decides nothing."""
+    """The finding about a file that has the name of a split list but is not used."""
     return Finding(file=path, rank="info", kind="list_not_read", found=f"a list of a split? {why}", done="not read")
 
 
 def _escaped(path: str) -> str:
-    """A path whose bytes that are not UTF-8 are shown as such."""
+    """A path with bytes that are not UTF-8 shown as backslash escapes."""
     return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 

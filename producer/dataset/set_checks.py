@@ -24,15 +24,15 @@ from shared.specs.data import JobSpec
 from shared.storage import BucketFolder, DataFolder
 from shared.text import counted
 
-# The files of other labelling formats, for a person who takes them for VOC.
+# Extension -> the labelling format that it may be, for a person who takes it for VOC.
 _OTHER_FORMATS: Final = {".txt": "YOLO", ".json": "COCO, labelme or Vott", ".csv": "a table", ".tfrecord": "shards"}
 
-# Pictures of kinds that nobody reads here.
+# Pictures of formats that this program does not read.
 _UNREAD_PICTURES: Final = frozenset(
     (".avif", ".jxl", ".jp2", ".psd", ".svg", ".tga", ".pgm", ".ppm", ".dng", ".cr2", ".cr3", ".nef", ".arw")
 )
 
-# What may be inside a folder, or an archive, that a person takes for one of photos.
+# Archives that may lie in a folder or archive instead of photos.
 _ARCHIVES: Final = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".rar", ".7z")
 
 # Who deals the pictures to train, val and test, and what a person can do about it.
@@ -50,7 +50,7 @@ _TO_FILL: Final = {
 # What to do about boxes that are fractions of the picture.
 TO_PIXELS: Final = "multiply x by the picture's width and y by its height, or export them anew as Pascal VOC"
 
-# The kind of the finding that is in the way of a training, and of nothing else.
+# The kind of the finding that prevents training, but nothing else.
 NOTHING_TO_LEARN: Final = "nothing_to_learn"
 
 # Where the other half of the pairs usually is.
@@ -61,9 +61,9 @@ _PHOTO_FOLDERS: Final = ("JPEGImages", "images", "imgs", "img", "photos")
 _PHOTOS_LEAST: Final = 20
 _OBJECTS_LEAST: Final = 10
 
-# From so many classes on, most of them of a single object, names are taken for texts.
+# If there are at least this many classes, and most have a single object, the names are taken for texts.
 _TEXTS_LEAST: Final = 20
-# Of small classes so many are named: where texts were written as names, there is one for each photo.
+# How many small classes are named: if texts were written as class names, there may be one for each photo.
 _NAMES_SHOWN: Final = 10
 
 
@@ -109,7 +109,7 @@ def check_set(facts: FolderFacts) -> Iterator[Finding]:
 
 
 def photos_dealt(facts: FolderFacts) -> Counter[Split | None]:
-    """The photos of each split, and under None those left out, without those set aside by a finding so far."""
+    """The number of photos in each split, with those left out under None; not those that a finding sets aside."""
     aside = {finding.file for finding in facts.read.findings.of_rank("quarantined")}
     dealt = zip(facts.pairs, facts.assignment.splits, strict=True)
     return Counter(split for pair, split in dealt if split is None or aside.isdisjoint(pair))
@@ -131,7 +131,7 @@ def _orphans(facts: FolderFacts) -> Iterator[Finding]:
     partners = {folded_stem(image): (image, xml) for image, xml in facts.pairing.pairs if is_any}
     for path in facts.pairing.annotations:
         reason, found = facts.unreadable_orphans.get(path), "no picture belongs to it"
-        if (pair := partners.get(folded_stem(path))) is not None:  # two XML of one photo: this one may be the newer
+        if (pair := partners.get(folded_stem(path))) is not None:  # a photo has two XML: this one may be the newer
             found = f"{pair[0]}, of the same name, goes with {pair[1]}"
         found += f"; {reason}" if reason else ""
         yield Finding(file=path, rank="info", kind="annotation_without_image", found=found, done="left out")
@@ -146,7 +146,7 @@ def _unread_pictures(facts: FolderFacts) -> Iterator[Finding]:
 
 
 def _unseen_classes(facts: FolderFacts) -> Iterator[Finding]:
-    """Classes of which no object can be used, though some file names them."""
+    """Classes that some file or option names, but of which no object can be used."""
     spec, done = facts.spec, "kept in the label map"
     names: Collection[str] = spec.classes or ()
     if spec.classes is None:
@@ -160,7 +160,7 @@ def _unseen_classes(facts: FolderFacts) -> Iterator[Finding]:
 
 
 def _objects_of(facts: FolderFacts, name: str) -> list[tuple[str, int]]:
-    """The objects of a class that are used: each its file and its number in it."""
+    """The objects of a class that are used, each as its file and its number in that file."""
     boxes, splits = facts.read.areas.by_class.get(name, ClassAreas()), facts.assignment.splits
     used = [(pair, index) for pair, index in zip(boxes.pairs, boxes.objects, strict=True) if splits[pair] is not None]
     return [(facts.pairs[pair][1] or facts.pairs[pair][0], index) for pair, index in used]
@@ -176,7 +176,7 @@ def _far_larger_boxes(facts: FolderFacts) -> Iterator[Finding]:
 
 
 def _too_few(facts: FolderFacts) -> Iterator[Finding]:
-    """A set, or classes, of which there is too little to learn from."""
+    """Findings for a set with too few photos, and for classes with too few objects, to learn from."""
     dealt = photos_dealt(facts)
     photos = sum(dealt[split] for split in SPLITS)
     if photos < _PHOTOS_LEAST:
@@ -200,14 +200,14 @@ def _too_few(facts: FolderFacts) -> Iterator[Finding]:
 
 
 def _ignoring(names: Sequence[str]) -> str:
-    """How to leave classes out; the option takes a comma for the end of a name."""
+    """How to leave classes out; in this option a comma ends a name."""
     if any("," in name for name in names):
         return "--ignore-classes, which takes a name with a comma only by a new name that --rename gave it"
     return f"`--ignore-classes {shlex.quote(','.join(names))}`"
 
 
 def _why_unusable(facts: FolderFacts) -> str | None:
-    """Why the set has nothing to learn from or to measure by; None where it has."""
+    """Why the set has nothing to learn from or to evaluate on; None if it has."""
     counts = facts.read.counts
     if not counts["annotated"] + counts["background"]:
         return f"no picture with a readable XML; {_contents(facts)}"
@@ -280,7 +280,7 @@ def _contents(facts: FolderFacts) -> str:
 
 
 def _beside(root: DataFolder, *, has_xml: bool) -> str:
-    """Where the other half of the pairs is: who names one of the two folders of a VOC set means the folder of both."""
+    """Where the other half of the pairs is, if somebody gave one of the two folders of a VOC set instead of both."""
     if isinstance(root, BucketFolder):
         return ""
     whole, what = root.resolve().parent, "photos" if has_xml else "XML files"
@@ -288,7 +288,7 @@ def _beside(root: DataFolder, *, has_xml: bool) -> str:
         extensions = IMAGE_EXTENSIONS.keys() if has_xml else {ANNOTATION_EXTENSION}
         if other == root.resolve() or not other.is_dir():
             continue
-        if any(each.suffix.lower() in extensions for each in other.glob("*")):  # passes over what cannot be listed
+        if any(each.suffix.lower() in extensions for each in other.glob("*")):  # `glob` skips what cannot be listed
             return f"the {what} are in {other}: give {whole}, which has both"
     return ""
 
@@ -328,7 +328,7 @@ def _untaught_classes(facts: FolderFacts) -> Iterator[Finding]:
 
 
 def _difficult_classes(facts: FolderFacts) -> Iterator[Finding]:
-    """Classes whose objects are all marked difficult: evaluation never counts these, and training not always."""
+    """Classes whose objects are all marked difficult: evaluation never counts these, and training may ignore them."""
     splits = facts.assignment.splits
     for name, areas in sorted(facts.read.areas.by_class.items()):
         marks = [(splits[pair], mark) for pair, mark in zip(areas.pairs, areas.difficult, strict=True) if splits[pair]]
@@ -346,7 +346,7 @@ def _difficult_classes(facts: FolderFacts) -> Iterator[Finding]:
 
 
 def _unused_options(facts: FolderFacts) -> Iterator[Finding]:
-    """Options that deal pictures to splits, where the folder does it already."""
+    """Options that deal pictures to splits, given though the folder decides the splits."""
     rule, spec = facts.assignment.rule, facts.spec
     if rule != "seeded" and spec.split != JobSpec.model_fields["split"].default:
         found = f"--split is not used: {_RULES[rule]}"

@@ -1,7 +1,7 @@
 """Paired pictures -> train, val or test. Pure: lists, duplicates and the seed come in as arguments.
 
-The first rule that applies: `ImageSets/Main` lists as they are; `train/ valid/ test/` folders; the hash of a group's
-name, so that an added picture moves no other one unless it joins two groups.
+The first rule that applies decides: `ImageSets/Main` lists as they are; `train/ valid/ test/` folders; the hash of a
+group's name, so that an added picture moves no other one unless it joins two groups.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ _COPY_MARK: Final = re.compile(r"(?:_(?:jpe?g|png|bmp|webp|tiff?))?\.rf\.[0-9A-Z
 # COCO's folders: `train2017`, `val2017`.
 _YEAR: Final = re.compile(r"(?<=[a-z])20\d\d$")
 
-# So many are tried to find one that gives each split some of a few groups.
+# How many seeds are tried to find one that leaves no split empty when there are few groups.
 _SEEDS_TRIED: Final = 100
 
 # Percent of train, val and test.
@@ -44,7 +44,7 @@ Shares = tuple[int, int, int]
 class SplitAssignment:
     """`splits[i]` is the split of picture i, None where it is left out; `rule` is `lists`, `folders` or `seeded`.
 
-    `fuller_seed` is one that leaves no split empty, where the seed does; None where none is known.
+    If the seed leaves a split empty, `fuller_seed` is one that leaves none empty, or None if none was found.
     """
 
     splits: Sequence[Split | None]
@@ -111,13 +111,13 @@ def seeded_fraction(seed: int, text: str) -> float:
 
 
 def _folder_split(image: str) -> Split | None:
-    """The split that the outermost folder of that name gives."""
+    """The split of the outermost folder that is named after one; None if there is none."""
     splits = (SPLIT_FOLDERS.get(_YEAR.sub("", part.casefold())) for part in image.split("/")[:-1])
     return next(filter(None, splits), None)
 
 
 def _outside(images: Sequence[str], splits: Sequence[Split | None]) -> Iterator[Finding]:
-    """Findings for pictures beside the folders that decide."""
+    """Findings for pictures outside the folders named after splits."""
     found = "in no train, valid or test folder"
     for image, split in zip(images, splits, strict=True):
         if split is None:
@@ -125,9 +125,9 @@ def _outside(images: Sequence[str], splits: Sequence[Split | None]) -> Iterator[
 
 
 def _groups_by(images: Sequence[str], pattern: str, findings: Findings) -> list[str]:
-    """What `pattern` finds in each picture's path: its groups, or all of the match. Where it is nothing, the stem.
+    """What `pattern` finds in each picture's path: its groups, or else the whole match; the stem if it finds nothing.
 
-    The path is without the extension and what Roboflow adds, accents are composed.
+    The path is searched without its extension and Roboflow's suffix, with its accents composed.
     """
     expression = re.compile(composed(pattern))
     texts = [_found_text(expression, _COPY_MARK.sub("", image[: image.rfind(".")])) for image in images]
@@ -148,7 +148,7 @@ def _found_text(expression: re.Pattern[str], path: str) -> str:
 
 
 def _dealt(groups: Sequence[str], seed: int, shares: Shares) -> tuple[list[Split | None], int | None]:
-    """The split of each picture's group; and, where a split is empty, the seed that comes nearest to the shares."""
+    """The split of each picture's group; and, if a split is empty, the seed that comes nearest to the shares."""
     photos = Counter(groups)
     by_group = {group: _split_of(group, seed, shares) for group in photos}
     splits: list[Split | None] = [by_group[group] for group in groups]
@@ -159,7 +159,7 @@ def _dealt(groups: Sequence[str], seed: int, shares: Shares) -> tuple[list[Split
 
 
 def _off(photos: Mapping[str, int], seed: int, shares: Shares) -> float:
-    """How far the splits that a seed deals are from their shares, in photos; infinite where one has none."""
+    """How far the splits that a seed deals are from their shares, in photos; infinite if a split is empty."""
     dealt: Counter[Split] = Counter()
     for group, count in photos.items():
         dealt[_split_of(group, seed, shares)] += count
@@ -175,7 +175,7 @@ def _moved(
     seed: int,
     shares: Shares,
 ) -> Iterator[Finding]:
-    """Findings for groups that are in another split for holding the same bytes as others."""
+    """Findings for groups that change their split because some of their pictures equal those of another group."""
     named = {groups[index]: images[index] for same in duplicates for index in reversed(same)}
     for group, smallest in sorted(joined.items()):
         alone, together = (_split_of(each, seed, shares) for each in (group, smallest))
@@ -186,7 +186,7 @@ def _moved(
 
 
 def _join_groups(same: Sequence[Sequence[str]]) -> dict[str, str]:
-    """For groups that belong together, directly or through others: group -> the smallest one that it is joined with."""
+    """For groups that belong together, directly or through others: group -> first by name of those joined with it."""
     parent: dict[str, str] = {}
 
     def root(group: str) -> str:
@@ -212,7 +212,7 @@ def _split_of(group: str, seed: int, shares: Shares) -> Split:
 def _straddling(
     images: Sequence[str], duplicates: Sequence[Sequence[int]], splits: Sequence[Split | None]
 ) -> Iterator[Finding]:
-    """Findings for equal pictures in two splits: lists and folders are obeyed, but such a test flatters the model."""
+    """Findings for equal pictures in two splits: lists and folders are obeyed, but the test then flatters the model."""
     kind, done = "duplicate_across_splits", "kept as listed"
     for group in duplicates:
         by_split = grouped(group, splits.__getitem__)
@@ -224,7 +224,7 @@ def _straddling(
 
 
 def _copies_straddling(images: Sequence[str], splits: Sequence[Split | None]) -> Iterator[Finding]:
-    """Findings for augmented copies of one photo in two splits: as flattering as equal pictures."""
+    """Findings for augmented copies of one photo in two splits: they flatter the model as equal pictures do."""
     copies = [index for index, image in enumerate(images) if splits[index] and source_stem(image) != stem_of(image)]
     for stem, group in grouped(copies, lambda index: source_stem(images[index])).items():
         by_split = grouped(group, splits.__getitem__)
@@ -239,7 +239,7 @@ def _copies_straddling(images: Sequence[str], splits: Sequence[Split | None]) ->
 def _groups_straddling(
     images: Sequence[str], groups: Sequence[str], splits: Sequence[Split | None]
 ) -> Iterator[Finding]:
-    """A finding for each group of `--group-by` and each further split that it is in."""
+    """A finding for each group of `--group-by` in two or more splits, and for each of its splits but the first."""
     for group, members in grouped([index for index in range(len(images)) if splits[index]], groups.__getitem__).items():
         by_split = grouped(members, splits.__getitem__)
         first, *others = [split for split in SPLITS if split in by_split]
@@ -251,7 +251,7 @@ def _groups_straddling(
 
 
 def _of_one_name(images: Sequence[str]) -> Iterator[Finding]:
-    """One finding if cameras gave photos in several folders the same names: those of one name are dealt as one."""
+    """One finding if photos in several folders have the same name, as from cameras: they all go to one split."""
     photos = [image for image in images if source_stem(image) == stem_of(image)]
     alike = [group for group in grouped(photos, stem_of).values() if len(group) > 1]
     if alike:
