@@ -58,6 +58,13 @@ def to_bgr(content: bytes, header: ImageHeader, pixels: NDArray[Any]) -> Pixels:
     return _over_white(pixels, is_premultiplied=is_premultiplied)
 
 
+def is_deep(content: bytes, header: ImageHeader) -> bool:
+    """Whether a file that was decoded has samples of more than 8 bits, which programs often fill only in part."""
+    if header.format == "png":
+        return content[24] > 8
+    return header.format == "tiff" and _tags(content, header).get(tiff.BITS, 1) > 8
+
+
 def _over_white(pixels: NDArray[Any], *, is_premultiplied: bool) -> Pixels:
     """BGRA -> BGR."""
     colours: Any = cv2.cvtColor(pixels, cv2.COLOR_BGRA2BGR)

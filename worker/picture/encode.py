@@ -17,7 +17,7 @@ from shared.picture import cut_short, heif, tiff
 from shared.picture.decoder_warnings import decoder_warnings, is_end
 from shared.picture.header import ImageHeader
 from shared.picture.orientation import upright_size
-from shared.picture.pixels import to_bgr, turn_pixels
+from shared.picture.pixels import is_deep, to_bgr, turn_pixels
 from shared.placement import PADDING_GRAY, Placement, place
 from shared.specs.data import JobSpec
 from worker.picture.perceptual_hash import LEAST_SIDE, perceptual_hash
@@ -40,12 +40,14 @@ def use_one_thread() -> None:
 class StoredImage:
     """What became of an image file: the `jpeg` that the record holds (b"" where the file was only looked at).
 
-    `hash` is its `perceptual_hash`; `rows` is the share of its rows that the file had, 1 unless it was cut short.
+    `hash` is its `perceptual_hash`; `rows` is the share of its rows that the file had, 1 unless it was cut short;
+    `shades` is how many of 256 shades, from its darkest to its brightest, a file of 16 bits has; None of any other.
     """
 
     jpeg: bytes
     hash: str
     rows: float | None = None
+    shades: int | None = None
 
 
 def store_image(content: bytes, header: ImageHeader, spec: JobSpec) -> StoredImage:
@@ -84,7 +86,12 @@ def _store(content: bytes, header: ImageHeader, spec: JobSpec, *, is_closed: boo
     pixels = decode(content, header, inner, is_closed=is_closed)
     pixels = turn_pixels(resize(pixels, *inner), header.orientation)
     _, encoded = cv2.imencode(".jpg", _pad(pixels, placement), [cv2.IMWRITE_JPEG_QUALITY, spec.jpeg_quality])
-    return StoredImage(jpeg=encoded.tobytes(), hash=perceptual_hash(pixels))
+    shades = _shades(content, header, pixels)
+    return StoredImage(jpeg=encoded.tobytes(), hash=perceptual_hash(pixels), shades=shades)
+
+
+def _shades(content: bytes, header: ImageHeader, pixels: Pixels) -> int | None:
+    return int(pixels.max()) - int(pixels.min()) + 1 if is_deep(content, header) else None
 
 
 def _pad(pixels: Pixels, placement: Placement) -> Pixels:
@@ -109,7 +116,8 @@ def check_image(content: bytes, header: ImageHeader, spec: JobSpec) -> StoredIma
     except ImageError as error:
         closed = _closed(content, header, spec, error)
         pixels, rows = decode(closed.content, header, (LEAST_SIDE, LEAST_SIDE), is_closed=True), closed.rows
-    return StoredImage(jpeg=b"", hash=perceptual_hash(turn_pixels(pixels, header.orientation)), rows=rows)
+    seen = perceptual_hash(turn_pixels(pixels, header.orientation))
+    return StoredImage(jpeg=b"", hash=seen, rows=rows, shades=_shades(content, header, pixels))
 
 
 def decode(content: bytes, header: ImageHeader, at_least: tuple[int, int], *, is_closed: bool = False) -> Pixels:

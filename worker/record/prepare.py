@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from shared.annotation.reader import read_annotation
 from shared.annotation.voc import EMPTY, Annotation, Box, VocObject
@@ -26,6 +27,9 @@ from shared.specs.data import JobSpec
 from worker.picture.encode import StoredImage, check_image, store_image
 from worker.record.example import StoredObject, fractions, serialize_example
 from worker.record.input_files import Inputs, read_file
+
+# A picture of fewer shades shows next to nothing: 12 bits in 16 have 16.
+_FEW_SHADES: Final = 32
 
 # The bytes of a file of the data set; raises as `read_file`.
 Read = Callable[[str, type[AnnotationError | ImageError]], bytes]
@@ -142,6 +146,7 @@ def make_example(pair: PathPair, annotation: Annotation, content: bytes, recipe:
                 objects.append(stored)
     stored_image = (check_image if spec.dry else store_image)(content, header, spec)
     findings.note_cut(stored_image)
+    findings.note_shades(stored_image)
     # Those of the XML are the submit's, too, which could not know.
     found = of_emptied_photo(findings.found) if annotation.objects and not objects else findings.found
     return PreparedExample(
@@ -192,6 +197,12 @@ class _Findings:
         if image.rows is not None:
             found = cut_short.told(image.rows)
             self._add("mended", "image_cut_short", found, "kept; to leave it out: `--damaged drop`")
+
+    def note_shades(self, image: StoredImage) -> None:
+        """Samples of 10 to 14 bits, as of microscopes and thermal cameras, are nearly one gray among those of 16."""
+        if image.shades is not None and image.shades < _FEW_SHADES:
+            found = f"16-bit samples that differ so little that {image.shades} of 256 shades are left"
+            self._add("info", "depth_unused", found, "kept; spread them over all 16 bits first, all photos alike")
 
     def note_frame(self, annotation: Annotation, header: ImageHeader, choice: FrameChoice) -> None:
         """The orientation and how the frame was decided, and a `<size>` that is not the picture's."""

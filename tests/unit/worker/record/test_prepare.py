@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 from hypothesis import given
@@ -189,6 +190,28 @@ def test_wrong_extension_is_read_by_its_bytes_and_the_true_format_named(
     assert [(finding.kind, finding.found) for finding in example.findings] == [
         ("format_differs", f"the bytes are {image_format.lower()}")
     ]
+
+
+def opencv_file(extension: str, pixels: np.ndarray[Any, Any]) -> bytes:
+    return cv2.imencode(extension, pixels)[1].tobytes()
+
+
+@pytest.mark.parametrize("is_dry", [False, True])
+@pytest.mark.parametrize("extension", [".png", ".tiff"])
+def test_samples_that_fill_few_of_16_bits_are_told(extension: str, is_dry: bool, tmp_path: Path) -> None:
+    told = [
+        [(each.kind, each.found) for each in prepare(tmp_path, content, None, extension=extension, dry=is_dry).findings]
+        for content in (
+            opencv_file(extension, WIDE.astype(np.uint16) * 16),  # of a camera of 12 bits
+            opencv_file(extension, 23_000 + WIDE.astype(np.uint16) * 8),  # thermal
+            opencv_file(extension, WIDE.astype(np.uint16) * 257),
+            opencv_file(extension, WIDE // 16),  # a dark photo of 8 bits is what it is
+        )
+    ]
+    (dark,), (flat,), *others = told
+    assert [dark[0], flat[0]] == ["depth_unused"] * 2
+    assert dark[1].startswith("16-bit samples that differ so little that 1")
+    assert others == [[], []]
 
 
 @pytest.mark.parametrize(
