@@ -7,4 +7,4 @@ Progress = Callable[[str, int, int], None]
 
 
 def no_progress(_stage: str, _done: int, _total: int) -> None:
-    """Progress that nobody watches."""
+    """Report no progress: for callers that do not show it."""

@@ -1,4 +1,4 @@
-"""A folder -> passwords of the broker's users, made where there are none, and the ACL file that Redis loads.
+"""A folder -> passwords of the broker's users, made if absent, and the ACL file that Redis loads.
 
 It has one user for each service; `shared/users.acl` has the reasons.
 """
@@ -13,7 +13,7 @@ from typing import Final
 
 USERS: Final = ("default", "producer", "worker", "trainer", "monitoring")
 
-# Hex digits of 24 random bytes: no letter that ends a word in Redis's configuration, or a part of a URL.
+# Written as hex digits, which cannot end a word in Redis's configuration or a part of a URL.
 PASSWORD_BYTES = 24
 
 
@@ -21,7 +21,7 @@ def make_users(folder: Path) -> Path:
     """Make `<user>_password` for every user that has none, and `users.acl` of all; readable by their owner only.
 
     Args:
-        folder: Made where absent. Repeating keeps the passwords.
+        folder: Made if absent. Passwords that are there already are kept.
 
     Returns:
         The path of the ACL file.
@@ -47,7 +47,7 @@ def acl_text(passwords: Mapping[str, str]) -> str:
     """What `redis-server --aclfile` reads, with the passwords of all `USERS`.
 
     Raises:
-        ValueError: A password has other characters than letters and digits, which could end its word in the file.
+        ValueError: A password has characters other than letters and digits, which could end its word in the file.
     """
     for user in USERS:
         if not passwords[user].isalnum():

@@ -10,7 +10,7 @@ from shared.settings import CommonSettings
 
 
 def http_url(url: SecretStr) -> SecretStr:
-    """Check that `url` is one; a ValueError otherwise."""
+    """Check that `url` is an http or https URL; a ValueError otherwise."""
     parts = urlsplit(url.get_secret_value())
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("expected a URL that begins with http:// or https://")

@@ -1,1 +1,1 @@
-"""Checks: the set-up as a whole, and one job from end to end."""
+"""Checks of the set-up as a whole, and of one job from end to end."""

@@ -19,7 +19,7 @@ from shared.storage import TEMPORARY_MARK, Stamp, Storage
 
 Kind = Literal["checkpoints", "tensorboard", "leftover", "orphan", "weights", "unpacked"]
 
-# Why what is of a kind is not needed, for a person.
+# Why things of each kind are not needed, for a person.
 REASONS: Final[Mapping[Kind, str]] = {
     "checkpoints": "of a finished run: its model.keras stays; `export --step` needs them",
     "tensorboard": "of a finished run: results.csv, its curves and pictures stay",
@@ -29,7 +29,7 @@ REASONS: Final[Mapping[Kind, str]] = {
     "unpacked": "photos out of an archive, of no job that is there",
 }
 
-# What is younger may be somebody's work: a submit writes weights and plan before `job.json`.
+# Anything younger may be in use: a submit writes weights and plan before `job.json`.
 SAFE_S: Final = 86_400.0
 
 # A killed `lint --pixels` leaves its dry job.
@@ -47,20 +47,20 @@ class Prunable:
 
 
 def bytes_below(storage: Storage, folder: str) -> int:
-    """The bytes of all files in `folder` and below, each once however many names it has."""
+    """The bytes of all files in `folder` and below; a file with several names (hard links) counts once."""
     stamps = storage.walk(folder).values()
     return _sum(stamps) if storage.is_local else sum(stamp.size_bytes for stamp in stamps)  # a bucket has no links
 
 
 def sized(storage: Storage, status: JobStatus) -> JobStatus:
-    """A status with what the job and its runs take on disk; unchanged where the store is no local folder.
+    """The status with what the job and its runs take on disk; unchanged if the store is not a local folder.
 
-    Shards that are shared with other jobs count in each.
+    Shards that several jobs share count in each of them.
     """
     if not storage.is_local:
         return status
     paths = JobPaths(status.job)
-    # Of these there may be 100,000: listed, not walked.
+    # These folders may hold 100,000 files, so they are listed and not walked.
     listed = [stamp for folder in (paths.root, paths.shards) for stamp in storage.list_stamps(folder).values()]
     walked = [f"{paths.root}/splits", paths.failed, paths.notified]
     walked += [RunPaths(str(run["run"])).root for run in status.runs]
@@ -114,7 +114,7 @@ def _of_finished_runs(storage: Storage) -> Iterator[Prunable]:
 
 
 def _leftovers(storage: Storage) -> Iterator[Prunable]:
-    """Half-written and half-removed files and folders, dry jobs of lint, plans of submits that came to nothing."""
+    """Half-written and half-removed files and folders, dry jobs of lint, plans of submits that made no job."""
     for folder in ("jobs", "runs", "weights"):
         if storage.is_local and storage.local_path(folder).is_dir():
             names = sorted(path.name for path in storage.local_path(folder).iterdir())
@@ -142,13 +142,13 @@ def _orphans(storage: Storage) -> Iterator[Prunable]:
         try:
             job = find_job(storage, asked.job)
         except (FormatError, StorageError):
-            continue  # a job of another version, whose run it may be
+            continue  # the run may be of this job, which another version wrote
         if (job is None or job.incarnation != asked.incarnation) and _is_old(storage, root):
             yield _prunable(storage, "orphan", root)
 
 
 def _unused_weights(storage: Storage) -> Iterator[Prunable]:
-    """Files given to `--weights` and `--from` that no job names; none where a job or a run cannot be read."""
+    """Files given to `--weights` and `--from` that no job uses; nothing if any job or run cannot be read."""
     jobs, requests = list(readable_jobs(storage)), list(readable_requests(storage))
     folders = [name for name in storage.list_names("runs") if storage.exists(RunPaths(name).request)]
     if len(jobs) < len(job_names(storage)) or len(requests) < len(folders):
@@ -163,7 +163,7 @@ def _unused_weights(storage: Storage) -> Iterator[Prunable]:
 
 
 def _unused_photos(storage: Storage) -> Iterator[Prunable]:
-    """What was unpacked from archives for jobs that were removed since; none where a job cannot be read."""
+    """Photos unpacked from archives for jobs that were removed since; nothing if any job cannot be read."""
     jobs = list(readable_jobs(storage))
     if not storage.is_local or len(jobs) < len(job_names(storage)):
         return
@@ -180,7 +180,7 @@ def _prunable(storage: Storage, kind: Kind, key: str) -> Prunable:
 
 
 def _is_old(storage: Storage, key: str) -> bool:
-    """Whether nothing of a file or a folder was written for a day."""
+    """Whether a file, or a folder and what is in it, has not been written to for a day."""
     if storage.is_local:
         path = storage.local_path(key)
         written = [each.lstat().st_mtime for each in ([path, *path.iterdir()] if path.is_dir() else [path])]

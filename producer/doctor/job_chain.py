@@ -25,7 +25,7 @@ from shared.specs.run import RunSpec
 from shared.storage import Storage
 from shared.text import counted
 
-# Faults of one step that are named; the others are counted.
+# How many faults of a step are named; the others are counted.
 _NAMED: Final = 3
 # Far more than the labels of any detector.
 _LABELS_BYTES: Final = 2**20
@@ -37,7 +37,7 @@ def check_chain(storage: Storage, job: Job, failed_share: float, progress: Progr
     `failed_share` is the share of failed shards that fails a job; `progress` is told how many shards are verified.
     """
     stored = stored_state(storage, job, failed_share)
-    # Of a finished job all shards but the failed ones should be there, otherwise those that are done.
+    # In a finished job all shards but the failed ones should be there, otherwise only those that are done.
     is_finished = storage.exists(JobPaths(job.job).manifest)
     settled = [name for name in job.shards if (name not in stored.failed if is_finished else name in stored.done)]
     steps: dict[str, Callable[[], Iterable[str]]] = {
@@ -46,7 +46,7 @@ def check_chain(storage: Storage, job: Job, failed_share: float, progress: Progr
         "finished": lambda: manifest_faults(storage, job),
         "trained": lambda: _run_faults(storage, job, job.run),
     }
-    # A person who names a run asks about that one.
+    # If the job was loaded with an added run, the person asks about that run only.
     runs = runs_of(storage, job)
     added = [each for each in runs if each != job.run] if find_job(storage, job.job) == job else []
     steps |= {f"trained {each.run}": partial(_run_faults, storage, job, each) for each in added}
@@ -86,7 +86,7 @@ def _good_text(name: str, job: Job, stored: StoredState, storage: Storage) -> st
 
 
 def _advice(name: str, job: Job, runs: Iterable[RunSpec], storage: Storage) -> str:
-    """What mends the step `name`; `runs` are those of the job."""
+    """How to repair the step `name`; `runs` are those of the job."""
     if name == "planned":
         remove = hint("rm", job.job, store=storage)
         return f"restore the file from a backup, or `{remove}` and submit the photos again"
@@ -145,7 +145,7 @@ def _run_faults(storage: Storage, job: Job, asked: RunSpec | None) -> Iterator[s
 
 
 def _labels_in(model: bytes) -> list[str] | None:
-    """The class names that a `.tflite` carries, one per line; None where it has none that can be read."""
+    """The class names in a `.tflite`, one per line of its `labels.txt`; None if it has none that can be read."""
     try:
         with zipfile.ZipFile(io.BytesIO(model)) as archive, archive.open("labels.txt") as file:
             return file.read(_LABELS_BYTES).decode().split("\n")[:-1]

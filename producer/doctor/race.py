@@ -1,4 +1,4 @@
-"""Whether a store can commit: of several who create one file at once, exactly one must be told that it did."""
+"""Whether a store can commit: if several clients create one file at once, exactly one must be told that it did."""
 
 import uuid
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from typing import Final
 from shared.storage import Storage
 
 RACERS: Final = 8
-# Run at once. A store that cannot commit lets nearly all of them win, in nearly every race.
+# All run at once. A store that cannot commit lets nearly all racers win, in nearly every race.
 RACES: Final = 3
 
 
 def races_without_one_winner(storage: Storage) -> list[int]:
-    """Race for new files of the store, and remove them.
+    """Race to create new files in the store, and remove them.
 
     Returns:
-        How many of the `RACERS` were told that they had created it, of each race in which that was not one.
+        For each race without exactly one winner, how many of the `RACERS` were told that they had created the file.
 
     Raises:
         StorageError: The store refuses.
@@ -26,7 +26,7 @@ def races_without_one_winner(storage: Storage) -> list[int]:
     start = Barrier(RACERS * RACES)
 
     def create(key: str, racer: int) -> bool:
-        racing = Storage(storage.root)  # a client of its own, as another process has
+        racing = Storage(storage.root)  # its own client, as another process has
         start.wait()
         return racing.create(key, str(racer).encode())
 
@@ -38,7 +38,7 @@ def races_without_one_winner(storage: Storage) -> list[int]:
 
 @contextmanager
 def _files(storage: Storage) -> Iterator[list[str]]:
-    """Names that nobody else uses, of files that are removed at the end."""
+    """Keys of files that nobody else uses; the files are removed at the end."""
     keys = [f"doctor-{uuid.uuid4().hex}.txt" for _ in range(RACES)]
     try:
         yield keys

@@ -43,7 +43,7 @@ class CheckResult:
 
 
 def check_setup(settings: ProducerSettings) -> list[CheckResult]:
-    """All checks, in the order in which to repair what they find."""
+    """All checks, in the order in which to repair what they find; advice is kept only where something is wrong."""
     checks = [*_versions(), *_broker(settings), *_store(settings), *_data_root(settings)]
     return [replace(check, advice="") if check.is_well else check for check in checks]
 
@@ -74,7 +74,7 @@ def _broker(settings: ProducerSettings) -> Iterator[CheckResult]:
 
 
 def _embedded() -> CheckResult:
-    """The server that `submit` would start where no broker is configured."""
+    """The server that `submit` would start if no broker is configured."""
     try:
         found = f"none configured: submit runs an embedded one, {embedded_server()}"
     except BrokerError as error:
@@ -97,7 +97,7 @@ def _redis(facts: dict[str, Any]) -> Iterator[CheckResult]:
 
 
 def _user(ledger: Ledger, url: str) -> CheckResult:
-    """Which user Redis takes us for, and whether it has too many rights or too few."""
+    """As which user we are logged in to Redis, and whether it has too many rights or too few."""
     user = str(ledger.client.execute_command("ACL", "WHOAMI"))
     try:
         ledger.client.config_get("maxmemory")
@@ -146,7 +146,7 @@ def _services(ledger: Ledger) -> Iterator[CheckResult]:
     is_live = is_led and age_s is not None and age_s < ROUND_AGE_S
     found = "no round of the reconciler yet" if age_s is None else f"last round {age_s:.0f} s ago"
     advice = f"start it: {start_hint('producer')} (submit --wait does its part too)"
-    if age_s is None and is_led:  # it settles, as `Leadership.is_settling` says
+    if age_s is None and is_led:  # it waits for old leases to run out: `Leadership.is_settling`
         is_live, found = True, _SETTLES
     elif not is_led:
         found += ", and nobody leads: none is running"
@@ -193,7 +193,7 @@ def _round_trip(storage: Storage, key: str) -> CheckResult:
 
 
 def _commits(storage: Storage) -> CheckResult:
-    """Whether exactly one of several who create a file is told so; jobs, runs and locks rely on it."""
+    """Whether exactly one of several clients that create a file is told so; jobs, runs and locks rely on it."""
     advice = "nothing may be kept there: S3 itself and SeaweedFS from 4.48 on can commit, and so can a folder"
     try:
         winners = races_without_one_winner(storage)
@@ -206,7 +206,7 @@ def _commits(storage: Storage) -> CheckResult:
 
 
 def _file_in_the_way(folder: Path) -> Path | None:
-    """The file where a folder should be, or one above it."""
+    """The file at the place of `folder` or of a folder above it, if there is one."""
     return next((each for each in (folder, *folder.parents) if each.exists() and not each.is_dir()), None)
 
 

@@ -1,1 +1,1 @@
-"""The files that a finished job hands out."""
+"""The files that are written when a job is finished."""

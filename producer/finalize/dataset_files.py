@@ -28,9 +28,9 @@ from shared.text import printable
 
 
 def dataset_files(job: Job, receipts: Iterable[ShardReceipt], storage: Storage) -> Manifest:
-    """Write everything that describes the finished data set, the manifest last, and return that.
+    """Write everything that describes the finished data set, the manifest last, and return the manifest.
 
-    Shards that have none of the `receipts` are listed as failed.
+    Shards without a receipt in `receipts` are listed as failed.
 
     Raises:
         ShardError: A shard's annotations are missing or cannot be read.
@@ -54,7 +54,7 @@ def dataset_files(job: Job, receipts: Iterable[ShardReceipt], storage: Storage) 
 
 
 def files_that_differ(job: Job, storage: Storage) -> list[str]:
-    """Keys of the finished data set's files that are absent, or of other classes than the job's."""
+    """Keys of the finished data set's files that are absent, or list other classes than the job's."""
     if job.spec.dry:
         return []
     paths, labels = JobPaths(job.job), LabelMap(job.labels)
@@ -170,5 +170,5 @@ def _listed(job: Job, split: Split, storage: Storage) -> Iterator[str]:
         # Every worker has checked the digest of its line: no need to validate the plan again.
         task = json.loads(line)
         if task["split"] == split:
-            # Names with line breaks are refused; a plan of an older version may have some.
+            # Names with line breaks are refused now, but a plan of an older version may have some.
             yield from (printable(pair["image"]) for pair in task["pairs"])

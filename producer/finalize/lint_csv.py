@@ -8,16 +8,16 @@ from typing import Final
 from shared.jobs.findings import Finding
 from shared.text import printable
 
-# The last one is newer than 0.2.0: whoever reads by place finds the others where they were.
+# `class` was added after 0.2.0, at the end, so that programs that read columns by position still work.
 COLUMNS: Final = ("file", "object", "rank", "kind", "found", "done", "class")
 
-# What `done` says of quarantined files that never were of a pair: bad names, links that lead out, several of one stem.
+# The `done` of quarantined files that were never in a pair: bad names, links that lead out, several of one stem.
 OF_NO_PAIR: Final = frozenset({"refused", "left out"})
 
 # Found by `<size>` before any picture was read; the workers find the same by the picture itself.
 _BY_SIZE_ONLY: Final = frozenset({"box_beyond_size"})
 
-# What hashes find is said already where the bytes are equal.
+# Kind of a finding by hashes -> the kind that already says it if the bytes are equal.
 _SAME: Final = {"near_duplicate_across_splits": "duplicate_across_splits"}
 
 
@@ -25,8 +25,8 @@ def merged_findings(submitted: Iterable[Finding], received: Iterable[Finding]) -
     """All findings of a job, none twice: those `submitted` by lint, then those `received` in receipts.
 
     The workers read each XML again, so their receipts repeat what lint found there: same file, object and kind. Only
-    64-bit hashes of these are kept, so that memory stays small beside millions of findings. Where `submitted` says that
-    two pictures are equal, `received` need not say that they are nearly so.
+    64-bit hashes of these are kept, so that millions of findings need little memory. If `submitted` says that two
+    pictures are equal, a finding in `received` that they are nearly equal is left out.
     """
     seen: set[int] = set()
     for finding in submitted:

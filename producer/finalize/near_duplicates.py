@@ -1,6 +1,6 @@
 """Perceptual hashes of a job's pictures -> findings for pictures nearly the same as one of another split.
 
-Such a pair flatters every figure that is measured: the model has seen the picture that it is tested with.
+Such a pair makes every measured figure look better: the model has seen the picture that it is tested on.
 """
 
 import json
@@ -56,7 +56,7 @@ def near_duplicates(pictures: Iterable[HashedPicture]) -> Iterator[Finding]:
 
 
 def _find_nearest(earlier: list[HashedPicture], later: list[HashedPicture]) -> None:
-    """Note in the `later` pictures which of the `earlier` ones is nearest. One band at a time, for little memory."""
+    """Note in the `later` pictures which of the `earlier` ones is nearest. One band at a time, to save memory."""
     for band in range(BANDS if earlier else 0):
         buckets = defaultdict[int, list[HashedPicture]](list)
         for picture in later:

@@ -41,7 +41,7 @@ def dataset_info(job: Job, manifest: Manifest) -> dict[str, Any]:
 
 
 def _split(job: Job, manifest: Manifest, split: Split) -> dict[str, Any]:
-    """One SplitInfo. A shard that was given up counts as empty: TFDS then does not look for its file."""
+    """One SplitInfo. A failed shard counts as empty, so that TFDS does not look for its file."""
     shards = {shard.file: shard for shard in manifest.splits[split]}
     count = len(job.splits[split].digests)
     files = [f"{shard_name(split, index, count)}.tfrecord" for index in range(count)]

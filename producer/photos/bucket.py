@@ -1,4 +1,4 @@
-"""A data set in a bucket: `Photos` by one listing in pages, and by many requests at the same time."""
+"""A data set in a bucket: `Photos` that lists the bucket once and makes many requests at the same time."""
 
 import hashlib
 from collections.abc import Collection, Iterable, Iterator
@@ -14,18 +14,18 @@ from shared.jobs.fingerprint import END_BYTES, Sample, sample_ends, sample_span
 from shared.storage import BucketFolder, Stamp
 from shared.storage.ahead import Admit, Ahead
 
-# Of a picture: where it is smaller, its end needs no second request.
+# How much of a picture is fetched first; the end of a smaller picture needs no second request.
 _HEAD_BYTES: Final = 4 * END_BYTES
 
-# Folders beside an empty one that an error names: enough to notice a typing mistake.
+# How many neighbours of an empty folder an error names: enough to notice a typing mistake.
 _MOST_NAMED: Final = 20
 
-# Names in a folder, and what is in those that are folders; None is a file.
+# Name -> what is in that folder, or None for a file.
 _Tree = dict[str, "_Tree | None"]
 
 
 def latest_change(stamp: Stamp) -> float:
-    """When an object was written at the latest, in seconds of Unix time: a listing tells no part of a second."""
+    """The latest time an object may have been written, in seconds of Unix time: listings give whole seconds only."""
     return float(stamp.mark[-1]) + 0.999
 
 
@@ -74,7 +74,7 @@ class BucketPhotos:
             yield from found
 
     def pairs(self, pairs: Iterable[tuple[str, str | None]]) -> Iterator[PairFiles]:
-        """What there is to read of pairs."""
+        """The XML and the sample of the picture of each pair."""
         with Ahead(pairs, self._pair) as found:
             yield from found
 
@@ -85,11 +85,11 @@ class BucketPhotos:
 
     @property
     def names_before(self) -> Collection[str]:
-        """Of no classes: corrected copies are written into folders."""
+        """Empty, because corrected copies are only written into folders."""
         return ()
 
     def changed_at(self, path: str) -> float:
-        """When an object was written at the latest."""
+        """The latest time an object may have been written, in seconds of Unix time."""
         try:
             return latest_change(self._stamps[path])
         except KeyError:
@@ -116,7 +116,7 @@ class BucketPhotos:
         return tree
 
     def _beside(self) -> str:
-        """What could have been meant."""
+        """The names beside the empty folder, one of which may have been meant."""
         above = self._folder.parent
         names = ", ".join(above.names()[:_MOST_NAMED]) if above != self._folder else ""
         return f" (in {above} there are: {names or 'none'})"

@@ -1,4 +1,4 @@
-"""The note in a copy of a data set: when each photo had last changed where it was copied from, and known classes.
+"""The note in a copy of a data set: when each original photo had last changed, and classes that the original had.
 
 A copied file is new to its file system. Without the note no shard could be reused for it, though its bytes are equal;
 and a class that was corrected away would make an option that names it look like a typing mistake.
@@ -15,7 +15,7 @@ NOTE: Final = ".voc2tflite-copy.json"
 
 
 class CopiedPhotos:
-    """What the note of a folder says; of one without a note, or with a damaged one, nothing."""
+    """What the note of a folder says; nothing if the note is absent or damaged."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -30,7 +30,7 @@ class CopiedPhotos:
         )
 
     def changed_at(self, path: str, stat: os.stat_result) -> float:
-        """When a photo last changed, in seconds of Unix time: before it was copied, if not since."""
+        """When a photo last changed, in seconds of Unix time: the original's time unless the copy changed since."""
         match self._photos.get(path):
             case [int(copied_ns), int(changed_ns)] if copied_ns == stat.st_ctime_ns:
                 return changed_ns / 1e9
@@ -43,8 +43,8 @@ def write_note(folder: Path, changed_ns: Mapping[str, int], names: Collection[st
     Args:
         folder: The copy.
         changed_ns: The times of change of the originals, by relative path.
-        names: The classes that options name and the original had.
+        names: The classes that the original had and options name.
     """
     photos = {path: [(folder / path).stat().st_ctime_ns, at] for path, at in sorted(changed_ns.items())}
-    # ASCII, for names that are not UTF-8: no job takes those files, but they lie in the folder and are copied.
+    # ASCII, because names that are not UTF-8 are copied too, although no job uses those files.
     (folder / NOTE).write_text(json.dumps({"photos": photos, "names": sorted(names)}), encoding="ascii")

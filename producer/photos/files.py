@@ -16,7 +16,7 @@ class Entry(Protocol):
 
     @property
     def path(self) -> str:
-        """The whole path, which a link is followed by."""
+        """The whole path, used to follow a link."""
 
     def is_symlink(self) -> bool:
         """Whether it is a link."""
@@ -38,7 +38,7 @@ class PairFiles(NamedTuple):
 class Photos(Protocol):
     """The files of one data set; all paths are relative to it, with `/` as separator.
 
-    Raises (every method): `StorageError` where a bucket does not answer: no file of it is to blame.
+    Every method raises a `StorageError` if a bucket does not answer, which is no fault of a file.
     """
 
     def entries(self, folder: str) -> AbstractContextManager[Iterable[Entry]]:
@@ -48,17 +48,17 @@ class Photos(Protocol):
         """The whole of a file; an `OSError` if it cannot be read."""
 
     def xmls(self, paths: Iterable[str]) -> Iterator[bytes | OSError]:
-        """XML files, each at most one byte over what `read_annotation` accepts, or why one cannot be read."""
+        """XML files, each cut one byte beyond what `read_annotation` accepts, or the error if one cannot be read."""
 
     def pairs(self, pairs: Iterable[tuple[str, str | None]]) -> Iterator[PairFiles]:
-        """What there is to read of pairs (picture, XML or None), one after the other."""
+        """The XML and the sample of the picture of each pair (picture, XML or None), in order."""
 
     def digests(self, paths: Iterable[str]) -> Iterator[bytes | None]:
         """The SHA-256 of files; None for one that cannot be read."""
 
     @property
     def names_before(self) -> Collection[str]:
-        """The classes that the data set had of which this is a corrected copy, as far as options named them."""
+        """If this is a corrected copy: the classes of the original data set that options named."""
 
     def changed_at(self, path: str) -> float:
-        """When a file last changed or was put there at the latest, in seconds of Unix time; an `OSError` if absent."""
+        """The latest time a file may have changed or been put there, in s of Unix time; an `OSError` if absent."""

@@ -1,4 +1,4 @@
-"""A data set in a folder: `Photos` by the file system."""
+"""A data set in a folder: `Photos` read from the file system."""
 
 import hashlib
 import os
@@ -33,7 +33,7 @@ class FolderPhotos:
         return (self._xml_or_error(path) for path in paths)
 
     def pairs(self, pairs: Iterable[tuple[str, str | None]]) -> Iterator[PairFiles]:
-        """What there is to read of pairs."""
+        """The XML and the sample of the picture of each pair."""
         for image, path in pairs:
             xml = b"" if path is None else self._xml_or_error(path)
             try:
@@ -46,12 +46,12 @@ class FolderPhotos:
         return (self._digest(path) for path in paths)
 
     def changed_at(self, path: str) -> float:
-        """When a file last changed, or was moved there; of a copy that we made, when the original did."""
+        """When a file last changed or was moved there; for a copy that we made, when the original did."""
         return self._copied.changed_at(path, (self.folder / path).stat())
 
     @property
     def names_before(self) -> Collection[str]:
-        """The classes that options named in the data set of which this is a corrected copy."""
+        """If this is a corrected copy: the classes of the original data set that options named."""
         return self._copied.names
 
     @cached_property

@@ -1,7 +1,7 @@
-"""A folder for what is still being written beside its final place; what a killed command left of one is removed.
+"""A temporary folder for what is being written, beside its final place; what a killed command left there is removed.
 
-Whoever writes holds a lock on the folder itself, and the system takes it away with the process, however that ends. So
-a folder with the name of an unfinished one and without a lock is nobody's.
+The writing process holds a lock on the folder itself, which the system releases however the process ends. So a folder
+with the name of an unfinished one and without a lock belongs to nobody.
 """
 
 import fcntl
@@ -15,16 +15,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-# What `tempfile` puts behind the prefix. A folder of another name, or with more in it than we write, is a person's.
+# What `tempfile` appends to the prefix. A folder of another name, or with more in it than we write, is a person's.
 _DRAWN: Final = re.compile(r"[a-z0-9_]{8}")
 _MOST_ENTRIES: Final = 1
 
 
 @contextmanager
 def unfinished_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """A new folder in `parent` for one file or folder, removed at the end unless that was renamed to its place.
+    """A new folder in `parent` for one file or folder to be renamed to its place; what is left is removed at the end.
 
-    What commands that were killed left there under this `prefix` is removed first.
+    What killed commands left there under this `prefix` is removed first.
 
     Raises:
         OSError: It cannot be made.
@@ -39,7 +39,7 @@ def unfinished_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 
 def make_writable(folder: Path) -> None:
-    """Let the owner write into all folders below one, and into itself, where a copy has the mode of what nobody may."""
+    """Let the owner write into a folder and all folders below it: a copy may have the mode of a read-only original."""
     for place, _, _ in os.walk(folder):
         Path(place).chmod(Path(place).stat().st_mode | stat.S_IRWXU)
 
@@ -51,7 +51,7 @@ def _locked_folder(parent: Path, prefix: str) -> tuple[tempfile.TemporaryDirecto
         try:
             lock = os.open(folder.name, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            continue  # in the moment before it has a lock, another command removed it as nobody's
+            continue  # before it had a lock, another command removed it as nobody's
         is_ours = _lock(lock) is not False and Path(folder.name).exists()
         if is_ours:
             return folder, lock
@@ -74,7 +74,7 @@ def _remove_left(parent: Path, prefix: str) -> None:
         name = path.name.removeprefix(prefix)
         if name == path.name or not _DRAWN.fullmatch(name) or path.is_symlink() or not path.is_dir():
             continue
-        with suppress(OSError):  # of another user: it is in nobody's way
+        with suppress(OSError):  # it belongs to another user, and does no harm
             lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 if _lock(lock) and len(list(path.iterdir())) <= _MOST_ENTRIES:
