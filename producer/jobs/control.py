@@ -1,4 +1,4 @@
-"""What a person does to a job: cancel, retry, verify. Each changes storage first, and is safe to repeat."""
+"""What a person can do to a job: cancel, retry, verify. Each changes storage first, and is safe to repeat."""
 
 import logging
 import time
@@ -47,7 +47,7 @@ def cancel(storage: Storage, ledger: Ledger | None, name: str, run: str | None =
     going = [asked for asked in chosen if run_state(storage, asked) not in TERMINAL]
     what, state = _what(name, run), stored_state(storage, job, failed_share=1.0).state
     if state in ("DONE", "CANCELLED"):
-        # Of an audit one command is enough: its folds end with it.
+        # One command is enough for an audit, whose folds end with it.
         with_others = {fold for asked in going if asked.folds for fold in asked.audits}
         alone = [asked.run for asked in going if run is None and asked.run not in with_others]
         commands = [hint("cancel", name, "--run", each, store=storage) for each in alone]
@@ -74,16 +74,16 @@ def retry(
 ) -> str:
     """Have everything done again that failed or is damaged, and undo a cancel unless `only_failed`.
 
-    What is done and undamaged stays. Of the job's runs only `run` is looked at, where it is given; otherwise all are
-    but those that were cancelled by themselves. `changes` are how that run, or the job's own, is exported and judged
-    from now on. `progress` is told how far the verification of the shards is.
+    What is done and undamaged stays. If `run` is given, only that run of the job is looked at; otherwise all runs, but
+    those that were cancelled by name stay cancelled. `changes` says how that run, or the job's own, is exported and
+    judged from now on. `progress` is told how far the verification of the shards is.
 
     Returns:
         What was done, for a person.
 
     Raises:
-        PlanError: A model was or is being trained without the failed shards, or the whole job is cancelled, not `run`,
-            or there are changes to a run that is done.
+        PlanError: A model was or is being trained without the failed shards; or `run` is given but the whole job is
+            cancelled; or there are changes to a run that is done.
         OptionError: The changes do not fit what was asked.
     """
     job = load_job(storage, name, run)
@@ -94,7 +94,8 @@ def retry(
     if stored.failed:
         _refuse_after_training(storage, job, len(stored.failed))
     done = change_release(storage, job, changes)
-    # First: a service that finds a failure taken back before this is told would give the shard up again at once.
+    # This comes first: otherwise a service that sees a failure removed before it knows of the retry would give up the
+    # shard again at once.
     count_retry(storage, job)
     done += verify(storage, ledger, job, stored, progress, runs) + _forget_failures(storage, job, stored.failed, runs)
     if was_cancelled and only_failed:
@@ -111,15 +112,15 @@ def _what(name: str, run: str | None) -> str:
 
 
 def _run_of(job: Job) -> RunSpec:
-    """The run that a job is seen with, where it was loaded with one."""
+    """The run that a job was loaded with; there must be one."""
     assert job.run is not None  # noqa: S101  # the caller's promise, for the type checker
     return job.run
 
 
 def _take_cancel_back(storage: Storage, job: Job, runs: list[RunSpec], run: str | None) -> bool:
-    """Remove what says that the job and `runs`, or just the run `run`, are cancelled; whether there was anything."""
+    """Remove the notes that the job and `runs`, or just the run `run`, are cancelled; whether there were any."""
     is_done = False
-    # The runs' first: while the job's own note is there, the job stays cancelled.
+    # The notes of the runs go first: while the job's own note is there, the job stays cancelled.
     for asked in runs:
         key = RunPaths(asked.run).cancelled
         note = read_note(storage, key, job.incarnation)
@@ -135,9 +136,10 @@ def _take_cancel_back(storage: Storage, job: Job, runs: list[RunSpec], run: str 
 def verify(
     storage: Storage, ledger: Ledger | None, job: Job, stored: StoredState, progress: Progress, runs: Iterable[RunSpec]
 ) -> list[str]:
-    """Compare all that is done with its receipts, byte for byte; what was found, for a person.
+    """Compare all that is done with its receipts, byte for byte; return what was found, for a person.
 
-    Shards that differ are written again, a manifest is made again, and the models of `runs` released again.
+    Shards that differ will be written again, a manifest that is wrong made again, and damaged models of `runs` released
+    again.
     """
     found = []
     finished = stored.state in ("DONE", "FINALIZED", "TRAINING") or storage.exists(JobPaths(job.job).manifest)
@@ -159,11 +161,11 @@ def verify(
 
 
 def _release_again(storage: Storage, asked: RunSpec) -> str:
-    """Take back that a run is finished; where its weights are what they were, its trainer only exports them again."""
+    """Mark a run as not finished; if its weights are undamaged, its trainer only exports them again."""
     paths = RunPaths(asked.run)
     is_kept = weights_are_intact(storage, asked)
     if is_kept:
-        # What was trained, on which shards, and what its weights are: `run.json` itself says so.
+        # `run.json` says what was trained, on which shards, and which weights it gave.
         storage.write(paths.trained, storage.read(paths.run))
     storage.remove(paths.run)
     if is_kept:
@@ -177,7 +179,7 @@ def _release_again(storage: Storage, asked: RunSpec) -> str:
 
 def count_retry(storage: Storage, job: Job) -> None:
     """Have attempts counted from 0 again."""
-    # In storage, so that it is not forgotten if Redis is away now and remembers all attempts when it is back.
+    # Noted in storage, because Redis may be away now and still remember all attempts when it is back.
     storage.write(JobPaths(job.job).retried, note_of(job, times=times_retried(storage, job) + 1))
 
 
@@ -187,14 +189,14 @@ def note_of(job: Job, **facts: float | str) -> bytes:
 
 
 def scopes_of(storage: Storage, job: Job, requests: Requests | None = None) -> list[str]:
-    """The ledger's scopes of a job: its shards', and its runs'."""
+    """The ledger's scopes of a job: one for its shards, and one for each of its runs."""
     return [job_scope(job), *map(run_scope, runs_of(storage, job, requests))]
 
 
 def tell_redis(ledger: Ledger | None, job: Job, scopes: Iterable[str] = (), *, cancelled: bool = False) -> str:
     """Tell the reconciler that `job` changed, and note in the live view whether `scopes` are `cancelled`.
 
-    Where Redis is away, the reconciler finds the change in storage, and what to say of it is returned.
+    If Redis is away, the reconciler finds the change in storage, and the text to tell a person is returned.
     """
     if ledger is None:
         return ""
@@ -209,10 +211,10 @@ def tell_redis(ledger: Ledger | None, job: Job, scopes: Iterable[str] = (), *, c
 
 
 def _forget_failures(storage: Storage, job: Job, failed: Iterable[str], runs: Iterable[RunSpec]) -> list[str]:
-    """Remove what says that shards and runs have failed; what was done, for a person."""
+    """Remove the notes that shards and runs have failed; return what was done, for a person."""
     done, shards = [], list(failed)
     if shards:
-        # Before the failures: if this process is killed in between, the same manifest is made again, and nothing lost.
+        # The manifest goes before the failures: if this process is killed in between, the same manifest is made again.
         storage.remove(JobPaths(job.job).manifest)
         done.append(f"{counted(len(shards), 'failed shard')} {'is' if len(shards) == 1 else 'are'} queued again")
     for shard in shards:
@@ -225,7 +227,7 @@ def _forget_failures(storage: Storage, job: Job, failed: Iterable[str], runs: It
 
 
 def _forget_failed_run(storage: Storage, asked: RunSpec) -> bool:
-    """Remove what says that a run has failed, or ended with a model of other shards; whether there was any."""
+    """Remove the note that a run has failed, or its result if that is of other shards; whether there was either."""
     paths = RunPaths(asked.run)
     summary = read_note(storage, paths.run, asked.incarnation)
     is_stale = summary is not None and not is_of_its_shards(storage, asked, summary)
@@ -238,7 +240,7 @@ def _forget_failed_run(storage: Storage, asked: RunSpec) -> bool:
 
 
 def _refuse_after_training(storage: Storage, job: Job, failed: int) -> None:
-    """Raise a PlanError if a model would be shown beside shards that it was not trained on."""
+    """Raise a PlanError if a model was trained, or is being trained, without the shards that are to be retried."""
     states = [run_state(storage, asked) for asked in runs_of(storage, job)]
     is_finished = storage.exists(JobPaths(job.job).manifest)  # an added run may have been asked for before
     shards = counted(failed, "failed shard")

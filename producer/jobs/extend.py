@@ -1,8 +1,8 @@
-"""The plan of an earlier job of the same photos -> how a new one is cut, so that most of its shards can be reused.
+"""The plan of an earlier job with the same photos -> how a new job is cut so that most of the shards can be reused.
 
-A shard whose pictures are all there unchanged stays as it is. New pictures go to as few of the others as sensible:
-first to those that have to be written again anyway, then to the smallest. Hash ranges (`sharding.py`) would spread 60
-new pictures over all shards.
+A shard whose pictures are all still there and unchanged stays as it is. New pictures go to as few other shards as
+sensible: first to those that have to be written again anyway, then to the smallest. Hash ranges (`sharding.py`) would
+spread 60 new pictures over all shards.
 """
 
 import json
@@ -21,22 +21,23 @@ from shared.jobs.paths import JobPaths
 from shared.jobs.schema import SHARD_FORMAT
 from shared.storage import Storage
 
-# New pictures fill a shard up to this many times what an even cut puts there, so that few are written again. The
-# trainer reads shards interleaved: where one is `MOST_UNEVEN` times as large, the end of an epoch is of it alone.
+# New pictures fill a shard up to `MOST_FILLED` times what an even cut would put there, so that few shards are written
+# again. No shard may be over `MOST_UNEVEN` times as large as an even cut makes it: the trainer reads shards
+# interleaved, and the end of an epoch would come from the largest one alone.
 MOST_FILLED: Final = 2
 MOST_UNEVEN: Final = 4
 
-# Shards of an extended job may be this many times as many as a new cut would make.
+# An extended job may have at most this many times the shards of a new cut.
 MOST_SHARDS: Final = 2
 
 
-# Of hundreds of jobs of one folder the plans of the likeliest lenders alone are read.
+# There may be hundreds of jobs of one folder: only the plans of this many likeliest lenders are read.
 MOST_PLANS_READ: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierShard:
-    """The pictures of one shard that are still of its split, and whether they are all that it held, unchanged."""
+    """The pictures of a shard that are still in its split; `is_intact` if it held no others and none has changed."""
 
     members: "array[int]"
     is_intact: bool
@@ -46,12 +47,12 @@ Earlier = Mapping[Split, Sequence[EarlierShard]]
 
 
 def earlier_shards(linted: LintedFolder, source_ids: Sequence[int], *, job: str, storage: Storage) -> Earlier:
-    """The shards of the job that lends the most pictures; none where no job could lend any.
+    """The shards of the job that lends the most pictures; none if no job can lend any.
 
     Args:
         linted: The pictures of the new job.
-        source_ids: Their numbers.
-        job: Its name: what is there under it goes before others that lend as many.
+        source_ids: The numbers of the pictures.
+        job: The name of the new job: an existing job of that name is preferred to others that lend as many.
         storage: The store with the other jobs.
     """
     best: Earlier = {}
@@ -66,7 +67,7 @@ def earlier_shards(linted: LintedFolder, source_ids: Sequence[int], *, job: str,
             rows = rows or {image: row for row, (image, _) in enumerate(linted.pairs)}
             found = _shards_of(lender, linted, source_ids, rows, storage)
         except (PipelineError, ValueError, KeyError):
-            continue  # a plan that cannot be read lends nothing; `reuse_shards` says so
+            continue  # a plan that cannot be read lends nothing; `reuse_shards` logs it
         kept = sum(len(shard.members) for shards in found.values() for shard in shards if shard.is_intact)
         if kept > most:
             best, most = found, kept
@@ -74,7 +75,7 @@ def earlier_shards(linted: LintedFolder, source_ids: Sequence[int], *, job: str,
 
 
 def _likely_lenders(linted: LintedFolder, job: str, storage: Storage) -> Sequence[tuple[str, int]]:
-    """The jobs that seem to have most of the pictures, and how many pairs: `job` first, then the likeliest."""
+    """The jobs that seem to have most of the pictures, with their numbers of pairs: `job` first, then the likeliest."""
     ours, rules = set(linted.fingerprints), rules_digest(linted.spec, linted.labels.names, SHARD_FORMAT)
     likely = []
     for name in filter(is_name, storage.list_names("jobs")):
@@ -94,13 +95,13 @@ def _likely_lenders(linted: LintedFolder, job: str, storage: Storage) -> Sequenc
 def extend_cut(
     fresh: Sequence["array[int]"], earlier: Sequence[EarlierShard], *, limit: int, least: int
 ) -> list["array[int]"]:
-    """How one split is cut: like the `earlier` shards where that keeps more of them than the `fresh` cut, else afresh.
+    """How one split is cut: like the `earlier` shards if that keeps more of them than the `fresh` cut, else afresh.
 
     Args:
-        fresh: The new cut: indices of all pictures of the split, those of a shard in the order of their hashes.
+        fresh: The new cut: indices of all pictures of the split, in each shard in the order of their hashes.
         earlier: The shards of the job that is extended.
-        limit: The most pictures of a shard.
-        least: The fewest shards.
+        limit: The most pictures that a shard may have.
+        least: The fewest shards that the split may have.
     """
     order = {index: place for place, index in enumerate(index for shard in fresh for index in shard)}
     kept = [shard for shard in earlier if shard.members]
@@ -129,7 +130,7 @@ def _deal(
     least: int,
     total: int,
 ) -> None:
-    """Append the `added` pictures to few of the shards of `cut`, and to new ones where those are full or too few."""
+    """Append the `added` pictures to few of the shards of `cut`, and to new shards if those are full or too few."""
     room = min(limit, MOST_FILLED * -(-total // max(1, len(cut), least)))
     rest = list(added)
     missing = max(0, least - len(cut))
@@ -162,7 +163,7 @@ def _shards_of(
 def _pictures(
     pairs: Sequence[Mapping[str, object]], linted: LintedFolder, source_ids: Sequence[int], rows: Mapping[str, int]
 ) -> Iterator[tuple[int, bool]]:
-    """Those of a shard's pictures that are still there: their rows, and whether nothing of them has changed."""
+    """The pictures of a shard that are still there: the row of each, and whether it is unchanged."""
     for pair in pairs:
         row = rows.get(str(pair["image"]))
         if row is not None:

@@ -27,8 +27,8 @@ from shared.text import counted
 class ShardTasks:
     """All tasks of a job in the order of the plan, built one by one.
 
-    `cuts` are (split, index, count, indices into `pairs`). Without an `incarnation` a plan of the same folder is the
-    same each time.
+    `cuts` are (split, index, count, indices into `pairs`). Without an `incarnation` two plans of the same folder are
+    equal.
     """
 
     job: str
@@ -53,7 +53,7 @@ class ShardTasks:
         return PathPair(image=image, annotation=annotation, source_id=self.source_ids[member], fingerprint=fingerprint)
 
     def split_plans(self, digests: Sequence[str]) -> dict[Split, SplitPlan]:
-        """How the splits were cut, for `job.json`; `digests` are those of the plan's lines, in their order."""
+        """How the splits were cut, for `job.json`; `digests` are those of the plan's lines, in the same order."""
         plans: dict[Split, SplitPlan] = {}
         for split in SPLITS:
             own = [(len(cut[3]), digest) for cut, digest in zip(self.cuts, digests, strict=True) if cut[0] == split]
@@ -99,7 +99,7 @@ def dataset_digest(linted: LintedFolder) -> str:
 
 @dataclass(slots=True)
 class PlanLines:
-    """The lines of `plan.jsonl`, streamed; `digests` has the digest of each line that was taken."""
+    """The lines of `plan.jsonl`, streamed; `digests` has the hex SHA-256 of each line that was read so far."""
 
     tasks: Iterable[ShardTask]
     digests: list[str] = field(default_factory=list)
@@ -116,7 +116,7 @@ class PlanReader:
     """The tasks of a submitted job by ordinal. Keeps the byte offsets of the plan's lines, not their text."""
 
     def __init__(self, storage: Storage, job: Job) -> None:
-        """Read through the plan; a PlanError if it has another number of lines than `job.json` lists shards."""
+        """Read through the plan; a PlanError if its number of lines is not the number of shards in `job.json`."""
         self._storage, self._job = storage, job
         self._key = JobPaths(job.job).plan(job.incarnation)
         sizes = (len(line) + 1 for line in storage.lines(self._key))

@@ -1,6 +1,6 @@
-"""A job -> nothing left of it: a note that it is removed, time for its workers to see the note, then its files.
+"""Removes a job: writes a note that it is removed, gives its workers time to see the note, then removes its files.
 
-The process may be killed after any step: the same command, or a submit under the same name, goes on.
+The process may be killed after any step: the same command, or a submit under the same name, finishes the removal.
 """
 
 import logging
@@ -39,7 +39,7 @@ _PAUSE_S: Final = 0.1
 
 
 def remove(storage: Storage, ledger: Ledger | None, name: str, run: str | None = None) -> str:
-    """Remove a job's outputs and its runs', or just those of its run `run`, or what an interrupted removal has left.
+    """Remove the outputs of a job and its runs, or only those of its run `run`, or what an interrupted removal left.
 
     The pictures are never touched.
 
@@ -47,8 +47,8 @@ def remove(storage: Storage, ledger: Ledger | None, name: str, run: str | None =
         What was done, for a person.
 
     Raises:
-        PlanError: There is no such job or run, it is running (cancel it first), or a local run does not leave it.
-        FormatError: `job.json` cannot be read, or is of another job (a copied folder): it is not for us to remove.
+        PlanError: There is no such job or run, it is running (cancel it first), or a local run does not stop.
+        FormatError: `job.json` cannot be read, or is of another job (a copied folder), so it is not ours to remove.
     """
     job = read_job_file(storage, name)
     if run is not None:
@@ -84,7 +84,7 @@ def require_removable(storage: Storage, ledger: Ledger | None, name: str, run: s
 
 
 def _removable_run(storage: Storage, name: str, run: str) -> RunSpec:
-    """The added run of that name, which nobody trains; a PlanError where it is another."""
+    """The added run of that name, if it may be removed; a PlanError if it is the job's own run or is training."""
     if load_job(storage, name).run == (asked := load_job(storage, name, run).run) or asked is None:
         again = hint("rm", name, store=storage)
         raise PlanError(f"{run} is the run that {name} was submitted with: `{again}` removes both")
@@ -94,7 +94,7 @@ def _removable_run(storage: Storage, name: str, run: str) -> RunSpec:
 
 
 def _remove_one_run(storage: Storage, ledger: Ledger | None, name: str, run: str) -> str:
-    """Remove an added run. Its note of a cancel is what a trainer that holds it meets."""
+    """Remove an added run. It is noted as cancelled first, so that a trainer that holds it stops."""
     asked, job = _removable_run(storage, name, run), load_job(storage, name)
     removed = with_its_folds(storage, job, asked)
     scopes = list(map(run_scope, removed))
@@ -112,10 +112,10 @@ def _remove_one_run(storage: Storage, ledger: Ledger | None, name: str, run: str
 
 
 def _refuse_running(storage: Storage, ledger: Ledger | None, job: Job) -> None:
-    """Raise a PlanError where somebody may be at work on a job that was not cancelled, or on a run of it.
+    """Raise a PlanError if somebody may be at work on a job that was not cancelled, or on a run of it.
 
-    What was interrupted and is left alone since may be removed. Where a local run has the job, nothing is: it may begin
-    again in a moment, or looks interrupted because the clock of its machine is another.
+    What was interrupted and has been left alone since may be removed. Not if a local run holds the job: the run may
+    begin again in a moment, or only look interrupted because its machine's clock differs.
     """
     if is_removed(storage, job) or is_cancelled(storage, job):
         return
@@ -140,14 +140,15 @@ def _await_local_run(storage: Storage, name: str) -> None:
 
 
 def remove_files(storage: Storage, job: Job) -> None:
-    """Remove the files of a job that nobody works on any more, and of its runs."""
+    """Remove the files of a job that nobody works on any more, and those of its runs."""
     for asked in runs_of(storage, job):
         remove_run(storage, asked.run, job.job)
     faults.reached("rm:after_run")
     # Somebody else may have finished this removal meanwhile, and submitted a new job under the name.
     found = read_job_file(storage, job.job)
     if found is None or found.incarnation == job.incarnation:
-        # First, because in a bucket files go one by one: whoever is killed must not leave a job without its note.
+        # `job.json` goes first: in a bucket files go one by one, and if this process is killed, no `job.json` may be
+        # left without the note that the job is removed.
         storage.remove(JobPaths(job.job).job)
         storage.remove_tree(JobPaths(job.job).root)
     for folder in ("jobs", "runs"):
@@ -155,7 +156,7 @@ def remove_files(storage: Storage, job: Job) -> None:
 
 
 def remove_run(storage: Storage, run: str, job: str, *, but: str | None = None) -> None:
-    """Remove a run that `job` asked for, except that of the incarnation `but`.
+    """Remove the run `run` if `job` asked for it, but not if the incarnation `but` of that job did.
 
     A run of that name that another job asked for stays, and so does one that cannot be read.
     """
@@ -168,7 +169,7 @@ def remove_run(storage: Storage, run: str, job: str, *, but: str | None = None) 
 
 
 def _remove_rest(storage: Storage, name: str) -> str:
-    """Remove what a removal that was killed after it removed `job.json` has left; a PlanError if there is nothing."""
+    """Remove what is left if a removal was killed after it removed `job.json`; a PlanError if there is nothing."""
     _require_rest(storage, name)
     remove_run(storage, name, name)
     storage.remove_tree(JobPaths(name).root)
@@ -189,7 +190,7 @@ def _has_run_of(storage: Storage, name: str) -> bool:
 
 
 def _await_holders(ledger: Ledger, job: Job, scopes: Iterable[str]) -> None:
-    """Wait until nobody holds a lease in `scopes`, at most until all who live have renewed once."""
+    """Wait until nobody holds a lease in `scopes`, at most until every live holder has renewed once."""
 
     def is_held() -> bool:
         views = (ledger.under_way(scope, lambda unit: is_run_unit(unit) or job.has(unit)) for scope in scopes)
@@ -202,7 +203,7 @@ def _await_holders(ledger: Ledger, job: Job, scopes: Iterable[str]) -> None:
 
 
 def _wait_while(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait while `condition()` is true, at most `seconds`; whether it ended."""
+    """Wait while `condition()` is true, at most `seconds`; return whether it became false."""
     ends_at = time.monotonic() + seconds
     while condition():
         if time.monotonic() > ends_at:
@@ -212,7 +213,7 @@ def _wait_while(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def _forget(ledger: Ledger | None, scopes: Iterable[str]) -> str:
-    """Take a job or a run out of the live view; what to say where Redis could not be told."""
+    """Take a job or a run out of the live view; return what to say if Redis could not be told, else ""."""
     if ledger is None:
         return ""
     try:

@@ -1,8 +1,8 @@
-"""Shards that a job of the same store has written already -> the same files in a new job, each with its receipt last.
+"""Shards that another job of the same store has written already -> the same files in a new job, the receipts last.
 
-Part of `submit`, after `job.json`: workers write what is not reused. A shard's bytes follow from its pairs (paths,
-source ids, fingerprints), the job's options and labels, and the program's shard format; where all of these are equal
-and no picture was changed since the other job (the lender) was submitted, workers would write the very same bytes.
+Part of `submit`, after `job.json` is written: workers write what is not reused. A shard's bytes follow from its pairs
+(paths, source ids, fingerprints), the job's options and labels, and the program's shard format. If all of these are
+equal and no picture was changed since the other job (the lender) was submitted, workers would write the same bytes.
 """
 
 import logging
@@ -31,7 +31,7 @@ from shared.storage import DataFolder, Storage
 
 logger = logging.getLogger(__name__)
 
-# What a worker found that may be otherwise now. XML that the submit could read has changed since.
+# Faults that a worker found but that may be gone now. XML that the submit could read must have changed since.
 _PASSING: Final = frozenset({PairChanged.kind, AnnotationError.kind, ImageUnsupported.kind})
 
 _CHANGED: Final = "photos were added, changed or removed"
@@ -42,7 +42,7 @@ _NO_OTHER: Final = "no other job has photos at these paths with these annotation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reuse:
-    """How many shards were reused, of which jobs, and why the others were not: one line of reasons for a person."""
+    """How many shards were reused, from which jobs, and the reasons why the others were not, for a person."""
 
     shards: int
     lenders: tuple[str, ...]
@@ -51,9 +51,11 @@ class Reuse:
 
 @dataclass(slots=True)
 class _Loan:
-    """What is known while the jobs of a store are asked: contents still needed, who lent, and why others did not.
+    """What is known while the jobs of a store are asked: shards still `missing`, who lent, and why others did not.
 
-    `kin` are the jobs of the same photos, `changed` is what to say where one of them has no shard that is needed.
+    `missing` is content -> shard name, and `held_back` is content -> why the shard is not lent. `refusals` are of jobs
+    with other options: how many differ, and the text. `kin` are the jobs of the same photos; `changed` is what to say
+    if such a job has none of the missing shards.
     """
 
     sample: frozenset[str]
@@ -65,19 +67,19 @@ class _Loan:
     changed: str = ""
 
     def reasons(self) -> tuple[str, ...]:
-        """Why shards are missing still."""
+        """Why shards are still missing."""
         if not self.missing:
             return ()
         held = {self.held_back[content] for content in self.missing if content in self.held_back}
         is_other = not self.missing.keys() <= self.held_back.keys() and bool(self.changed or self.lenders)
         told = self.changed if self.changed and not self.lenders else _CHANGED
         changed = [told] if is_other else []
-        # Of the jobs with other options, the nearest one says enough.
+        # If several jobs have other options, it is enough to name the most similar one.
         nearest = [] if changed else [text for _, text in sorted(self.refusals, key=itemgetter(0))[:1]]
         return (*changed, *sorted(held), *nearest)
 
     def note_kin(self, contents: JobContents, dataset: str) -> bool:
-        """Whether a job is of the photos that are asked about, in their folder `dataset` or where they lay before."""
+        """Whether a job has the same photos, in the folder `dataset` or where they were before; if so, note it."""
         shared = 2 * len(self.sample.intersection(contents.sample))
         is_kin = contents.dataset == dataset or shared >= max(1, min(len(self.sample), len(contents.sample)))
         self.kin.update([contents.job] if is_kin else [])
@@ -97,7 +99,7 @@ def reuse_shards(job: Job, *, storage: Storage, folder: DataFolder, progress: Pr
         [name for name in storage.list_names("jobs") if is_name(name) and name != job.job] if not job.spec.dry else []
     )
     missing = _missing_shards(job, storage) if names else dict.fromkeys(job.shards, "")
-    contents = contents_of(storage, job.job) if names else None  # noted for those who come later
+    contents = contents_of(storage, job.job) if names else None  # this also notes them for later jobs
     sample = frozenset(contents.sample if contents is not None else ())
     loan = _Loan(sample=sample, missing=missing, lenders=Counter(), refusals=[], held_back={})
     photos = photos_in(folder)
@@ -119,7 +121,7 @@ def reuse_shards(job: Job, *, storage: Storage, folder: DataFolder, progress: Pr
 
 
 def _lender(name: str, job: Job, rules: str, loan: _Loan, storage: Storage) -> Job | None:
-    """The job `name` where it may have a missing shard, or a reason against it has to be found; None for most jobs."""
+    """The job `name` if it may have a missing shard or has to be asked why it has none; None for most jobs."""
     contents = contents_of(storage, name)
     if contents is None:
         return None
@@ -154,7 +156,7 @@ def _borrow(job: Job, lender: Job, loan: _Loan, *, storage: Storage, photos: Pho
 
 
 def why_not(spec: JobSpec, labels: Sequence[str], shard_format: int, lender: Job) -> str | None:
-    """Why no shard of `lender` can have the bytes that a job of these options needs, or None where some may."""
+    """Why no shard of `lender` can have the bytes that a job with these options needs, or None if some may."""
     if lender.shard_format != shard_format:
         return _other_format(shard_format, lender)
     differing = _differing_options(spec, lender.spec)
@@ -166,10 +168,10 @@ def why_not(spec: JobSpec, labels: Sequence[str], shard_format: int, lender: Job
 
 
 def _differing_options(spec: JobSpec, theirs: JobSpec) -> list[str]:
-    """The options in which `theirs` is another than `spec`, as a person types them."""
+    """The options in which `theirs` differs from `spec`, as a person would type those of `theirs`."""
     options = {option.path[0]: option for option in options_of(JobSpec)}
     typed = []
-    for name, ours in dict(spec).items():  # a dump leaves out what is as in older versions
+    for name, ours in dict(spec).items():  # not `model_dump`, which leaves out values that mean the same as before
         value, option = getattr(theirs, name), options.get(name)
         if value == ours:
             continue
@@ -188,7 +190,7 @@ def _other_format(shard_format: int, lender: Job) -> str:
 
 
 def _missing_shards(job: Job, storage: Storage) -> dict[str, str]:
-    """Content -> name, of the shards of `job` without a receipt."""
+    """Content -> name, for the shards of `job` without a receipt."""
     return {
         content: name for name, content, _ in planned_shards(storage, job) if read_receipt(storage, job, name) is None
     }
@@ -197,7 +199,7 @@ def _missing_shards(job: Job, storage: Storage) -> dict[str, str]:
 def _matching_shards(
     contents: Collection[str], lender: Job, job: Job, storage: Storage, photos: Photos
 ) -> Iterator[tuple[str, ShardReceipt | str]]:
-    """The shards of `lender` whose content is in `contents` at that moment; or, of such a one, why it is not lent."""
+    """For each shard of `lender` whose content is still in `contents`: the content, and the receipt or why not lent."""
     submitted_at = storage.written_at(JobPaths(lender.job).job)
     for name, content, pairs in planned_shards(storage, lender):
         if content not in contents:
@@ -214,7 +216,7 @@ def _matching_shards(
 
 
 def _checked(storage: Storage, lender: Job, receipt: ShardReceipt) -> ShardReceipt | str:
-    """The receipt if its files are those that it says, otherwise why they are not lent."""
+    """The receipt if its files match it, otherwise why they are not lent."""
     try:
         check_shard(storage, receipt, with_digest=True)
         check_annotations(storage, receipt)
@@ -227,14 +229,14 @@ def _checked(storage: Storage, lender: Job, receipt: ShardReceipt) -> ShardRecei
 def _is_repeatable(receipt: ShardReceipt) -> bool:
     """Whether workers would quarantine the same pictures again.
 
-    A picture on which a process died or gave up in a second attempt may be read the next time, files that had changed
-    may have been put back, and the library that was missing may be there.
+    A picture on which a process died, or which a second attempt gave up, may be read the next time; changed files may
+    have been put back; and a library that was missing may be there now.
     """
     return receipt.quarantined == 0 or (receipt.attempt == 1 and _PASSING.isdisjoint(receipt.counters))
 
 
 def _has_changed(photos: Photos, pairs: list[dict[str, Any]], since: float) -> bool:
-    """Whether a picture was written, replaced or moved after `since`: its fingerprint covers only its size and ends."""
+    """Whether a picture was written, replaced or moved after `since`; a fingerprint covers only size and ends."""
     try:
         return any(photos.changed_at(pair["image"]) >= since for pair in pairs)
     except OSError:
@@ -242,7 +244,7 @@ def _has_changed(photos: Photos, pairs: list[dict[str, Any]], since: float) -> b
 
 
 def _reuse_shard(job: Job, shard: str, lent: ShardReceipt, storage: Storage) -> None:
-    """Give the lender's files their names in `job`, the receipt last. Others may write the same bytes meanwhile."""
+    """Link the lender's files under their names in `job`, the receipt last. Others may write the same bytes now."""
     theirs, ours = JobPaths(lent.job), JobPaths(job.job)
     storage.link(theirs.tfrecord(lent.shard), ours.tfrecord(shard))
     storage.link(theirs.shard_annotations(lent.shard), ours.shard_annotations(shard))

@@ -14,10 +14,10 @@ from shared.jobs.job import Split
 TRAIN_PICTURES_FOR_LEAST: Final = 128
 TRAIN_SHARDS_LEAST: Final = 8
 
-# `ShardTask.count` and the five digits of a shard's name.
+# The limit of `ShardTask.count`, because a shard's name has five digits.
 SHARDS_MOST: Final = 100_000
 
-# source_id is read as float32 by automl's decoder: exact below 2**24.
+# automl's decoder reads source_id as float32, which is exact below 2**24.
 SOURCE_IDS: Final = 2**24 - 1
 
 # Cutting by hash ranges takes more shards than cutting evenly: 1.2x at 256 pictures per shard, 1.8x at 16. With fewer
@@ -30,7 +30,7 @@ def cut_shards(
 ) -> list["array[int]"]:
     """Cut one split into shards of at most `limit` pictures.
 
-    Shard i of n holds the pictures whose seeded hash lies in [i/n, (i+1)/n): an added picture lands in one of them.
+    Shard i of n holds the pictures whose seeded hash lies in [i/n, (i+1)/n), so an added picture changes one shard.
     n takes only values with three significant bits (…, 8, 10, 12, 14, 16, 20, …), so that it seldom changes.
 
     `images` are the relative paths of all pictures, `indices` those of this `split`.
@@ -62,7 +62,7 @@ def least_shards(pictures: int, *, split: Split, limit: int) -> int:
 def number_sources(images: Iterable[str]) -> "array[int]":
     """A number for each picture, unique, from 1 to 2**24 - 1: 24 bits of its path's hash, the next free one if taken.
 
-    An added picture takes the number of another one only where their hashes are equal. `images` are sorted.
+    An added picture changes the number of another one only if their hashes collide. `images` are sorted.
 
     Raises:
         LintError: More pictures than numbers.
@@ -83,7 +83,7 @@ def number_sources(images: Iterable[str]) -> "array[int]":
 def _range_bounds(places: "array[float]", least: int, limit: int) -> list[int] | None:
     """Where to cut sorted `places` in [0, 1) into the fewest equal ranges that hold 1 to `limit` each.
 
-    None where that would take over twice the shards.
+    None if that would take over twice as many shards as `least`.
     """
     for count in _counts(least):
         if count > least * _MOST_EXTRA or count > SHARDS_MOST:

@@ -41,16 +41,16 @@ from shared.specs.run import ReleaseOptions, RunSpec
 from shared.specs.training import TrainingOptions
 from shared.storage import BucketFolder, DataFolder, Stamp, Storage
 
-# Folders of the data root that an error names: enough to notice a typing mistake.
+# How many folders of the data root an error names: enough to notice a typing mistake.
 MOST_FOLDERS_NAMED: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a person asks with `submit`: the folder, the job's name (None: from the folder's), and the two specs.
+    """What a person asks for with `submit`: the folder, the job's name (None: made from the folder's), and two specs.
 
-    `run_name` is that of `--run`, for a further training on the shards of a job; None: the run has the job's name.
-    `typed` are the fields of `spec` that a person has typed, `archive` is the zip or tar that `dataset` came from.
+    `run_name` is given with `--run`, for a further training on the shards of a job; if None, the run has the job's
+    name. `typed` are the fields of `spec` that a person typed, `archive` is the zip or tar that `dataset` came from.
     """
 
     dataset: DataFolder
@@ -72,7 +72,7 @@ class Request:
 class Admission:
     """The job as it is in storage now, seen with the run that was asked for, and what was reused.
 
-    It was made by this request (`new`), found there (`known`), or got a further run (`run`).
+    The job was made by this request (`new`), was there already (`known`), or got a further run (`run`).
     """
 
     job: Job
@@ -81,11 +81,11 @@ class Admission:
 
 
 def lint_request(request: Request, *, data_root: DataFolder, progress: Progress) -> LintedFolder:
-    """Scan the request's folder and read its XML; what `submit` goes on with.
+    """Scan the request's folder and read its XML; the result is for `submit`.
 
     Raises:
         LintError: The set cannot be used as asked.
-        OptionError: The name is none.
+        OptionError: The name of the job or run is not valid.
         PlanError: The folder is not below `data_root`.
     """
     folder_below(request.dataset, data_root)
@@ -98,7 +98,7 @@ def lint_request(request: Request, *, data_root: DataFolder, progress: Progress)
 
 
 def with_backbone(request: Request, linted: LintedFolder, storage: Storage) -> Request:
-    """The request with the backbone that `auto` stands for; that of the run, where it is there already.
+    """The request with `auto` replaced by the backbone that it stands for, or that of the run if it exists already.
 
     Raises:
         OptionError: As `decided`.
@@ -132,7 +132,7 @@ def submit(
         job = _admit(with_backbone(request, linted, storage), linted, folder, storage)
         if job is not None:
             reuse = reuse_shards(job, storage=storage, folder=request.dataset, progress=progress)
-            contents_of(storage, job.job)  # noted for those who come later: the same submit again writes nothing
+            contents_of(storage, job.job)  # notes them for later jobs now, so that the same submit again writes nothing
             return Admission(job=job, outcome="new", reuse=reuse)
         job = find_job(storage, request.job)
     if job is None:
@@ -145,12 +145,12 @@ def submit(
 
 
 def require_as_known(request: Request, linted: LintedFolder, storage: Storage) -> None:
-    """Check that the job of this name, if it is there already, is the one that is asked for.
+    """Check that the job of this name, if there is one, was asked for with the same pictures and options.
 
     Raises:
         LintError: More pictures or shards than a job can have.
         OptionError: As `decided`.
-        PlanError: It was asked for otherwise.
+        PlanError: It was asked for with others.
     """
     job = find_job(storage, request.job)
     if job is None:
@@ -163,10 +163,10 @@ def require_as_known(request: Request, linted: LintedFolder, storage: Storage) -
 
 
 def further_run(job: Job, name: str, options: TrainingOptions, storage: Storage) -> Admission:
-    """Ask for the run `name` of a job that is there; raises as `add_run` does.
+    """Ask for the run `name` of an existing job; raises what `add_run` does, too.
 
     Raises:
-        PlanError: The job has no photo to train on, or none with an object that is learned.
+        PlanError: The job has no photo to train on, or none with an object to learn.
     """
     if "train" not in job.splits:
         raise PlanError(
@@ -183,13 +183,13 @@ def further_run(job: Job, name: str, options: TrainingOptions, storage: Storage)
 
 
 def for_known_job(request: Request, job: Job, storage: Storage) -> Request:
-    """A request for a further run of `job`: its data options are the job's.
+    """The request for a further run of `job`, with the job's data options.
 
     Raises:
-        PlanError: One was typed, and is another than the job's.
+        PlanError: A data option was typed that differs from the job's.
     """
     ours, usual, theirs = request.spec.model_dump(), JobSpec().model_dump(), job.spec.model_dump()
-    # `--seed` is of the split and of training; here it can only mean the latter.
+    # `--seed` serves both the split and training; here it can only mean training.
     differing = [name for name in ours if name != "seed" and ours[name] != theirs[name]]
     typed = [name for name in differing if name in request.typed or ours[name] != usual[name]]
     if typed:
@@ -198,7 +198,7 @@ def for_known_job(request: Request, job: Job, storage: Storage) -> Request:
 
 
 def _export_refusal(request: Request, job: Job, differing: list[str], storage: Storage) -> str | None:
-    """What to do where only the export of a known run is asked otherwise; None where more differs."""
+    """What to do if only the export options differ from those of the known run; None if more differs."""
     asked = _run_of(request, job.job, job.incarnation)
     if asked is None or job.run is None or not set(differing) <= ReleaseOptions.model_fields.keys():
         return None
@@ -228,7 +228,7 @@ def _refusal(request: Request, job: Job, differing: list[str], storage: Storage)
 
 
 def _as_another_job(request: Request, storage: Storage) -> str:
-    """The command that asks for the same under a name that is free."""
+    """The command that asks for the same under a free name."""
     names = (f"{request.job[:60]}-{number}" for number in count(2))
     name = next(each for each in names if not storage.exists(JobPaths(each).job))
     run = request.run
@@ -265,7 +265,7 @@ def folder_below(dataset: DataFolder, data_root: DataFolder) -> str:
 
 
 def _folder_in_bucket(dataset: DataFolder, data_root: DataFolder) -> str:
-    """The same where one of the two is in a bucket; whether `dataset` holds anything is seen by its listing."""
+    """As `folder_below`, if one of the two is in a bucket; listing `dataset` later shows whether it holds anything."""
     if not isinstance(dataset, BucketFolder):
         raise PlanError(
             f"{dataset} is a folder, and the workers read below {data_root} (VOC_DATA_ROOT): copy it there and submit "
@@ -283,7 +283,7 @@ def _folder_in_bucket(dataset: DataFolder, data_root: DataFolder) -> str:
 
 
 def _folders_of(data_root: Path) -> str:
-    """What could have been meant: in a container the data root is a mount, whose folders a person cannot see."""
+    """The folders that may have been meant: in a container the data root is a mount that a person cannot look into."""
     if not data_root.is_dir():
         return ""
     folders = sorted(entry.name for entry in data_root.iterdir() if entry.is_dir() and not entry.name.startswith("."))
@@ -291,14 +291,14 @@ def _folders_of(data_root: Path) -> str:
 
 
 def name_from(dataset: DataFolder) -> str:
-    """A job name made of the folder's: lower case, other letters than a-z, 0-9, '.', '_', '-' replaced."""
+    """A job name made from the folder's: in lower case, all but a-z, 0-9, '.', '_', '-' replaced by '-'."""
     slug = re.sub(r"[^a-z0-9._-]+", "-", dataset.resolve().name.lower()).strip("-._")
     return slug[:64] or "job"
 
 
 def request_digest(request: Request, fingerprint: str) -> str:
     """Hex SHA-256 of all that decides the outcome: data set, spec and run, but not the names."""
-    # With what a `RunSpec` adds beside the names: the digests of 0.1.0 are of that.
+    # With the fields that a `RunSpec` adds besides names, because the digests of 0.1.0 included them.
     run = request.run and {"schema_version": SCHEMA_VERSION, "kind": "train", **request.run.model_dump(mode="json")}
     asked = {"dataset": fingerprint, "spec": request.spec.model_dump(mode="json"), "run": run}
     return hashlib.sha256(canonical_json(asked).encode()).hexdigest()
@@ -307,8 +307,8 @@ def request_digest(request: Request, fingerprint: str) -> str:
 def _differing(request: Request, linted: LintedFolder, job: Job, storage: Storage) -> list[str]:
     """In what `request` differs from `job`: names of options, or "pictures".
 
-    Nothing where only the digests differ: `job` is of a version without the options that `request` leaves as they are.
-    A request for a further run may differ in what is asked of the trainer.
+    Empty if only the digests differ: then an older version made `job`, without options that `request` leaves at their
+    defaults. A request for a further run may differ in what is asked of the trainer.
     """
     asked = {**request.spec.model_dump(), "labels": linted.labels.names}
     known = {**job.spec.model_dump(), "labels": job.labels}
@@ -330,13 +330,13 @@ def _differing(request: Request, linted: LintedFolder, job: Job, storage: Storag
 
 
 def _run_of(request: Request, job: str, incarnation: str) -> RunSpec | None:
-    """What is asked of the trainer, in the name of `job`."""
+    """What the request asks of the trainer, as a run of `job`; None without training."""
     name = request.run_name or job
     return RunSpec(**dict(request.run), run=name, job=job, incarnation=incarnation) if request.run else None
 
 
 def _admit(request: Request, linted: LintedFolder, folder: str, storage: Storage) -> Job | None:
-    """Write the plan and, last, `job.json`; None where another job has got the name meanwhile."""
+    """Write the plan and then `job.json`; None if another job has taken the name meanwhile."""
     tasks = plan_job(linted, job=request.job, incarnation=uuid.uuid4().hex, storage=storage)
     paths, lines = JobPaths(tasks.job), PlanLines(tasks)
     storage.make_root()
@@ -366,7 +366,7 @@ def _admit(request: Request, linted: LintedFolder, folder: str, storage: Storage
         storage.remove(findings)
         return None
     faults.reached("submit:after_job")
-    storage.link(plan, paths.shown_plan)  # for people, who guess this name; programs read the other
+    storage.link(plan, paths.shown_plan)  # a plain name for people; programs read the other
     _remove_leftovers(storage, job, leftovers)
     return job
 
@@ -374,7 +374,7 @@ def _admit(request: Request, linted: LintedFolder, folder: str, storage: Storage
 def _remove_leftovers(storage: Storage, job: Job, leftovers: Mapping[str, Stamp]) -> None:
     """Remove what a removed job of this name has left: the files listed before `job` was written.
 
-    A file that was replaced since then belongs to the new job, or to somebody else who tries for the same name.
+    A file that was replaced since then belongs to the new job, or to somebody else who submits under the same name.
     """
     for key, stamp in leftovers.items():
         if storage.stamp_or_none(key) == stamp:

@@ -1,6 +1,6 @@
-"""The files of a job compared with its receipts, byte for byte; what differs is queued for the workers again.
+"""Compares the files of a job with its receipts, byte for byte, and queues for the workers again what differs.
 
-A finished job can be verified at any time: disks lose data, people restore backups and clean up by hand.
+A finished job can be verified at any time: disks lose data, and people restore backups and clean up by hand.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,7 +34,7 @@ def broken_shards(
 
 
 def what_is_broken(storage: Storage, job: Job, shard: str, *, with_digest: bool) -> str | None:
-    """Why the files of `shard` are not those of its receipt, or None where they are.
+    """Why the files of `shard` are not those of its receipt, or None if they are.
 
     The size of the records is always compared; `with_digest` reads them and compares their digest too.
 
@@ -54,11 +54,11 @@ def what_is_broken(storage: Storage, job: Job, shard: str, *, with_digest: bool)
 
 
 def queue_again(storage: Storage, ledger: Ledger | None, job: Job, shards: Iterable[str]) -> None:
-    """Remove the receipts of `shards` and the manifest: workers write them again.
+    """Remove the manifest and the receipts of `shards`, so that workers write these shards again.
 
-    The ledger is told if Redis can be reached; otherwise the reconciler finds it out from storage.
+    The ledger is told if Redis can be reached; otherwise the reconciler sees it in storage.
     """
-    # Before the receipts: if this process is killed in between, the same manifest is made again.
+    # The manifest goes first: if this process is killed before the receipts are gone, the same manifest is made again.
     storage.remove(JobPaths(job.job).manifest)
     for shard in shards:
         storage.remove(JobPaths(job.job).receipt(shard))
@@ -96,20 +96,20 @@ def manifest_faults(storage: Storage, job: Job) -> Iterator[str]:
 
 
 def weights_are_intact(storage: Storage, asked: RunSpec) -> bool:
-    """Whether the weights of a finished run are those that it ended with, and of the shards that are here."""
+    """Whether the weights of a finished run are unchanged since it ended, and were trained on the present shards."""
     paths = RunPaths(asked.run)
     summary = read_note(storage, paths.run, asked.incarnation) or {}
     files = summary.get("files")
     facts: Any = files.get("model.keras") if isinstance(files, dict) else None
     digest = file_digest(storage, f"{paths.root}/model.keras")
     is_same = isinstance(facts, dict) and digest is not None and facts.get("sha256") == digest
-    # A manifest that is being made again is the same again; the trainer compares it once more.
+    # An absent manifest is being made again and will be the same; the trainer compares it once more.
     manifest = file_digest(storage, JobPaths(asked.job).manifest)
     return is_same and manifest in (None, summary.get("manifest_digest"))
 
 
 def released_faults(storage: Storage, asked: RunSpec) -> Iterator[str]:
-    """The files of a finished run that are not those that were released."""
+    """One line for each file of a finished run that is absent or differs from what was released."""
     paths = RunPaths(asked.run)
     summary = read_note(storage, paths.run, asked.incarnation) or {}
     files: Any = summary.get("files")
