@@ -243,6 +243,13 @@ def test_class_ids_off_by_one_are_caught_in_every_form(evidence: Evidence, form:
     assert f"{form}: class ids" in failed
 
 
+@pytest.mark.parametrize("class_id", [0, 4])
+def test_a_class_that_there_is_not_is_caught_beside_those_that_are_right(evidence: Evidence, class_id: int) -> None:
+    strange = [replace(seen, class_ids=seen.class_ids.copy()) for seen in evidence.seen["int8"]]
+    strange[0].class_ids[0] = class_id
+    assert failures(check_detections(replace(evidence, seen={**evidence.seen, "int8": strange}))) == {"int8: class ids"}
+
+
 def test_class_that_a_form_never_sees_is_caught(evidence: Evidence) -> None:
     # A class tensor quantized by .00363 cannot say "2": every detection is of the first class.
     blind = [replace(seen, class_ids=np.ones_like(seen.class_ids)) for seen in evidence.seen["int8"]]
@@ -276,6 +283,7 @@ def test_detections_that_differ_by_rounding_are_the_same(evidence: Evidence) -> 
     [
         lambda found: replace(found, scores=found.scores - 0.02),
         lambda found: replace(found, boxes=found.boxes + np.array([0, 0, 2, 0], np.float32)),
+        lambda found: replace(found, class_ids=found.class_ids % 3 + 1),
         lambda found: found[np.arange(len(found.scores)) % 10 > 0],
         lambda found: Detections(
             boxes=np.concatenate([found.boxes, found.boxes[:9] / 2]),
@@ -283,7 +291,7 @@ def test_detections_that_differ_by_rounding_are_the_same(evidence: Evidence) -> 
             scores=np.concatenate([found.scores, found.scores[:9]]),
         ),
     ],
-    ids=["score", "box", "missing", "made up"],
+    ids=["score", "box", "class", "missing", "made up"],
 )
 def test_detections_that_differ_by_more_are_those_of_another_network(
     evidence: Evidence, change: Callable[[Detections], Detections]
