@@ -171,7 +171,7 @@ def _differing_options(spec: JobSpec, theirs: JobSpec) -> list[str]:
     """The options in which `theirs` differs from `spec`, as a person would type those of `theirs`."""
     options = {option.path[0]: option for option in options_of(JobSpec)}
     typed = []
-    for name, ours in dict(spec).items():  # not `model_dump`, which leaves out values that mean the same as before
+    for name, ours in dict(spec).items():  # not `model_dump`, which leaves out newer options at their defaults
         value, option = getattr(theirs, name), options.get(name)
         if value == ours:
             continue

@@ -1,4 +1,4 @@
-"""A job's folder -> whether a local run is at work on it."""
+"""The lock of a local run on a job, and whether a local run holds it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,13 +10,13 @@ from shared.storage import Storage
 
 @contextmanager
 def lock_for_local_run(storage: Storage, name: str) -> Iterator[Callable[[], None]]:
-    """Keep other local runs, and services, off the job `name`: each Redis knows of its own leases only.
+    """Keep other local runs, and services, off the job `name`: each Redis knows only its own leases.
 
-    The block gets a function that raises a PlanError once another local run has taken the job over, because this one
-    stood still.
+    The block gets a function that raises a PlanError if another local run has taken the job over, which happens when
+    this one stood still.
 
     Raises:
-        PlanError: Another local run has it.
+        PlanError: Another local run has the job.
         StorageError: The lock cannot be written or taken.
     """
     key = JobPaths(name).local_lock
@@ -35,5 +35,5 @@ def lock_for_local_run(storage: Storage, name: str) -> Iterator[Callable[[], Non
 
 
 def has_local_run(storage: Storage, name: str) -> bool:
-    """Whether a local run is at work on the job `name`: in a folder one of this machine, in a bucket any."""
+    """Whether a local run is at work on the job `name`; of a store in a folder, only runs on this machine are seen."""
     return storage.is_locked(JobPaths(name).local_lock)

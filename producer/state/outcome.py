@@ -1,4 +1,4 @@
-"""What a run has come to, as its `run.json` says it, and how long a job took."""
+"""The result of a run, from its `run.json`, and how long a job took."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from shared.storage import Storage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Figures of a finished run's int8 model: mAP as fractions, its interval (95 %) and `objects` where measured.
+    """Figures of a finished run's int8 model: mAP as fractions with 95 % intervals, and the `objects` measured on.
 
-    `model` is where the model lies, `warnings` one line each, `seconds` those of the run (None where not known).
+    `model` is the URL of the model, `warnings` has one line each, `seconds` is how long the run took; None: not known.
     """
 
     model: str | None = None
@@ -30,7 +30,7 @@ class Outcome:
 
 
 def read_outcome(storage: Storage, asked: RunSpec) -> Outcome:
-    """What `run.json` of a run says; nothing where there is none, or where a field is not in our form."""
+    """What `run.json` of a run says; None in every field that it lacks or that has another form than ours."""
     summary = read_note(storage, RunPaths(asked.run).run, asked.incarnation)
     if summary is None:
         return Outcome()
@@ -49,14 +49,14 @@ def read_outcome(storage: Storage, asked: RunSpec) -> Outcome:
 
 
 def _model_of(run: str, files: Mapping[str, Any]) -> str:
-    """The int8 file that a run hands out: without suppression where that is the only one."""
+    """The key of the int8 file of a run; the one without suppression if that is the only one."""
     paths = RunPaths(run)
     is_outside = paths.raw_int8.rpartition("/")[2] in files and paths.int8.rpartition("/")[2] not in files
     return paths.raw_int8 if is_outside else paths.int8
 
 
 def written_at(storage: Storage, key: str) -> float | None:
-    """When the file `key` was written (Unix time); None where it is not there, or its store does not say."""
+    """When the file `key` was written (Unix time in s); None if it is absent or the store does not answer."""
     try:
         return storage.written_at(key) if storage.exists(key) else None
     except StorageError:
@@ -64,9 +64,9 @@ def written_at(storage: Storage, key: str) -> float | None:
 
 
 def seconds_taken(storage: Storage, job: Job, run_seconds: float | None) -> float | None:
-    """From the submit to the finished data set, and the seconds of the run.
+    """The seconds from the submit to the finished data set, plus those of the run.
 
-    None until the data set is finished, and where a `retry` came before that: nobody knows how long the job lay idle.
+    None until the data set is finished, and if a `retry` came before that: it is not known how long the job lay idle.
     """
     paths = JobPaths(job.job)
     submitted, retried, finished = (written_at(storage, key) for key in (paths.job, paths.retried, paths.manifest))

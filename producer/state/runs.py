@@ -1,9 +1,9 @@
 """The runs of a job: the one that it was submitted with, and those that `submit --run NAME` has added on its shards.
 
-The first is in `job.json`. An added one is the `runs/<name>/request.json` that names the job and its identity; that it
-is created at the submit also keeps the name from others. Trainers hear of it when the shards are finished.
+The first is in `job.json`. An added run is a `runs/<name>/request.json` that names the job and its identity; it is
+created at the submit, which also reserves the name. Trainers are told of the run when the shards are finished.
 
-How a run is exported and judged may be changed later, in its `request.json`: the ways on after a gate's refusal.
+How a run is exported and judged may be changed later, in its `request.json`, for example after the gate refused it.
 """
 
 import json
@@ -28,7 +28,7 @@ Requests = Mapping[tuple[str, str], Sequence[RunSpec]]
 
 
 def requests_by_job(storage: Storage) -> Requests:
-    """What was asked of all runs of the store, by job: read once where many jobs are looked at."""
+    """What was asked of all runs of the store, by job: for callers that look at many jobs and read it once."""
     found: dict[tuple[str, str], list[RunSpec]] = {}
     for asked in readable_requests(storage):
         found.setdefault((asked.job, asked.incarnation), []).append(asked)
@@ -43,10 +43,10 @@ def runs_of(storage: Storage, job: Job, requests: Requests | None = None) -> lis
 
 
 def with_run(storage: Storage, job: Job, run: str) -> Job:
-    """The job as one that was submitted with its run `run`: what is said of "its run" is said of that one.
+    """The job as if it had been submitted with its run `run`, so that `job.run` is that run.
 
     Raises:
-        PlanError: It has no such run.
+        PlanError: The job has no such run.
     """
     runs = runs_of(storage, job)
     for asked in runs:
@@ -57,10 +57,10 @@ def with_run(storage: Storage, job: Job, run: str) -> Job:
 
 
 def check_name(name: str, what: str) -> None:
-    """Check the name of a new job or run, which is a folder's name too.
+    """Check the name of a new job or run, which also becomes a folder's name.
 
     Raises:
-        OptionError: It is none.
+        OptionError: It is not a valid name.
     """
     if not is_name(name):
         raise OptionError(f"{name!r} is no {what} name: {NAME_RULE}")
@@ -84,10 +84,10 @@ def add_run(storage: Storage, job: Job, run: str, options: TrainingOptions) -> t
     """Ask for a run of `job` on the shards that it has, or will have; safe to repeat.
 
     Returns:
-        The job with that run, and whether it is new.
+        The job with that run, and whether the run is new.
 
     Raises:
-        OptionError: `run` is no name.
+        OptionError: `run` is not a valid name.
         PlanError: Another job has a run of this name, or this job has one with other options.
     """
     known = known_run(storage, job, run, options)
@@ -100,16 +100,16 @@ def add_run(storage: Storage, job: Job, run: str, options: TrainingOptions) -> t
 
 
 def add_request(storage: Storage, asked: RunSpec) -> bool:
-    """Ask for a run whose name is free; whether nobody else has meanwhile."""
-    storage.remove_tree(RunPaths(asked.run).root)  # of a removed job
+    """Ask for a run whose name is free; return False if somebody else has taken the name meanwhile."""
+    storage.remove_tree(RunPaths(asked.run).root)  # what a removed job has left there
     return storage.create(RunPaths(asked.run).request, asked.to_json().encode())
 
 
 def known_run(storage: Storage, job: Job, run: str, options: TrainingOptions) -> RunSpec | None:
-    """The run `run` of `job` if it was asked for already; None where the name is free for it.
+    """The run `run` of `job` if it was asked for already; None if the name is free.
 
     Raises:
-        OptionError: `run` is no name.
+        OptionError: `run` is not a valid name.
         PlanError: Another job has a run of this name, or this job has one with other options.
     """
     check_name(run, "run")
@@ -124,10 +124,10 @@ def known_run(storage: Storage, job: Job, run: str, options: TrainingOptions) ->
 
 
 def decided(options: TrainingOptions, counts: Mapping[str, int], known: RunSpec | None) -> TrainingOptions:
-    """The options with the backbone that `auto` stands for in a job of these `counts`; that of the run if it is known.
+    """The options with `auto` replaced by a backbone: that of the known run, else one chosen by the job's `counts`.
 
     Raises:
-        OptionError: A new run is to stop by its validation, and no photo is in val.
+        OptionError: A new run is to stop by its validation figures, but no photo is in val.
     """
     asked = {"--stop-at-map": options.stop_at_map, "--patience": options.patience}
     rules = [f"{option} {value:g}" for option, value in asked.items() if value is not None]
@@ -148,12 +148,12 @@ def differing_fields(known: RunSpec, asked: RunSpec) -> list[str]:
     """The fields in which two requests differ, sorted."""
     theirs, ours = known.model_dump(), asked.model_dump()
     if asked.precision is None and known.precision == "float32":
-        del theirs["precision"]  # a version of before wrote it down unasked, also for an audit, which trains nothing
+        del theirs["precision"]  # an older version always noted it, even for an audit, which trains nothing
     return sorted(name for name in ours.keys() | theirs.keys() if theirs.get(name) != ours.get(name))
 
 
 def with_its_folds(storage: Storage, job: Job, asked: RunSpec) -> list[RunSpec]:
-    """A run and, of an audit, the folds that were asked for with it: they are of use to nothing else."""
+    """A run and, if it is an audit, the folds that were asked for with it: nothing else uses them."""
     folds = [run_asked(storage, job.job, name) for name in asked.audits]
     return [asked, *(fold for fold in folds if fold is not None and fold.fold)]
 
@@ -164,7 +164,7 @@ def names_of(runs: Iterable[RunSpec]) -> str:
 
 
 def run_asked(storage: Storage, job: str, run: str | None) -> RunSpec | None:
-    """What was asked of the run `run` of a job (None: of its own), if it is there.
+    """The request of the run `run` of a job, or of the run that it was submitted with if None; None if there is none.
 
     Raises:
         PlanError: The run's request cannot be read.
@@ -177,10 +177,10 @@ def run_asked(storage: Storage, job: str, run: str | None) -> RunSpec | None:
 
 
 def _living(storage: Storage, run: str) -> RunSpec | None:
-    """The request of the run `run`, unless its job was removed, or cannot be read.
+    """The request of the run `run`; None if there is none, or its job was removed.
 
     Raises:
-        PlanError: The request cannot be read: it is not for us to replace.
+        PlanError: The request or its job cannot be read, so it must not be replaced.
     """
     try:
         asked = read_request(storage, run)
@@ -191,13 +191,13 @@ def _living(storage: Storage, run: str) -> RunSpec | None:
 
 
 def change_release(storage: Storage, job: Job, changes: ReleaseOptions) -> list[str]:
-    """Have the job's run exported and judged otherwise from now on; what was done, for a person.
+    """Have the job's run exported and judged with `changes` from now on; return what was done, for a person.
 
     A run that the gate refused is released again, without training.
 
     Raises:
-        OptionError: The changes do not fit what was asked.
-        PlanError: The job has no run, or one that is done.
+        OptionError: The job has no training, or the changes do not fit what was asked.
+        PlanError: The run is done.
     """
     if not changes.typed:
         return []
@@ -217,16 +217,16 @@ def change_release(storage: Storage, job: Job, changes: ReleaseOptions) -> list[
 
 
 def command_for(storage: Storage, run: RunSpec, changes: ReleaseOptions) -> str:
-    """What a person types to have a run exported and judged otherwise: a finished one is not trained any more."""
+    """The command to export and judge a run with `changes`: `export` if it is finished, otherwise `retry`."""
     if _is_finished(storage, run):
         return hint("export", run.run, *changes.typed, store=storage)
     return _retry(run, changes, storage)
 
 
 def retry_hint(storage: Storage, job: Job) -> str:
-    """The command that does again what failed or was cancelled, of a job as it is seen with a run.
+    """The command that does again what failed or was cancelled of a job, seen with its run.
 
-    A run that was cancelled by itself is taken up by name only.
+    A run that was cancelled by name is only continued by name (`--run`).
     """
     is_alone = job.run is not None and read_note(storage, JobPaths(job.job).cancelled, job.incarnation) is None
     note = read_note(storage, RunPaths(job.run.run).cancelled, job.incarnation) if job.run and is_alone else None
@@ -237,9 +237,9 @@ def retry_hint(storage: Storage, job: Job) -> str:
 
 
 def _audit_of(storage: Storage, job: Job, run: RunSpec, *, is_cancelled: bool) -> str:
-    """The audit of a fold, which stopped with it and is done again with all its folds; otherwise `run` itself.
+    """The audit that `run` is a fold of, which stopped with it and is done again with all its folds; else `run` itself.
 
-    One that was not cancelled with its fold is not cancelled, so there is nothing of it to take back.
+    If the fold is cancelled but the audit is not, the audit has no cancel to undo, and `run` itself is returned.
     """
     audits = [each for each in runs_of(storage, job) if run.run in each.audits] if run.fold else []
     if is_cancelled:
@@ -248,18 +248,18 @@ def _audit_of(storage: Storage, job: Job, run: RunSpec, *, is_cancelled: bool) -
 
 
 def run_words(job: Job) -> list[str]:
-    """The option that names the run that `job` is seen with, where a command would otherwise mean another one."""
+    """The option that names the run that `job` is seen with, unless it has the job's name, which is the default."""
     return [] if job.run is None or job.run.run == job.job else ["--run", job.run.run]
 
 
 def is_refused(storage: Storage, run: RunSpec) -> bool:
-    """Whether a run failed at its export: it has trained, and the gate did not let it pass."""
+    """Whether a run failed at its export: it was trained, but the gate refused it."""
     note = read_note(storage, RunPaths(run.run).failed, run.incarnation)
     return note is not None and note.get("kind") == ExportError.__name__
 
 
 def ways_on(storage: Storage, job: Job) -> list[str]:
-    """The commands that lead on from a refusal for a loss of accuracy, likeliest first; none for other failures."""
+    """The commands to try after a refusal for loss of accuracy, the most promising first; none for other failures."""
     if job.run is None or not is_refused(storage, job.run):
         return []
     asked, drop = asked_now(storage, job.run), _refused_drop(storage, job.run)
@@ -281,7 +281,7 @@ def _is_finished(storage: Storage, run: RunSpec) -> bool:
 
 
 def _refused_drop(storage: Storage, run: RunSpec) -> float | None:
-    """The most points of mAP50 that a form lost; None where something else, or nothing, was refused."""
+    """The most points (percent) of mAP50 that a form lost; None if something else, or nothing, was refused."""
     root = RunPaths(run.run)
     checks = json.loads(storage.read_or_none(f"{root.root}/gate.json") or "[]")
     refused = [check["name"] for check in checks if not check["is_ok"]]

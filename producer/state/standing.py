@@ -1,4 +1,4 @@
-"""Why nothing moves, and what to type: a state that is not at its end and has nobody at work on it explains itself."""
+"""The state of a job for a person: if it has not ended and nobody works on it, why not, and what to type."""
 
 import time
 from collections.abc import Mapping
@@ -20,17 +20,18 @@ from shared.text import collapsed, counted
 
 State = Literal["SUBMITTED", "RUNNING", "FINALIZED", "TRAINING", "INTERRUPTED", "DONE", "CANCELLED", "FAILED"]
 
-# A reconciler makes a round every 2 s. One that leads and has made none for so long is in a long one.
+# A reconciler makes a round every 2 s. If the leader has finished none for this long, it is in a long round.
 _ROUND_S = 10.0
-# What a job is at whose shards are all done, until its manifest is there.
+# What is happening when all shards of a job are done but its manifest is not there yet.
 _FINISHING = "the data set is put together"
-# Leases and queues are told apart by the jobs' identities, but one service leads on a Redis, and workers take any hint.
+# Why stores cannot share a Redis, although leases and queues tell jobs apart by their identities: only one service
+# leads on a Redis, and workers take any hint.
 _ELSEWHERE = "another store, and each store needs a Redis of its own (VOC_BROKER_URL)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """A job's state as a person is told it; where nobody is at work, `why`, and the command that goes on (`next`)."""
+    """A job's state as shown to a person; if nobody is at work, `why`, and the command to go on with (`next`)."""
 
     state: State
     why: str | None = None
@@ -39,10 +40,10 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """What a standing is told from: the job as storage has it, and whoever can be seen at work on it.
+    """What a standing is made from: the job as storage has it, and who can be seen at work on it.
 
-    `state` is storage's, and `done` and `failed` its numbers of shards. `ledger` is None where none can be asked;
-    `is_unreachable` where that is a fault. `run` is what is known of the run, `progress` what its trainer noted last.
+    `state`, `done` and `failed` (numbers of shards) are from storage. `ledger` is None if there is none to ask, and
+    `is_unreachable` says if that is a fault. `run` is what is known of the run, `progress` what its trainer noted last.
     `is_held`: somebody works on what is due, a shard or the run. `at_work` is a run of the job that somebody works on.
     """
 
@@ -59,7 +60,7 @@ class Scene:
     at_work: str = ""
 
     def hint(self, command: str) -> str:
-        """The command line that does `command` to this job, and to the run that it is seen with."""
+        """The command line that applies `command` to this job and the run that it is seen with."""
         return hint(command, self.job.job, *run_words(self.job), store=self.storage)
 
     def is_settled(self) -> bool:
@@ -68,7 +69,7 @@ class Scene:
 
 
 def standing_of(scene: Scene) -> Standing:
-    """Where a job stands: who is at work needs no reason, whatever else gets one."""
+    """Where a job stands; whenever it is not done and nobody is at work on it, with a reason."""
     match scene.state:
         case "DONE":
             return Standing(state="DONE")
@@ -87,14 +88,14 @@ def standing_of(scene: Scene) -> Standing:
 
 
 def _without_photos(scene: Scene) -> Standing:
-    """Where a job stands whose shards are written, and are empty."""
+    """The standing of a job whose shards are written but hold no photo."""
     photos = counted(sum(plan.pairs for plan in scene.job.splits.values()), "photo")
     why = f"no photo could be used ({photos} set aside): lint.csv says why"
     return Standing(state="FAILED", why=why, next=hint("lint", scene.job.dataset, "--pixels", store=scene.storage))
 
 
 def _idle_standing(scene: Scene) -> Standing:
-    """Where a job stands that is not at its end, and that nobody holds a shard or the run of."""
+    """The standing of a job that has not ended while nobody holds one of its shards or its run."""
     is_training = scene.state in ("FINALIZED", "TRAINING")
     before = _interruption(scene.storage, scene.job.run, scene.progress) if is_training else _shards_text(scene)
     state: State = scene.state
@@ -104,7 +105,7 @@ def _idle_standing(scene: Scene) -> Standing:
     if waits:
         return Standing(state=state, why=_joined(before, waits))
     if has_local_run(scene.storage, scene.job.job):
-        # A local run does one training after another.
+        # A local run does one training at a time.
         turn = f"waits until {scene.at_work} is done" if scene.at_work else "its trainer starts"
         starts = turn if is_training else "its workers start"
         starts = starts if is_training or not scene.is_settled() else _FINISHING
@@ -131,7 +132,7 @@ def _idle_standing(scene: Scene) -> Standing:
 
 
 def _is_unseen(scene: Scene, ledger: Ledger) -> bool:
-    """Whether whoever leads has had time to look at a job, and has noted nothing of it."""
+    """Whether the leading service has had time to look at the job but has noted nothing about it."""
     if ledger.read_state(job_scope(scene.job)).state:
         return False
     submitted = written_at(scene.storage, JobPaths(scene.job.job).job)
@@ -139,14 +140,14 @@ def _is_unseen(scene: Scene, ledger: Ledger) -> bool:
 
 
 def _waits_for(scene: Scene) -> str:
-    """The runs that have to be done before the one that audits them; empty where it waits for none."""
+    """A text on the runs that have to be done before the one that audits them; empty if it waits for none."""
     audits = () if scene.job.run is None else scene.job.run.audits
     done = [name for name in audits if read_note(scene.storage, RunPaths(name).run, scene.job.incarnation) is not None]
     return "" if len(done) == len(audits) else f"waits for its folds, {len(done)} of {len(audits)} done"
 
 
 def _without_ledger(scene: Scene, state: State, before: str) -> Standing:
-    """Where storage alone is asked: the notes and locks of whoever is at work say that nobody is."""
+    """The standing if only storage can be asked: its notes and locks say that nobody is at work."""
     if scene.is_unreachable:
         return Standing(
             state=state, why=_joined(before, "Redis cannot be reached to ask who works on it"), next=hint("doctor")
@@ -164,7 +165,7 @@ def _waiting(scene: Scene, ledger: Ledger, state: State, before: str, kind: str)
 
 
 def _place(scene: Scene, ledger: Ledger) -> str:
-    """How many runs a trainer takes before this one; hints of runs that were removed or cancelled it only drops."""
+    """The place of this run in the trainers' queue; hints of removed or ended runs do not count: trainers drop them."""
     line = ledger.queued_ids(RUN_QUEUE)
     ours = message_id(run_scope(scene.job.run), RUN_UNIT) if scene.job.run else ""
     if ours not in line:
@@ -174,7 +175,7 @@ def _place(scene: Scene, ledger: Ledger) -> str:
 
 
 def _is_wanted(storage: Storage, message: str) -> bool:
-    """Whether a hint is of a run that is there, and has not ended."""
+    """Whether a hint is for a run that exists and has not ended."""
     name, incarnation = run_of(message) or ("", "")
     if not is_name(name):
         return False
@@ -189,7 +190,7 @@ def _shards_text(scene: Scene) -> str:
 
 
 def _interruption(storage: Storage, asked: RunSpec | None, progress: Mapping[str, Any] | None) -> str:
-    """How far a training was when its trainer left it; empty where none has begun."""
+    """How far a training was when its trainer left it; empty if none has begun."""
     if asked is None:
         return ""
     progress = progress or {}
@@ -200,7 +201,7 @@ def _interruption(storage: Storage, asked: RunSpec | None, progress: Mapping[str
         return f"interrupted at step {progress['step']}{steps}{again}"
     if "phase" in progress and progress["phase"] != "check":
         return f"interrupted in its phase {progress['phase']}"
-    return "interrupted in training" if saved else ""  # of a version that noted nothing
+    return "interrupted in training" if saved else ""  # an older version noted no progress
 
 
 def _joined(*texts: str) -> str:

@@ -1,4 +1,4 @@
-"""What `status` tells of a job: storage decides its state, the ledger adds what is under way."""
+"""What `status` says of a job: storage decides its state, and the ledger adds what is under way."""
 
 import time
 from collections.abc import Mapping
@@ -19,23 +19,23 @@ from shared.leasing.ledger import Ledger
 from shared.specs.run import ReleaseOptions, RunSpec
 from shared.storage import Storage
 
-# A trainer notes how far it is every 3 s; of one that has not for so long a person is told.
+# A trainer notes how far it is every 3 s; if it has not for this long, a person is told.
 SILENT_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStatus:
-    """What `status --json` prints of a job: fields are added, never renamed or taken away.
+    """What `status --json` prints of a job: fields are added, never renamed or removed.
 
     Each of the `shards` is counted in one of `done`, `failed`, `leased`, `queued` and `pending`; `reused` counts those
     of the done ones that came from other jobs. `images_done` counts the `images` that are written, `quarantined`, or
-    read by the holder of their shard. `attempts` are claims of shards, None where nobody knows any more.
-    `images_per_s` is smoothed, `eta_s` in seconds. `failures` is shard -> reason, `holders` who works on what since
-    when (Unix time), `run` the training; `runs` are all trainings of the job, each with its `state`, `why` and `next`
-    and, in `changed`, the options changed since its submit, that one first. `why` says why nobody is at work, or how it
-    ended, `next` the command that goes on. `age_s` counts from the submit; `took_s`, the `model`'s figures (fractions)
-    and `warnings` are those of `Outcome`.
-    `size_bytes` is what job and runs take on disk, None where nobody has looked, as while a job is watched.
+    already read by the holder of their shard. `attempts` are claims of shards, None if that is no longer known.
+    `images_per_s` is smoothed, `eta_s` is in seconds. `failures` is shard -> reason, `holders` says who works on what
+    since when (Unix time in s). `run` is the training that the job is seen with; `runs` are all trainings of the job,
+    that one first, each with its `state`, `why` and `next` and, in `changed`, the options changed since its submit.
+    `why` says why nobody is at work, or how the job ended; `next` is the command to go on with. `age_s` counts from the
+    submit; `took_s`, the `model`, its figures (fractions) and `warnings` are described at `Outcome`.
+    `size_bytes` is what job and runs take on disk, None if it was not measured, as while a job is watched.
     """
 
     job: str
@@ -87,8 +87,8 @@ def job_status(
 ) -> JobStatus:
     """The status of `job`: storage's counts, and what is known of the work under way.
 
-    That is asked of the `ledger`; where there is none, of what those at work note in the store. `is_unreachable`: there
-    should be one. `requests` are those of the whole store, if they are read already.
+    The latter comes from the `ledger`, or if that is None, from what those at work note in the store. `is_unreachable`:
+    there is a Redis, but it does not answer. `requests` are those of the whole store, if they are read already.
     """
     stored = stored_state(storage, job, failed_share)
     is_open = stored.state in ("SUBMITTED", "RUNNING")
@@ -124,7 +124,7 @@ def job_status(
 
 
 def _outcome_fields(storage: Storage, job: Job, trained_s: float | None) -> dict[str, Any]:
-    """The fields of `JobStatus` that say what has come of it, and how long it took; `trained_s` so far."""
+    """The fields of `JobStatus` on the result and the time taken; `trained_s` are the seconds trained so far."""
     outcome = Outcome() if job.run is None else read_outcome(storage, job.run)
     submitted, figures = written_at(storage, JobPaths(job.job).job), asdict(outcome)
     run_s = figures.pop("seconds") or trained_s
@@ -155,7 +155,7 @@ def _shard_counts(job: Job, stored: StoredState, now: ShardsUnderWay, *, is_open
 
 
 def claims_of(storage: Storage, job: Job, done: Mapping[str, DoneShard], counted: int | None) -> int:
-    """How often shards were claimed: as `counted`, or if more by the receipts; those reused were never claimed."""
+    """How often shards were claimed: `counted`, or more if the receipts say so; reused shards were never claimed."""
     return max(counted or 0, sum(shard.attempt for shard in done.values()) - reused_shards(storage, job))
 
 
@@ -165,18 +165,18 @@ def reused_shards(storage: Storage, job: Job) -> int:
 
 
 def times_retried(storage: Storage, job: Job) -> int:
-    """How often a person has used `retry`: attempts are counted from 0 again each time."""
+    """How often a person has used `retry`, which makes attempts count from 0 again."""
     return _noted_count(storage, job, JobPaths(job.job).retried, "times")
 
 
 def _noted_count(storage: Storage, job: Job, key: str, name: str) -> int:
-    """A number of the job's note at `key`; 0 where it has none."""
+    """The number `name` in the job's note at `key`; 0 if there is none."""
     count = (read_note(storage, key, job.incarnation) or {}).get(name)
     return count if isinstance(count, int) else 0
 
 
 def _runs_view(scene: Scene, requests: Requests | None, *, is_finalized: bool) -> tuple[dict[str, Any], ...]:
-    """All runs of the job, the one that it is seen with first; those that wait for shards have the job's state."""
+    """All runs of the job, the one that it is seen with first; runs that wait for shards have the job's state."""
     storage, views = scene.storage, []
     asked_for = runs_of(storage, scene.job, requests)
     progresses = {asked.run: read_run_progress(storage, asked) for asked in asked_for}
@@ -209,7 +209,7 @@ def _run_view(
     """A run: why it failed, or who works on it and how far it is."""
     failure = run_failure(storage, asked)
     facts = run_holder(ledger, asked, progress) if failure is None else {"failed": failure}
-    with suppress(FormatError):  # a request that cannot be read is why the run has failed, or will
+    with suppress(FormatError):  # if the request cannot be read, the run has failed for that, or will
         changed = ReleaseOptions.between(asked, asked_now(storage, asked)).typed
         facts = {**({"changed": changed} if changed else {}), **facts}
     heard_s = time.time() - float((progress or {}).get("at", time.time()))

@@ -1,4 +1,4 @@
-"""What storage says of jobs and runs: which there are, their states, why they failed."""
+"""What storage says of jobs and runs: which exist, their states, and why they failed."""
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ TERMINAL: frozenset[State] = frozenset({"DONE", "CANCELLED", "FAILED"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredState:
-    """What storage says of a job: its state, its shards done, and those given up with their reason.
+    """What storage says of a job: its state, its finished shards, and those that failed with the reason.
 
-    `is_finalized`: the data set is finished, and trainers may have it.
+    `is_finalized`: the data set is finished, and trainers may use it.
     """
 
     state: State
@@ -41,11 +41,11 @@ class StoredState:
 
 
 def load_job(storage: Storage, job: str, run: str | None = None) -> Job:
-    """The job of this name, seen with its run `run` (None: with the one that it was submitted with).
+    """The job of this name, seen with its run `run` (None: with the run that it was submitted with).
 
     Raises:
         PlanError: There is no such job or run, or the job is being removed.
-        FormatError: It was written by another version, or is damaged, or of another name.
+        FormatError: `job.json` was written by another version, is damaged, or names another job.
     """
     found = find_job(storage, job)
     if found is not None:
@@ -57,10 +57,10 @@ def load_job(storage: Storage, job: str, run: str | None = None) -> Job:
 
 
 def require_same(storage: Storage, job: Job) -> None:
-    """Do nothing if `job` is still there, and the run that it is seen with, or if its whole store is away.
+    """Check that `job` and the run that it is seen with are still there; do nothing if the whole store is away.
 
     Raises:
-        PlanError: One of them was removed.
+        PlanError: The job or the run was removed.
     """
     found = find_job(storage, job.job)
     if found is None and storage.is_local and not storage.local_path("jobs").is_dir():
@@ -68,7 +68,7 @@ def require_same(storage: Storage, job: Job) -> None:
     if found is None or found.incarnation != job.incarnation:
         successor = "" if found is None else "; another job has its name now"
         raise PlanError(f"job {job.job!r} was removed while it was waited for{successor}")
-    # An added run is there from its submit on; that of the job's own submit is asked for once the shards are done.
+    # The request of an added run exists from its submit on; that of the job's own run only once the shards are done.
     if job.run is None or (found.run is not None and found.run.run == job.run.run):
         return
     if read_note(storage, RunPaths(job.run.run).request, job.incarnation) is None:
@@ -84,14 +84,14 @@ def _has_job_file(storage: Storage, name: str) -> bool:
     try:
         return storage.exists(JobPaths(name).job)
     except StorageError:
-        return True  # a folder that may not be read: whoever asks for this job is told so
+        return True  # the folder may not be readable: whoever asks for this job gets the error
 
 
 def stored_state(storage: Storage, job: Job, failed_share: float) -> StoredState:
     """What storage says of `job` (a few listings).
 
     Raises:
-        VersionError: A file of it was written by another version.
+        VersionError: A file of the job was written by another version.
     """
     done = done_shards(storage, job)
     failed = _failures(storage, job)
@@ -107,12 +107,12 @@ def stored_state(storage: Storage, job: Job, failed_share: float) -> StoredState
 
 
 def _state_without_run(manifest: Manifest | None) -> State:
-    """How a job that only writes shards has ended: with no photo in them it has made nothing."""
+    """How a job without training has ended: FAILED if its shards hold no photo."""
     return "FAILED" if manifest is not None and manifest.counters.get("written") == 0 else "DONE"
 
 
 def _failures(storage: Storage, job: Job) -> dict[str, str]:
-    """The shards given up, and why."""
+    """Shard -> reason, for the shards that failed."""
     paths = JobPaths(job.job)
     notes = {
         shard: read_note(storage, paths.failure(shard), job.incarnation)
@@ -123,7 +123,7 @@ def _failures(storage: Storage, job: Job) -> dict[str, str]:
 
 
 def _manifest(storage: Storage, job: Job) -> Manifest | None:
-    """The job's manifest; a damaged one counts as absent, and is made again."""
+    """The job's manifest; a damaged one counts as absent, so it is made again."""
     try:
         return read_manifest(storage, job)
     except VersionError:
@@ -135,10 +135,10 @@ def _manifest(storage: Storage, job: Job) -> Manifest | None:
 def _shards_state(
     storage: Storage, job: Job, done: Set[str], failed: Set[str], manifest: Manifest | None, failed_share: float
 ) -> State:
-    """The state of a job as far as its shards decide it: FINALIZED where they are finished."""
+    """The state of a job as far as its shards decide it: FINALIZED if they are finished."""
     if is_cancelled(storage, job):
         return "CANCELLED"
-    # All that the manifest lists has to be there still: shards done, and the notes of those that it was made without.
+    # All that the manifest lists must still be there: finished shards, and the notes of the failed ones it leaves out.
     if manifest is not None and all(shard in (failed if shard in manifest.failed else done) for shard in job.shards):
         return "FINALIZED"
     is_settled = all(shard in done or shard in failed for shard in job.shards)
@@ -153,7 +153,7 @@ def is_cancelled(storage: Storage, job: Job) -> bool:
 
 
 def run_state(storage: Storage, asked: RunSpec) -> State:
-    """The state of a run as storage tells it; FINALIZED while nobody has asked for it yet."""
+    """The state of a run according to storage; FINALIZED until it is asked for."""
     paths, incarnation = RunPaths(asked.run), asked.incarnation
     summary = read_note(storage, paths.run, incarnation)
     if summary is not None:
@@ -166,19 +166,19 @@ def run_state(storage: Storage, asked: RunSpec) -> State:
 
 
 def ended_badly(storage: Storage, job: Job) -> list[RunSpec]:
-    """The runs of a job that have failed or were cancelled, those last that wait for others."""
+    """The runs of a job that have failed or were cancelled; those that audit others come last."""
     runs = sorted(runs_of(storage, job), key=lambda asked: bool(asked.audits))
     return [asked for asked in runs if run_state(storage, asked) in ("FAILED", "CANCELLED")]
 
 
 def _with_those_it_waits_for(storage: Storage, asked: RunSpec) -> State:
-    """The state of a run that was asked for and has not ended: where it audits others, it ends as the first of them."""
+    """The state of a run that was asked for and has not ended; an audit is CANCELLED or FAILED if a run of it is."""
     states = [state for state, _ in audited_states(storage, asked)]
     return next((state for state in ("CANCELLED", "FAILED") if state in states), "TRAINING")
 
 
 def audited_states(storage: Storage, asked: RunSpec) -> list[tuple[State, str]]:
-    """State and name of each of the runs that a run audits; one that was removed counts as failed."""
+    """State and name of each run that `asked` audits; one that was removed counts as failed."""
     found: list[tuple[State, str]] = []
     for name in asked.audits:
         audited = read_request(storage, name)
@@ -188,22 +188,22 @@ def audited_states(storage: Storage, asked: RunSpec) -> list[tuple[State, str]]:
 
 
 def is_ready(storage: Storage, asked: RunSpec) -> bool:
-    """Whether a trainer can do a run now: one that audits others waits for their ends."""
+    """Whether a trainer can do a run now: an audit has to wait until all its runs are done."""
     return all(state == "DONE" for state, _ in audited_states(storage, asked))
 
 
 def is_of_its_shards(storage: Storage, asked: RunSpec, summary: Mapping[str, Any]) -> bool:
-    """Whether a finished run was trained on the shards that its job has now, whatever became of them since."""
+    """Whether a finished run was trained on the shards of the job's present manifest, or did not note on which."""
     return summary.get("manifest_digest") in (None, file_digest(storage, JobPaths(asked.job).manifest))
 
 
 def is_hopeless(job: Job, failed: int, failed_share: float) -> bool:
-    """Whether so many shards failed that the job has failed."""
+    """Whether so many shards have failed that the whole job has failed."""
     return failed > failed_share * len(job.shards)
 
 
 def run_failure(storage: Storage, asked: RunSpec) -> str | None:
-    """Why a run has failed, or its result does not count; None where neither is so."""
+    """Why a run has failed, or why its result does not count; None if neither is so."""
     summary = read_note(storage, RunPaths(asked.run).run, asked.incarnation)
     if summary is not None and not is_of_its_shards(storage, asked, summary):
         which = [] if asked.run == asked.job else ["--run", asked.run]
@@ -218,7 +218,7 @@ def run_failure(storage: Storage, asked: RunSpec) -> str | None:
 
 
 def last_change(storage: Storage, job: Job, runs: Iterable[str]) -> float:
-    """When something last happened to `job` or to one of its `runs`, in seconds of Unix time."""
+    """When something last happened to `job` or one of its `runs`, in seconds of Unix time."""
     paths = JobPaths(job.job)
     keys = [paths.job, paths.manifest, paths.cancelled, paths.retried]
     keys += [f"{paths.failed}/{name}" for name in storage.list_names(paths.failed)]
