@@ -41,7 +41,14 @@ from trainer.network.efficientnet_lite import TEACHER, origin_of
 from trainer.network.postprocess import keras_detector
 from trainer.reporting.advice import AdviceFacts, advise
 from trainer.reporting.figures import FigureInputs, Figures, draw_plots, make_figures
-from trainer.reporting.job_facts import ended_early, exported_epoch, exported_mean, read_history, read_job_facts
+from trainer.reporting.job_facts import (
+    ended_early,
+    exported_epoch,
+    exported_mean,
+    learned_before,
+    read_history,
+    read_job_facts,
+)
 from trainer.reporting.report import RunSummary, render_card, render_report
 from trainer.tflite import gate, raw_gate
 from trainer.tflite.convert import (
@@ -208,7 +215,7 @@ class Release:
             self._exported = "; ".join(filter(None, (weights or best, stopped)))
             facts = read_job_facts(self.storage, self.spec.job)
             asked: dict[str, Any] = {"spec": self.spec, "manifest": self.manifest, "exported": best}
-            asked["splits"] = self._splits
+            asked |= {"splits": self._splits, "learned": learned_before(self.storage, self.spec)}
             self._advice = advise(AdviceFacts(metrics=metrics, figures=figures, split_rule=facts.split_rule, **asked))
             self._files |= {f"plots/{name}": content for name, content in draw_plots(figures).items()}
         summary = RunSummary(

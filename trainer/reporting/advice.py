@@ -7,7 +7,7 @@ The report opens with them, and `run.json` keeps them for the command line. A co
 import difflib
 import math
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -17,6 +17,7 @@ import numpy as np
 from shared.command import PROGRAM
 from shared.jobs.job import Split
 from shared.jobs.manifest import Manifest
+from shared.jobs.paths import name_of_weights
 from shared.specs.options import words
 from shared.specs.run import RunSpec
 from shared.specs.training import TrainingOptions
@@ -62,7 +63,8 @@ class AdviceFacts:
     """What the rules look at: `metrics` as in `metrics.json`, `figures` of int8 on the measured split.
 
     `splits` are what judged, if they are known; `exported` is of `exported_epoch`, `split_rule` says what dealt the
-    photos to the splits: `seeded`, `lists` or `folders`; empty where nobody knows.
+    photos to the splits: `seeded`, `lists` or `folders`; empty where nobody knows. `learned` are the job's photos that
+    the run which it goes on from has learned from.
     """
 
     spec: RunSpec
@@ -72,6 +74,7 @@ class AdviceFacts:
     splits: JudgingSplits | None = None
     exported: str = ""
     split_rule: str = ""
+    learned: Collection[str] = ()
 
     @property
     def val_objects(self) -> int | None:
@@ -114,6 +117,18 @@ def _measured_on_training(facts: AdviceFacts) -> Iterator[str]:
         yield (
             "Measured on the very photos it was trained on, which promises nothing for others: submit them under "
             f"another name, with some held back for testing: {_put_into(facts, 'test', '60/20/20')}"
+        )
+
+
+def _learned_before(facts: AdviceFacts) -> Iterator[str]:
+    if facts.spec.start is None or not facts.learned or facts.split == "train":
+        return
+    measured = [image["file_name"] for image in facts.figures.inputs.truth["images"]]
+    if known := sum(name in facts.learned for name in measured):
+        yield (
+            f"{name_of_weights(facts.spec.start)}, which this run goes on from, has learned from {known} of "
+            f"{counted(len(measured), f'{facts.split} photo')}: the figures are too good. Deal the photos as that run "
+            "did (the same lists, or --split and --seed), or measure on others"
         )
 
 
@@ -315,6 +330,7 @@ def _threshold(facts: AdviceFacts) -> Iterator[str]:
 _RULES: Final[tuple[Callable[[AdviceFacts], Iterator[str]], ...]] = (
     _shards_given_up,
     _measured_on_training,
+    _learned_before,
     _learnt_nothing,
     _silent,
     _unsure,

@@ -5,14 +5,16 @@ import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from shared.audit.same_name import learned_photos
 from shared.command import hint
-from shared.errors import FormatError
-from shared.jobs.identity import words_of
+from shared.errors import FormatError, PipelineError
+from shared.jobs.identity import find_job, words_of
 from shared.jobs.job import Job
-from shared.jobs.paths import JobPaths, RunPaths
+from shared.jobs.paths import JobPaths, RunPaths, name_of_weights
 from shared.jobs.versioned import read_stored
 from shared.specs.run import RunSpec
 from shared.storage import Storage
@@ -58,6 +60,15 @@ def read_job_facts(storage: Storage, job: str) -> JobFacts:
         job=None if asked is None else read_stored(Job, asked, storage.url(paths.job)),
         lint=None if lint is None else lint_kinds(csv.DictReader(io.StringIO(lint.decode()))),
     )
+
+
+def learned_before(storage: Storage, spec: RunSpec) -> set[str]:
+    """The photos of a run's job that the run which it goes on from has learned from; none of damaged files."""
+    with suppress(PipelineError, ValueError, KeyError, TypeError):
+        job = find_job(storage, spec.job)
+        if spec.start is not None and job is not None:
+            return learned_photos(storage, name_of_weights(spec.start), (storage, job))
+    return set()
 
 
 def lint_kinds(findings: Iterable[dict[str, str]]) -> list[LintKind]:

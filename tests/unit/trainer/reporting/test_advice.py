@@ -49,6 +49,15 @@ def test_figures_of_the_training_photos_promise_nothing() -> None:
     assert "--split 60/20/20" in said("Measured on the very photos", advise(facts_of(look(CLEAN, split="train"))))
 
 
+def test_photos_that_the_run_before_has_learned_flatter_the_figures() -> None:
+    facts = facts_of(look([GOOD] * 4), spec={"start": "weights/0123456789abcdef-old.keras", "backbone": "conv"})
+    for number, image in enumerate(facts.figures.inputs.truth["images"]):
+        image["file_name"] = f"{number}.jpg"
+    line = said("goes on from", advise(replace(facts, learned={"0.jpg", "1.jpg", "3.jpg", "other.jpg"})))
+    assert line.startswith("old, which this run goes on from, has learned from 3 of 4 test photos: the figures are too")
+    assert not [line for line in advise(replace(facts, learned={"other.jpg"})) if "goes on from" in line]
+
+
 @pytest.mark.parametrize(
     ("rule", "remedy"),
     [

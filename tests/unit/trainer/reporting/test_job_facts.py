@@ -8,17 +8,22 @@ import pytest
 import typer
 
 from producer.__main__ import app
+from shared.audit.same_name import splits_of
+from shared.jobs.identity import find_job
 from shared.jobs.job import Job
+from shared.jobs.paths import RunPaths
 from shared.specs.augmentation import Augmentation
 from shared.specs.data import JobSpec
 from shared.specs.options import parse_options
 from shared.specs.run import RunSpec
 from shared.specs.training import TrainingOptions
 from shared.storage import Storage
+from tests.unit.shared.audit.test_same_name import run_of
 from trainer.reporting.job_facts import (
     ended_early,
     exported_epoch,
     exported_mean,
+    learned_before,
     lint_kinds,
     read_history,
     read_job_facts,
@@ -45,6 +50,21 @@ def parsed(command: str) -> dict[str, object]:
     assert words[:2] == ["voc2tflite", "submit"]
     submit = typer.main.get_command(app).commands["submit"]  # type: ignore[attr-defined]
     return dict(submit.make_context("submit", words[2:]).params)
+
+
+def test_photos_that_the_run_before_has_learned_are_known_from_its_own_job(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path / "store"))
+    old = run_of(tmp_path, "old", storage, [*range(10)])
+    storage.write(RunPaths("old").request, old.to_json().encode())
+    asked = run_of(tmp_path, "mine", storage, [*range(10)])
+    spec = RunSpec.model_validate(dict(asked) | {"start": "weights/0123456789abcdef-old.keras", "backbone": "conv"})
+    before = find_job(storage, "old")
+    assert before is not None
+    learned = {name for name, split in splits_of(storage, before).items() if split == "train"}
+    assert learned_before(storage, spec) == learned != set()
+    assert learned_before(storage, asked) == set()
+    storage.write(RunPaths("old").request, b"{")
+    assert learned_before(storage, spec) == set()
 
 
 def test_defaults_are_asked_for_again_with_what_another_version_may_change() -> None:
