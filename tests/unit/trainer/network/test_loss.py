@@ -46,6 +46,8 @@ def test_right_boxes_cost_nothing_and_moved_ones_cost_more() -> None:
     moved = sums(encode([0.3, 0.25, 0.8, 0.75]), logits)
     assert right["box"] < 1e-3
     assert moved["box"] / moved["normalizer"] > 0.1
+    # All cells see the same box, 0.05 too low: 0.45 of 0.55 are shared, and the hull is the union.
+    assert moved["box"] == pytest.approx((1 - 0.45 / 0.55) * moved["normalizer"], rel=1e-4)
 
 
 def test_an_empty_picture_has_a_finite_loss_and_no_box_loss() -> None:

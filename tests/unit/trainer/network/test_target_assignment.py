@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -133,3 +134,57 @@ def test_overlap_is_symmetric_and_between_0_and_1(corners: list[tuple[float, flo
     np.testing.assert_allclose(iou, iou.T, atol=1e-6)
     assert iou.min() >= 0
     assert iou.max() <= 1 + 1e-5
+
+
+def seeing(seen: dict[int, tuple[float, float]], *, others: float = 0.5) -> tuple[tf.Tensor, Corners]:
+    """Scores and boxes of cells: `seen` has the height of a cell's box and its score for class 1, of class 0 `others`.
+
+    All boxes reach from (0.25, 0.25) to the right edge of `BOX`; those of other cells are nowhere.
+    """
+    scores = np.full((1, CELLS, CLASSES), others, np.float32)
+    corners = np.tile(np.array([0, 0, 0.01, 0.01], np.float32), (1, CELLS, 1))
+    for cell, (height, score) in seen.items():
+        corners[0, cell] = [0.25, 0.25, 0.25 + height, 0.75]
+        scores[0, cell, 1] = score
+    return tf.constant(scores), tf.unstack(tf.constant(corners), axis=-1)
+
+
+BOX = [0.25, 0.25, 0.75, 0.75]
+
+
+def cell_at(y: float, x: float) -> int:
+    """The cell of the finest level with this centre."""
+    return int(np.abs(PRIORS[: CELLS // 2, :2] - [y, x]).sum(axis=1).argmin())
+
+
+def weights_by_cell(
+    seen: tuple[tf.Tensor, Corners], boxes: list[list[float]], labels: list[int]
+) -> list[dict[int, float]]:
+    scores, corners = seen
+    targets = assign(scores, corners, true_boxes=tf.constant([boxes]), true_labels=tf.constant([labels]), priors=PRIORS)
+    return [
+        {int(cell): float(weight) for cell, weight in zip(cells, weights, strict=True) if weight > 0}
+        for cells, weights in zip(targets.cells[0].numpy(), targets.weights[0].numpy(), strict=True)
+    ]
+
+
+def test_a_cell_fits_by_the_root_of_its_score_and_the_sixth_power_of_its_overlap() -> None:
+    near, sure = cell_at(0.4375, 0.4375), cell_at(0.5625, 0.5625)
+    (found,) = weights_by_cell(seeing({near: (0.4, 0.1), sure: (0.35, 0.3)}), [BOX], [1])
+    expected = {near: 0.8, sure: 0.8 * (0.7**6 * 0.3**0.5) / (0.8**6 * 0.1**0.5)}
+    assert found == {cell: pytest.approx(weight, rel=1e-4) for cell, weight in expected.items()}
+
+
+def test_what_a_cell_says_of_the_boxs_own_class_counts() -> None:
+    first, second = cell_at(0.4375, 0.4375), cell_at(0.5625, 0.5625)
+    (found,) = weights_by_cell(seeing({first: (0.4, 0.64), second: (0.4, 0.04)}), [BOX], [1])
+    assert found == {first: pytest.approx(0.8, rel=1e-4), second: pytest.approx(0.2, rel=1e-4)}
+
+
+def test_the_best_overlap_is_that_of_a_cell_that_the_box_keeps() -> None:
+    """The other box, the upper part of the first, overlaps the shared cell's box by more and keeps the cell."""
+    shared, own = cell_at(0.4375, 0.4375), cell_at(0.6875, 0.6875)
+    upper = [0.25, 0.25, 0.55, 0.75]
+    first, second = weights_by_cell(seeing({shared: (1 / 3, 0.5), own: (0.25, 0.5)}), [BOX, upper], [1, 1])
+    assert second == {shared: pytest.approx(0.9, rel=1e-4)}
+    assert first == {own: pytest.approx(0.5, rel=1e-4)}

@@ -170,6 +170,7 @@ def test_other_outputs_than_decoders_want_are_refused(change: Callable[[Any], No
 def test_an_operator_of_tensorflow_is_named(exported: Exported) -> None:
     content = changed(exported.raw["int8"], foreign)
     assert "'FlexMaxPool'" in operators(content)
+    assert "built-in operators only" in file_failures(exported, "int8", content)
     left = left_to_cpu(content, is_int8=True)
     assert left == {name: ["'FlexMaxPool'"] for name in RUNTIMES}
 
@@ -224,6 +225,13 @@ def test_another_decoding_than_was_meant_is_refused(exported: Exported) -> None:
     other = replace(told, decoding=replace(DECODING, center_scale=9.0))
     assert file_failures(exported, "int8", bare + description_archive(len(bare), other)) == ["labels and how to decode"]
     assert file_failures(exported, "int8", bare) == ["labels and how to decode"]
+
+
+@pytest.mark.parametrize("changed", [{"resize": "stretch"}, {"labels": ("box", "Ähre", "cross")}])
+def test_other_labels_or_another_way_of_resizing_are_refused(exported: Exported, changed: dict[str, Any]) -> None:
+    expected = replace(exported.model.description, **changed)
+    checks = check_raw_files({f"dynamic{RAW}": exported.raw["dynamic"]}, expected, DECODING)
+    assert failures(checks) == ["labels and how to decode"]
 
 
 def test_a_difference_in_accuracy_is_refused_from_a_third_of_a_point_on() -> None:
