@@ -1,1 +1,1 @@
-"""The whole pipeline as processes of this machine."""
+"""The whole pipeline as processes on this machine."""

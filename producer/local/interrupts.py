@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and the SIGHUP of a closed terminal, deferred until a moment at which they do no harm."""
+"""Defers Ctrl-C, SIGTERM and the SIGHUP of a closed terminal until a moment at which they do no harm."""
 
 import signal
 import time
@@ -14,15 +14,15 @@ _ASKED_BY_A_PERSON: Final = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def deferred() -> Iterator[Callable[[float], None]]:
-    """Defer what stops a command to the next pause; a second one interrupts at once. For the main thread only.
+    """Defer stop signals to the next pause; a second signal interrupts at once. For the main thread only.
 
-    Of SIGHUP a second one means no haste: the kernel and the shell both send it when a terminal is closed.
+    A second SIGHUP does not: the kernel and the shell both send one when a terminal is closed.
 
     A KeyboardInterrupt at any other moment is not safe: an import that it cuts short fails with another error, and a
-    process that was started but not yet noted would be ended by nobody.
+    process that was started but not yet noted would never be ended.
 
     Yields:
-        A pause in seconds, which raises KeyboardInterrupt if a signal has come or comes.
+        A function that pauses for a number of seconds, and raises KeyboardInterrupt if a signal has come or comes.
     """
     has_come = is_pausing = False
 

@@ -26,18 +26,18 @@ BROKER_OPTIONS: Final = (
     *("--maxmemory-policy", "noeviction"),
     *("--daemonize", "no"),
 )
-# This process announces; the password is another broker's.
+# Variables that the processes do not get: this process announces the end, and the password is another broker's.
 _NOT_FOR_THEM: Final = ("VOC_NOTIFY_URL", "VOC_BROKER_PASSWORD_FILE")
-# Of a unix socket's path: `sun_path` less the NUL at its end, in Linux's unix(7) and macOS's unix(4).
+# The longest path of a unix socket: `sun_path` less the NUL at its end, in Linux's unix(7) and macOS's unix(4).
 _SOCKET_BYTES: Final = 107 if sys.platform == "linux" else 103
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalPipeline:
-    """What is to be started here beside a broker; `workers` is the number of worker processes.
+    """What is to be started here besides a broker; `workers` is the number of worker processes.
 
-    Without `logs`, a folder, the logs are gone with the processes. The broker at `broker_url` is taken where none can
-    be started here: workers on it may read below another data root, where the photos of this job are not.
+    `logs` is a folder; without it the logs are removed at the end. The broker at `broker_url` is only used if none can
+    be started here, because workers on it may read below another data root, without the photos of this job.
     """
 
     store: str
@@ -56,10 +56,10 @@ def run_pipeline(local: LocalPipeline) -> Iterator[tuple[str, Processes]]:
         The broker's URL, and the processes, which the caller has to keep running.
 
     Raises:
-        BrokerError: No server is to be had for the broker, or it does not start.
+        BrokerError: No server was found for the broker, or it does not start.
     """
-    # All that is temporary is in this folder and removed with it, the broker's socket and TensorFlow's generated code
-    # too. It is not below the store, whose path may be too long for a unix socket.
+    # All temporary files are in this folder and removed with it, including the broker's socket and TensorFlow's
+    # generated code. It is not below the store, whose path may be too long for a unix socket.
     with tempfile.TemporaryDirectory(prefix="voc-") as name:
         folder, processes = Path(name), Processes()
         try:
@@ -75,10 +75,10 @@ def run_pipeline(local: LocalPipeline) -> Iterator[tuple[str, Processes]]:
 
 
 def start_broker(processes: Processes, folder: Path) -> str:
-    """Start a broker on a unix socket in `folder`, with an append-only file there; its URL.
+    """Start a broker on a unix socket in `folder`, with an append-only file there; return its URL.
 
     Raises:
-        BrokerError: No socket can have such a path, no server is to be had, or it does not start.
+        BrokerError: The path is not possible for a socket, no server was found, or it does not start.
     """
     socket, log = folder / "redis.sock", folder / "broker.log"
     url = _socket_url(socket)
@@ -111,7 +111,7 @@ def _socket_url(socket: Path) -> str:
 
 
 def _environment(local: LocalPipeline, broker_url: str, temporary: Path) -> dict[str, str]:
-    """This process's environment and the settings of the services."""
+    """This process's environment with the settings for the services."""
     paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH")]
     return {
         **{name: value for name, value in os.environ.items() if name not in _NOT_FOR_THEM},

@@ -20,7 +20,7 @@ from shared.errors import PipelineError
 
 logger = logging.getLogger(__name__)
 
-# A process that has died this often is not started again: something is wrong that a restart does not mend.
+# A process that has died this often is not started again: something is wrong that a restart does not fix.
 DEATHS: Final = 10
 LINES_SHOWN: Final = 15
 PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
@@ -36,7 +36,7 @@ def die_with(parent: int) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class Child:
-    """One subprocess that is kept running. One that `ends_last` is needed by the others until they have ended."""
+    """One subprocess that is kept running. If it `ends_last`, the others need it until they have ended."""
 
     name: str
     command: Sequence[str]
@@ -49,10 +49,10 @@ class Child:
     deaths: int = 0
 
     def start(self) -> None:
-        """Start it, its output appended to its log; an interrupt must not come in between (`interrupts.deferred`)."""
+        """Start it, appending its output to its log; no interrupt may come meanwhile (`interrupts.deferred`)."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with open(self.log, "ab") as log:
-            # A session of its own: Ctrl-C at the terminal reaches this process only, which then stops the others.
+            # In a new session, so that Ctrl-C at the terminal reaches only this process, which then stops the others.
             self.process = subprocess.Popen(  # noqa: S603  # our own command, no shell
                 self.command,
                 env=self.environment,
@@ -121,7 +121,7 @@ class Processes:
             child.start()
 
     def kill(self) -> None:
-        """Kill all at once, where nothing is left to do: an orderly end takes Celery 2 s."""
+        """Kill all at once, for when nothing is left to do: an orderly end takes Celery 2 s."""
         for child in self._children:
             child.kill()
 

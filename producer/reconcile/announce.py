@@ -1,7 +1,7 @@
 """The end of a job or of a run -> one small JSON, posted to the URL of the settings; nobody else learns that URL.
 
-A note in the job's folder is created before the post, so that of several processes one posts; where nobody took the
-post, the note is removed, and the next look at the job tries again for a day.
+A note in the job's folder is created before the post, so that only one of several processes posts. If the post fails,
+the note is removed, and the next look at the job tries again, for up to a day.
 """
 
 import hashlib
@@ -36,17 +36,17 @@ logger = logging.getLogger(__name__)
 TIMEOUT_S: Final = 5.0
 WAITS_S: Final = (0.0, 1.0, 4.0)
 
-# What ended longer ago is no news: a service that was given a URL today does not tell of last month.
+# What ended longer ago is not posted: a service that was given a URL today does not report last month's jobs.
 NEWS_S: Final = 86_400.0
 
-# Written when a URL is first used on a store: what had ended before is not announced.
+# The file written when a URL is first used on a store; what had ended before is not announced.
 SINCE: Final = "notify.json"
 
 
 class Announcer:
     """Posts the ends of jobs and runs, each once; without a URL it does nothing.
 
-    `failures` are the posts that nobody took, one line each, for whoever waits for the end.
+    `failures` has one line for each post that failed, for whoever waits for the end.
     """
 
     def __init__(self, storage: Storage, settings: ProducerSettings) -> None:
@@ -59,11 +59,11 @@ class Announcer:
         self.failures: list[str] = []
 
     def unheard(self) -> set[str]:
-        """The jobs with an end that nobody took: at the next look at them it is posted again."""
+        """The jobs with an end that could not be posted; the next look at them tries again."""
         return set(self._unheard)
 
     def see(self, job: Job) -> None:
-        """Post what of `job` has ended and was not announced yet, in a thread."""
+        """Post, in a thread, each end of `job` or its runs that was not announced yet."""
         if self._url is None or job.spec.dry:
             return
         self._unheard.discard(job.job)
@@ -77,7 +77,7 @@ class Announcer:
 
     def _see_run(self, job: Job, asked: RunSpec | None) -> None:
         if asked is not None and asked.fold:
-            return  # its audit has an end of its own
+            return  # the end of its audit is announced instead
         seen = job.model_copy(update={"run": asked})
         status = job_status(self._storage, None, seen, self._settings.failed_share)
         if status.runs:  # a run that ended before its job was cancelled
@@ -95,7 +95,7 @@ class Announcer:
             self._pool.submit(self._announce, key, announcement(job, status))
 
     def stop(self, *, wait: bool = False) -> None:
-        """End: at once, but for a post that is under way; with `wait` all posts are tried to their end first."""
+        """Stop; without `wait` only a post under way is finished, with `wait` all posts and their retries are."""
         if not wait:
             self._is_stopping.set()
         self._pool.shutdown(wait=True)
@@ -126,9 +126,10 @@ class Announcer:
 
 
 def _end_of(storage: Storage, job: Job, status: JobStatus) -> tuple[str, float]:
-    """A mark of the very end that a job, seen with one run, has come to, and when that was (Unix time).
+    """A mark that identifies the end that a job, seen with one run, has come to, and when that was (Unix time in s).
 
-    It is told by the notes of the end, not by the retries: those may have been of other runs, and found nothing to do.
+    It is made from the notes of the end, not from the number of retries: those may have been of other runs, or have
+    found nothing to do.
     """
     paths, run = JobPaths(job.job), RunPaths(job.run.run) if job.run is not None else None
     if status.state == "CANCELLED" and is_cancelled(storage, job):
@@ -144,7 +145,7 @@ def _end_of(storage: Storage, job: Job, status: JobStatus) -> tuple[str, float]:
     digest, moments = hashlib.sha256(), [0.0]
     for key in keys:
         at = (read_note(storage, key, job.incarnation) or {}).get("at")
-        if isinstance(at, int | float):  # `export` writes `run.json` again, and the run has not ended again
+        if isinstance(at, int | float):  # not the whole file: `export` rewrites `run.json` though the run ended once
             digest.update(str(at).encode())
             moments.append(float(at))
         else:
@@ -177,7 +178,7 @@ def announcement(job: Job, status: JobStatus) -> dict[str, Any]:
 
 
 def _end_text(status: JobStatus, error: str) -> str:
-    """How it ended, as a person says it to others."""
+    """How it ended, in words for a person."""
     if status.state != "DONE":
         return "was cancelled" if status.state == "CANCELLED" else f"failed{f': {error}' if error else ''}"
     took = "" if status.took_s is None else f" after {counted(max(1, round(status.took_s / 60)), 'minute')} of work"
@@ -195,19 +196,19 @@ def _end_text(status: JobStatus, error: str) -> str:
 
 
 class _NoRedirect(HTTPRedirectHandler):
-    """A redirected POST would become a GET without its content, and count as taken."""
+    """Refuses redirects: a redirected POST would become a GET without its content, and count as accepted."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Follow none."""
+        """Follow no redirect."""
 
 
 def post(url: str, facts: dict[str, Any]) -> None:
     """Post `facts` as JSON; a user and password in the URL become a header.
 
     Raises:
-        OSError: Nobody answers, or not in time, or not with a 2xx.
-        HTTPException: The answer is no HTTP.
-        ValueError: The URL is none.
+        OSError: There is no answer, or not in time, or not with a 2xx.
+        HTTPException: The answer is not HTTP.
+        ValueError: The URL is invalid.
     """
     parts = urlsplit(url)
     headers = {"Content-Type": "application/json", "User-Agent": "voc2tflite"}

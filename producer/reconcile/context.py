@@ -1,4 +1,4 @@
-"""What all parts of one reconciler work with."""
+"""What all parts of a reconciler share."""
 
 import logging
 import math
@@ -13,7 +13,7 @@ from shared.errors import StorageError
 from shared.leasing.ledger import Ledger
 from shared.storage import Storage
 
-# While Redis or the store is away, a line of the log at most so often.
+# While Redis or the store is away, this is logged at most this often.
 COMPLAINT_S: Final = 30.0
 
 
@@ -21,8 +21,8 @@ COMPLAINT_S: Final = 30.0
 class Context:
     """The store, the ledger and the broker, the settings, and the time.
 
-    `clock` counts the seconds between two moments of this process; `unix_time` is the time of day in seconds, which is
-    compared with what other processes have noted in Redis.
+    `clock` is a monotonic clock in seconds, for intervals in this process; `unix_time` is the Unix time in seconds, to
+    compare with what other processes have noted in Redis.
     """
 
     storage: Storage
@@ -34,7 +34,7 @@ class Context:
     _complained_s: dict[str, float] = field(default_factory=dict)
 
     def complain(self, logger: logging.Logger, error: StorageError, **of: str) -> None:
-        """Log that the store refuses what is needed `of` a job or a run, of each now and then only."""
+        """Log that the store refuses what is needed `of` a job or a run, at most every `COMPLAINT_S` for each."""
         what = " ".join(of.values())
         if self.clock() - self._complained_s.get(what, -math.inf) > COMPLAINT_S:
             logger.error("store_refuses", extra={**of, "reason": str(error)})

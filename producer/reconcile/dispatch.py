@@ -1,4 +1,4 @@
-"""Hints for a few shards at a time, in turn over the jobs, and never more of them than can soon be done."""
+"""Sends hints for a few shards at a time, taking the jobs in turn, and never more than can soon be done."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -23,7 +23,7 @@ def window(slots: int, queued: int) -> int:
 
 
 def in_turn(pending: Iterable[Iterator[T]]) -> Iterator[T]:
-    """One unit of each stream in turn, until all are empty: a large job does not starve a small one."""
+    """One unit of each stream in turn, until all are empty, so that a large job does not starve a small one."""
     streams = deque(pending)
     while streams:
         stream = streams.popleft()
@@ -36,7 +36,7 @@ def in_turn(pending: Iterable[Iterator[T]]) -> Iterator[T]:
 def send_shard(broker: Broker, ledger: Ledger, task: ShardTask) -> None:
     """Send the hint for one shard.
 
-    It is noted first: a hint noted but not sent is sent again later; one sent but not noted would be sent twice.
+    The hint is noted first: one noted but not sent is sent again later, but one sent and not noted would be sent twice.
 
     Raises:
         BrokerError: Redis did not take it.

@@ -17,7 +17,10 @@ logger = logging.getLogger(__name__)
 
 
 def finish_job(context: Context, tracked: TrackedJob) -> bool:
-    """Write the manifest of `tracked`, or have it failed where too many shards have; whether its shards are over.
+    """Write the manifest of `tracked`, or mark the job as failed if too many shards have failed.
+
+    Returns:
+        Whether the job was finished or failed; False if some shards have to be done again.
 
     Raises:
         Cancelled: The job was removed.
@@ -25,7 +28,7 @@ def finish_job(context: Context, tracked: TrackedJob) -> bool:
     """
     job, storage, failed_share = tracked.job, context.storage, context.settings.failed_share
     receipts = _checked_receipts(context, tracked)
-    # A `retry` may have taken a failure back since it was listed, and a late worker may have done what had failed.
+    # Since the listing, a `retry` may have removed a failure, and a late worker may have done what had failed.
     stored = stored_state(storage, job, failed_share)
     tracked.see_storage(stored.done, stored.failed)
     if not tracked.is_settled() or {receipt.shard for receipt in receipts} != stored.done.keys():
@@ -49,7 +52,7 @@ def _checked_receipts(context: Context, tracked: TrackedJob) -> list[ShardReceip
     job, receipts = tracked.job, []
     for shard in list(tracked.done()):
         receipt = read_receipt(context.storage, job, shard)
-        # A first attempt's bytes were never replaced by those of another one.
+        # The digest can be skipped for a first attempt, whose bytes no other attempt can have replaced.
         with_digest = receipt is not None and receipt.attempt > 1
         reason = what_is_broken(context.storage, job, shard, with_digest=with_digest)
         if receipt is not None and reason is None:

@@ -1,4 +1,4 @@
-"""Who may queue shards: one leader at a time, and after a loss of Redis nobody until the leases are known again."""
+"""Who may queue shards: one leader at a time; after a loss of Redis, nobody until the leases are known again."""
 
 import logging
 import os
@@ -17,9 +17,9 @@ from shared.leasing.lease import RENEW_MOST_S
 
 logger = logging.getLogger(__name__)
 
-# A leader that died is followed after this.
+# This long after a leader died, another reconciler can take over.
 LEADER_EXPIRY_S: Final = 10
-# A round that puts together a data set of 1,300 shards in a bucket takes 14 s. One that takes longer than this hangs.
+# A round that finishes a data set of 1,300 shards in a bucket takes 14 s. One that takes longer than this hangs.
 LONGEST_ROUND_S: Final = 600
 
 _WAITS: Final = (
@@ -32,7 +32,7 @@ class Leadership:
     """This reconciler's claim to lead, and which Redis it led on last."""
 
     def __init__(self, context: Context, *, is_new_redis: bool) -> None:
-        """`is_new_redis`: Redis was started just now, and there cannot be a lease that it has forgotten."""
+        """`is_new_redis`: Redis was started just now, so it cannot have forgotten a lease."""
         self._context = context
         self._token = f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex}"
         self._run_id: str | None = None
@@ -68,11 +68,11 @@ class Leadership:
         for _ in range(int(LONGEST_ROUND_S / period_s)):
             if ended.wait(period_s):
                 return
-            with suppress(RedisError):  # the round itself meets that too
+            with suppress(RedisError):  # the round itself gets the error too
                 self._context.ledger.lead(self._token, LEADER_EXPIRY_S)
 
     def release(self) -> None:
-        """Let another reconciler lead at once; where Redis cannot be told, the leadership expires."""
+        """Let another reconciler lead at once; if Redis cannot be told, the leadership expires."""
         with suppress(RedisError):
             self._context.ledger.stop_leading(self._token)
 
@@ -84,12 +84,12 @@ class Leadership:
         is_first_start = is_wiped and self._run_id is None and not has_unfinished_jobs(self._context)
         is_lost = not is_first_start and (is_wiped or self._run_id not in (None, run_id))
         if is_lost:
-            if is_wiped and self._run_id is None:  # seen at the start: nobody knows whether there was ever more in it
+            if is_wiped and self._run_id is None:  # at the start it is not known whether anything was lost
                 logger.info("redis_is_empty", extra={"hint": "unfinished jobs are queued when old leases have run out"})
             else:
                 logger.warning("redis_lost", extra={"wiped": is_wiped})
-            # Holders renew every third of a lease or every 5 s, whichever is sooner: then all that live are known
-            # again. After a wipe they may have to reconnect first: they get the whole lease, and at least 6 s.
+            # Holders renew every third of a lease or every 5 s, whichever is sooner; after that, all live holders are
+            # known again. After a wipe they may have to reconnect first, so they get the whole lease, and at least 6 s.
             wait_s = max(settings.lease_s, RENEW_MOST_S + 1) if is_wiped else settings.lease_s / 3 + 1
             self._settled_at = self._context.clock() + wait_s
         if is_lost or is_wiped:
@@ -98,5 +98,5 @@ class Leadership:
         return is_lost
 
     def is_settling(self) -> bool:
-        """Whether holders may not have renewed their leases yet since Redis was lost: nothing may be queued."""
+        """Whether Redis was lost so recently that holders may not have renewed their leases: nothing may be queued."""
         return self._context.clock() < self._settled_at

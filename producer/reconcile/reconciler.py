@@ -29,7 +29,7 @@ class Reconciler:
     """Keeps the jobs and runs of one store going; call `tick` every `settings.tick_s` seconds."""
 
     def __init__(self, context: Context, *, only: str | None = None, only_run: str | None = None) -> None:
-        """`only`: the one job of a local run, whose Redis is new and cannot have forgotten a lease; its `only_run`."""
+        """`only`, `only_run`: the one job and run of a local run, whose Redis is new and cannot have lost a lease."""
         self.context = context
         self._leadership = Leadership(context, is_new_redis=only is not None)
         self._runs = TrainingRuns(context, only_run)
@@ -44,11 +44,11 @@ class Reconciler:
             return self._round()
         except RedisError as error:
             self._complain(error)
-            self._jobs.list_next_round()  # who changed a job meanwhile could not tell us
+            self._jobs.list_next_round()  # jobs may have changed without our being told
         except BrokerError as error:
             logger.warning("hint_not_sent", extra={"reason": str(error)})
         except StorageError as error:
-            # A full disk or an absent mount: what is due is still due at the next round.
+            # A full disk or an absent mount: the next round tries the same again.
             self.context.complain(logger, error)
             with suppress(RedisError):
                 self.context.ledger.note_refusal(str(error))
@@ -89,24 +89,24 @@ class Reconciler:
             with self._jobs.errors_of(name):
                 if tracked.is_settled() and finish_job(self.context, tracked):
                     del self._jobs.by_name[name]
-                    self._jobs.next_round.add(name)  # for what a person took back in this very moment
+                    self._jobs.next_round.add(name)  # a person may have retried or cancelled it at this very moment
 
     def is_queue_empty(self) -> bool:
-        """Whether workers may be waiting for the next round: jobs are under way, and the queue is empty."""
+        """Whether workers may be waiting for the next round: jobs are under way, but the queue is empty."""
         try:
             return bool(self._jobs.by_name) and self.context.ledger.queue_length(SHARD_QUEUE) == 0
         except RedisError:
             return False
 
     def announce(self, job: Job) -> None:
-        """Announce the end of `job` now, and not at the next round."""
+        """Announce the end of `job` now instead of at the next round."""
         self._announcer.see(job)
 
     def stop(self, *, wait: bool = False) -> list[str]:
-        """Let another reconciler lead at once; with `wait` what is to be announced is tried to its end.
+        """Let another reconciler lead at once; with `wait`, first finish the announcements and their retries.
 
         Returns:
-            The announcements that nobody took, one line each.
+            One line for each announcement that failed.
         """
         self._leadership.release()
         self._announcer.stop(wait=wait)

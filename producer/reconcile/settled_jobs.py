@@ -1,8 +1,8 @@
-"""Storage -> the jobs that a listing has to look at: not those that are over and whose folders nobody has changed.
+"""Storage -> the jobs that a listing has to look at: all but those that are over and whose folders are unchanged.
 
-What is written into a folder, replaced or removed there changes the folder's mark. Of a large store the marks are asked
-in turn, all of them within `LISTINGS` listings. What a folder does not tell, a file that was cut short in its place, is
-found when the job's turn comes: `IN_TURN` jobs a listing, those first that nobody has looked at for longest.
+Writing, replacing or removing a file changes the mark of its folder. In a large store the marks are asked in turn, all
+of them within `LISTINGS` listings. Some damage does not change the mark, such as a file that was cut short in place. It
+is found when the job's turn comes: each listing looks at the `IN_TURN` jobs that were not looked at for longest.
 """
 
 from bisect import bisect_right
@@ -18,19 +18,19 @@ from shared.jobs.identity import read_request
 from shared.specs.run import RunSpec
 from shared.storage import FolderMark, Storage
 
-# All of a small store are looked at. Of 500 jobs each is in 100 listings.
+# In a small store this covers all jobs. With 500 jobs, each has its turn once in 100 listings.
 IN_TURN: Final = 5
-# Of so few all marks are asked at each listing; of more, each at one of so many listings.
+# With up to `LEAST_MARKS` jobs, all marks are asked at each listing; with more, each once in `LISTINGS` listings.
 LEAST_MARKS: Final = 50
 LISTINGS: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Seen:
-    """The mark that a folder had before it was looked at, and whether it had it at the look before too.
+    """The mark of a folder just before a look at it; `is_certain` if it was the same before the previous look.
 
-    A clock of files has ticks of some ms: what is written in the tick of a look leaves the mark that was seen. The
-    second look finds it.
+    File times advance in ticks of some ms, so a write in the same tick as the look leaves the mark as it was seen. The
+    second look finds such a write.
     """
 
     mark: FolderMark
@@ -38,22 +38,22 @@ class _Seen:
 
 
 def _seen_again(before: _Seen | None, mark: FolderMark) -> _Seen:
-    """After one more look at a folder, which had this `mark` just before it."""
+    """What to note after one more look at a folder that had this `mark` just before it."""
     return _Seen(mark=mark, is_certain=before is not None and before.mark == mark)
 
 
 def _holds(seen: _Seen | None, mark: FolderMark | None) -> bool:
-    """Whether a folder of this `mark` is certainly as it was seen."""
+    """Whether a folder with this `mark` is certainly unchanged since it was seen."""
     return seen is not None and seen.is_certain and seen.mark == mark
 
 
 class SettledJobs:
-    """What is known of the jobs that are over; forgotten when changes may have been missed in Redis too."""
+    """What is known of the jobs that are over; it is forgotten when changes may have been missed in Redis too."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._marks: dict[str, FolderMark | None] = {}  # as they were asked last
-        self._seen: dict[str, _Seen] = {}  # those first that were looked at longest ago
+        self._marks: dict[str, FolderMark | None] = {}  # as last read
+        self._seen: dict[str, _Seen] = {}  # ordered: looked at longest ago first
         self._asked_up_to = ""
 
     def forget(self) -> None:
@@ -61,7 +61,7 @@ class SettledJobs:
         self._seen.clear()
 
     def list_due(self) -> set[str]:
-        """List the store: the names of the jobs to be looked at."""
+        """List the store; return the names of the jobs to be looked at."""
         names = self._storage.list_names("jobs")
         there = set(names)
         settled = {name for name, seen in self._seen.items() if seen.is_certain}
@@ -74,7 +74,7 @@ class SettledJobs:
         return changed | (self._seen.keys() - there) | set(in_turn)
 
     def _marks_in_turn(self, names: list[str]) -> list[str]:
-        """The names, of those that are sorted, whose marks are asked at this listing whatever is known of them."""
+        """Those of the sorted `names` whose turn it is to have their marks asked at this listing."""
         count = max(LEAST_MARKS, -(-len(names) // LISTINGS))
         start = bisect_right(names, self._asked_up_to)
         found = (names[start:] + names[:start])[:count]
@@ -82,7 +82,7 @@ class SettledJobs:
         return found
 
     def note_look(self, name: str, *, is_over: bool) -> None:
-        """Note that the job `name` was looked at after the last listing, and whether it is over with all its runs."""
+        """Note that the job `name` was looked at after the last listing; `is_over`: it and all its runs have ended."""
         mark, seen = self._marks.get(name), self._seen.pop(name, None)
         if is_over and mark is not None:
             self._seen[name] = _seen_again(seen, mark)
@@ -99,7 +99,7 @@ class StoredRequests:
         self._changed_jobs: set[str] = set()
 
     def take_changed_jobs(self) -> set[str]:
-        """The names of the jobs of which a run has changed, up to the last update; each is told once."""
+        """The names of the jobs with a run that has changed, up to the last update; each is returned once."""
         jobs, self._changed_jobs = self._changed_jobs, set()
         return jobs
 
@@ -119,7 +119,7 @@ class StoredRequests:
         self._changed_jobs |= self._jobs_of(changed)
 
     def by_job(self) -> Requests:
-        """What was asked, as it was at the last update."""
+        """The requests by job, as of the last update."""
         return self._by_job
 
     def _read(self, name: str, mark: FolderMark | None) -> None:

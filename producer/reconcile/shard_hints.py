@@ -1,4 +1,4 @@
-"""Unfinished jobs and the ledger -> hints for workers: what is lost is sent again, what fails too often given up."""
+"""Unfinished jobs and the ledger -> hints for workers. Sends lost hints again, gives up shards that fail too often."""
 
 import logging
 import time
@@ -21,19 +21,19 @@ from shared.leasing.scopes import SHARD_QUEUE, UnderWay, job_scope, message_id
 
 logger = logging.getLogger(__name__)
 
-# Weight of the newest round in the shown rate of pictures a second.
+# Weight of the newest round in the smoothed rate of pictures per second.
 RATE_WEIGHT: Final = 0.3
 
 
 class ShardHints:
-    """Keeps the shards of the unfinished jobs queued; remembers just the rate of each job."""
+    """Keeps the shards of the unfinished jobs queued; remembers only the rate of each job."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._rates: dict[str, tuple[float, int, float]] = {}
 
     def check(self, jobs: UnfinishedJobs) -> dict[str, UnderWay]:
-        """Take out of the ledger what nobody works on any more; what is under way, by job."""
+        """Remove from the ledger what nobody works on any more; return what is under way, by job."""
         waiting_ids = cache(lambda: set(self._context.ledger.queued_ids(SHARD_QUEUE)))
         views = {}
         for name, tracked in list(jobs.by_name.items()):
@@ -42,15 +42,15 @@ class ShardHints:
         return views
 
     def send(self, jobs: UnfinishedJobs, views: Mapping[str, UnderWay]) -> None:
-        """Send as many hints as the window allows, in turn over the jobs.
+        """Send as many hints as the window allows, taking the jobs in turn.
 
         Raises:
             BrokerError: Redis did not take one.
         """
         views = {name: view for name, view in views.items() if name in jobs.by_name}
         free = window(self._context.ledger.slots("worker"), sum(len(view.queued) for view in views.values()))
-        # The job with the fewest shards under way comes first: where one message is free per round, the turn must not
-        # always be the same job's.
+        # The job with the fewest shards under way comes first: if only one message can be sent per round, it must not
+        # always be for the same job.
         fewest_first = sorted(views.items(), key=lambda entry: len(entry[1].queued) + len(entry[1].leased))
         pending = [zip(repeat(name), jobs.by_name[name].pending(view)) for name, view in fewest_first]
         for name, shard in islice(in_turn(pending), max(0, free)):
@@ -76,7 +76,7 @@ class ShardHints:
         return view
 
     def _drop_lost_hints(self, tracked: TrackedJob, view: UnderWay, waiting_ids: Callable[[], set[str]]) -> UnderWay:
-        """Forget hints that were sent long ago, were never claimed, and are not in the queue any more."""
+        """Forget hints that were sent long ago, were never claimed, and are no longer in the queue."""
         job = tracked.job
         overdue = [shard for shard, sent_at in view.queued.items() if self._context.is_overdue(sent_at)]
         lost = {shard for shard in overdue if message_id(job_scope(job), shard) not in waiting_ids()}
@@ -94,7 +94,7 @@ class ShardHints:
             if attempts < self._context.settings.attempts or is_held or tracked.has_ended(shard):
                 continue
             if times_retried(storage, job) > self._context.ledger.read_state(job_scope(job)).retried:
-                return  # a person's `retry` is under way: these attempts were before it, and are forgotten soon
+                return  # these attempts were before a person's `retry` and are about to be reset
             reason = view.errors.get(shard, "every process that worked on it died or hung")
             require_job(storage, job.job, job.incarnation)
             facts: dict[str, float | str] = {"shard": shard, "attempts": attempts, "reason": reason}

@@ -1,4 +1,4 @@
-"""What the reconciler remembers of one running job between rounds: plan, done, failed, and where to look next."""
+"""What the reconciler remembers of a running job between rounds: its plan, and which shards are done or failed."""
 
 from collections.abc import Collection, Iterator
 from itertools import compress
@@ -21,7 +21,7 @@ class TrackedJob:
         self._bits = b""
 
     def see_storage(self, done: Collection[str], failed: Collection[str]) -> list[int]:
-        """Take what a listing of storage says for the truth; the ordinals of all done shards."""
+        """Replace what is known with what a listing of storage says; return the ordinals of all done shards."""
         self._done = bytearray(len(self._shards))
         ordinals = [self.job.ordinal(shard) for shard in done]
         for ordinal in ordinals:
@@ -30,7 +30,7 @@ class TrackedJob:
         return ordinals
 
     def see_ledger(self, bits: bytes) -> None:
-        """Add what workers have noted as done since; `bits` is Redis's bitmap (bit 0 is the highest of byte 0)."""
+        """Add what workers have since noted as done; `bits` is Redis's bitmap (bit 0 is the highest of byte 0)."""
         if bits == self._bits:
             return
         for ordinal in range(min(len(self._done), 8 * len(bits))):
@@ -39,7 +39,7 @@ class TrackedJob:
         self._bits = bits
 
     def take_back(self, shard: str) -> None:
-        """Note that the receipt of `shard` did not hold: it is to be done again."""
+        """Note that the receipt of `shard` did not match its files, so that the shard is to be done again."""
         self._done[self.job.ordinal(shard)] = 0
         self._bits = b""
 
@@ -49,11 +49,11 @@ class TrackedJob:
 
     @property
     def failed(self) -> set[str]:
-        """The shards given up; one that somebody has done nevertheless is not among them."""
+        """The shards given up, without those that somebody has done nevertheless."""
         return {shard for shard in self._given_up if not self.is_done(shard)}
 
     def is_done(self, shard: str) -> bool:
-        """Whether `shard` has a receipt, as far as known."""
+        """Whether `shard` has a receipt, as far as is known."""
         return bool(self._done[self.job.ordinal(shard)])
 
     def has_ended(self, shard: str) -> bool:

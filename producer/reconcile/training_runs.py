@@ -1,4 +1,4 @@
-"""Runs that were asked for and are not done: a hint to the trainers until `run.json` (or a failure) is there."""
+"""Keeps a hint for the trainers queued for each run that was asked for, until its `run.json` or a failure is there."""
 
 import logging
 import time
@@ -24,26 +24,26 @@ class TrainingRuns:
     """Keeps the runs of one store going; part of the reconciler's round."""
 
     def __init__(self, context: Context, only: str | None = None) -> None:
-        """`only`: the one run of a local run."""
+        """`only`: the one run to keep going, for a local run."""
         self._context, self._only = context, only
         self._runs: dict[str, RunSpec] = {}
 
     def start(self, job: Job, runs: Iterable[RunSpec]) -> None:
-        """Keep those of the runs of `job` going that have not ended; what the job itself asks for is written first."""
+        """Keep the `runs` of `job` going that have not ended; the request of the job's own run is written first."""
         storage = self._context.storage
         for asked in runs:
             if self._only not in (None, asked.run) or run_state(storage, asked) in TERMINAL:
                 continue
-            if asked == job.run and not self._has_request(asked):  # there is none, or that of a removed job
+            if asked == job.run and not self._has_request(asked):  # there is none, or one of a removed job
                 storage.write(RunPaths(asked.run).request, asked.to_json().encode())
             self._runs[asked.run] = asked
 
     def stop_tracking(self, job: Job) -> None:
-        """Do not keep the runs of `job` going: its shards are not finished, or not finished any more."""
+        """Do not keep the runs of `job` going, because its shards are not finished, or no longer are."""
         self._runs = {name: asked for name, asked in self._runs.items() if asked.job != job.job}
 
     def left(self) -> int:
-        """How many runs have not ended, and can be worked on."""
+        """How many runs have not ended and can be worked on now."""
         return sum(is_ready(self._context.storage, asked) for asked in self._runs.values())
 
     def tick(self) -> None:
@@ -61,7 +61,7 @@ class TrainingRuns:
 
     def _keep_going(self, asked: RunSpec) -> None:
         ledger, job = self._context.ledger, self._job_of(asked)
-        if job is None or not self._has_request(asked):  # a person has removed the job, or the run alone
+        if job is None or not self._has_request(asked):  # a person has removed the job, or only the run
             del self._runs[asked.run]
             return
         state = run_state(self._context.storage, asked)
@@ -73,13 +73,13 @@ class TrainingRuns:
                 self._send_if_idle(asked)
             return
         del self._runs[asked.run]
-        ledger.touch(job.job)  # of a failure a damaged shard may be the cause
+        ledger.touch(job.job)  # have the job looked at: if the run failed, a damaged shard may be the cause
 
     def _has_request(self, asked: RunSpec) -> bool:
         return read_note(self._context.storage, RunPaths(asked.run).request, asked.incarnation) is not None
 
     def _job_of(self, asked: RunSpec) -> Job | None:
-        """The job that asked; None where it was removed, or cannot be read."""
+        """The job that asked for the run; None if it was removed or cannot be read."""
         try:
             job = find_job(self._context.storage, asked.job)
         except FormatError:
@@ -90,7 +90,7 @@ class TrainingRuns:
         """Send a hint for a run that nobody works on, or give it up after too many attempts."""
         ledger, scope = self._context.ledger, run_scope(asked)
         if ledger.done_count(scope):
-            # Its files were removed since: no trainer would claim it while it is noted as done.
+            # Its files were removed since, but no trainer would claim it while it is noted as done.
             ledger.unmark_done(scope, 0)
             logger.warning("run_noted_as_done_without_result", extra={"run": asked.run})
         view = ledger.under_way(scope, is_run_unit)
@@ -105,7 +105,7 @@ class TrainingRuns:
             send_run(self._context.broker, ledger, asked)
 
     def _is_queued(self, asked: RunSpec, view: UnderWay) -> bool:
-        """Whether a hint was sent a moment ago, or is in the queue still."""
+        """Whether a hint was sent a moment ago, or is still in the queue."""
         if RUN_UNIT not in view.queued:
             return False
         is_recent = not self._context.is_overdue(view.queued[RUN_UNIT])

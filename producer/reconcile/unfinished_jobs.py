@@ -1,4 +1,4 @@
-"""Storage -> the jobs whose shards are not finished; each is looked at when it changes, all of them now and then."""
+"""Storage -> the jobs whose shards are not finished; each is looked at when it changes, and all from time to time."""
 
 import logging
 from collections.abc import Iterator
@@ -30,10 +30,10 @@ logger = logging.getLogger(__name__)
 
 
 class UnfinishedJobs:
-    """The tracked jobs by name, brought up to date by `update`, which looks at those of `next_round` in any case."""
+    """The tracked jobs by name, brought up to date by `update`, which always looks at those in `next_round`."""
 
     def __init__(self, context: Context, runs: TrainingRuns, announcer: Announcer, only: str | None) -> None:
-        """`only`: the one job that is looked at."""
+        """`only`: the one job to look at; None: all."""
         self._announcer = announcer
         self.by_name: dict[str, TrackedJob] = {}
         self._context, self._runs, self._only = context, runs, only
@@ -49,7 +49,7 @@ class UnfinishedJobs:
         self._settled.forget()
 
     def update(self) -> None:
-        """Look at the jobs of which Redis tells; every `listing_s` at all that are not over or that changed."""
+        """Look at the jobs that Redis names; every `listing_s`, also at all jobs that are not over or that changed."""
         names, self.next_round = self._context.ledger.touched() | self.next_round, set()
         self._are_requests_read = False
         if self._context.clock() - self._listed_at > self._context.settings.listing_s:
@@ -60,7 +60,7 @@ class UnfinishedJobs:
                 self._look_at(name)
 
     def _runs_of(self, job: Job) -> list[RunSpec]:
-        """The runs of `job`; the store's requests are read once a round, and where a job is looked at only."""
+        """The runs of `job`; the store's requests are read at most once a round, and only if a job is looked at."""
         if not self._are_requests_read:
             self._read_requests()
         return runs_of(self._context.storage, job, self._requests.by_job())
@@ -70,8 +70,8 @@ class UnfinishedJobs:
         self._are_requests_read = True
 
     def _list_store(self) -> set[str]:
-        """The names of all jobs that may need a look; what is half written and nobody's is removed."""
-        remove_keys_of_wrong_type(self._context)  # workers may have met one that we have not
+        """The names of all jobs that may need a look; abandoned half-written files are removed."""
+        remove_keys_of_wrong_type(self._context)  # workers may have met one that we never read
         if self._only is not None:
             return {self._only}
         for folder in ("jobs", "runs"):
@@ -82,13 +82,13 @@ class UnfinishedJobs:
 
     @contextmanager
     def errors_of(self, name: str) -> Iterator[None]:
-        """Keep to one job what goes wrong with its files or keys: the others go on."""
+        """Catch errors about one job's files or keys, so that the other jobs go on."""
         try:
             yield
         except StorageError as error:
             self._context.complain(logger, error, job=name)
             self.by_name.pop(name, None)
-            self.next_round.add(name)  # the store may answer then
+            self.next_round.add(name)  # the store may answer by then
         except PipelineError as error:
             # Files that this version cannot read: left alone until the next listing.
             logger.error("job_unreadable", extra={"job": name, "reason": str(error)})
@@ -130,7 +130,7 @@ class UnfinishedJobs:
         self._settled.note_look(name, is_over=all(run_state(storage, asked) in TERMINAL for asked in runs))
 
     def _track(self, job: Job, stored: StoredState) -> None:
-        """Keep the shards of `job` going; fill the ledger's view from its receipts where that knows of fewer."""
+        """Keep the shards of `job` going; fill the ledger from the receipts if it knows fewer done shards than they."""
         ledger, scope = self._context.ledger, job_scope(job)
         tracked = self.by_name.get(job.job) or TrackedJob(self._context.storage, job)
         self.by_name[job.job] = tracked
@@ -147,7 +147,7 @@ class UnfinishedJobs:
         logger.info("ledger_rebuilt", extra={"job": job.job, "shards_done": len(stored.done)})
 
     def _with_damage_queued(self, job: Job, stored: StoredState) -> StoredState:
-        """Where a trainer found a shard that differs from the manifest, have it written again; the state after it."""
+        """If a trainer found a shard that differs from the manifest, have it written again; return the new state."""
         storage = self._context.storage
         for asked in self._runs_of(job) if stored.is_finalized else ():
             key = RunPaths(asked.run).failed
@@ -163,7 +163,7 @@ class UnfinishedJobs:
         return stored
 
     def _reset_attempts(self, job: Job) -> None:
-        """Forget the attempts of before a person's `retry`, which may have come while Redis was away."""
+        """Forget the attempts made before a person's `retry`, which may have come while Redis was away."""
         times = times_retried(self._context.storage, job)
         for scope in [job_scope(job), *map(run_scope, self._runs_of(job))]:
             if self._context.ledger.read_state(scope).retried < times:
@@ -181,13 +181,13 @@ def has_unfinished_jobs(context: Context) -> bool:
             stored = stored_state(storage, job, context.settings.failed_share)
             runs = runs_of(storage, job, requests) if stored.is_finalized else []
         except (FormatError, StorageError):
-            return True  # perhaps written by another version, whose workers may be at it
+            return True  # perhaps written by another version, whose workers may be at work on it
         if stored.state not in TERMINAL or any(run_state(storage, asked) == "TRAINING" for asked in runs):
             return True
     return False
 
 
 def remove_keys_of_wrong_type(context: Context) -> None:
-    """Remove the common keys and queues of Redis that are of a wrong type: they are filled in again."""
+    """Remove the common keys and queues of Redis that have a wrong type; they are filled in again."""
     for key in remove_wrong_types(context.ledger.client):
         logger.error("key_of_wrong_type_removed", extra={"key": key})

@@ -1,1 +1,1 @@
-"""A job from its start to its end: handed over or run here, waited for, served, measured."""
+"""Runs a job from its start to its end: hand it over or run it here, wait for it, serve, measure."""

@@ -1,6 +1,6 @@
 """What `serve` answers by HTTP: `/metrics` for Prometheus, `/demand` for an autoscaler.
 
-On every address: inside a cluster's or Compose's network only, nothing publishes the port.
+It listens on every address: the port is only open inside a cluster's or Compose's network, as nothing publishes it.
 """
 
 import json
@@ -19,14 +19,14 @@ from producer.settings import ProducerSettings
 from shared.leasing.ledger import Ledger
 from shared.storage import Storage
 
-# A count that is older says nothing: whoever scales by it keeps what runs.
+# An older count is not reported, so that an autoscaler keeps the workers that run.
 _FRESH_S: Final = 60.0
 
 _Start = Callable[[str, list[tuple[str, str]]], Any]
 
 
 def serve_endpoints(settings: ProducerSettings, storage: Storage, ledger: Ledger) -> None:
-    """Answer from a thread on `settings.metrics_port`; not at all where that is None.
+    """Answer from a thread on `settings.metrics_port`; do nothing if that is None.
 
     Raises:
         OSError: The port is taken.
@@ -53,8 +53,8 @@ def serve_endpoints(settings: ProducerSettings, storage: Storage, ledger: Ledger
 def _demand(ledger: Ledger) -> tuple[str, dict[str, Any]]:
     """Status and body: the shards and runs to be done, those that somebody works on included.
 
-    A worker takes its message out of the queue when it begins, so the queue's length says nothing of busy workers. An
-    error is no zero: an autoscaler that hears one leaves the workers as they are.
+    A worker takes its message out of the queue when it begins, so the queue's length says nothing about busy workers.
+    Without a fresh count the answer is an error, not 0: then an autoscaler leaves the workers as they are.
     """
     unavailable = "503 Service Unavailable"
     try:
@@ -72,4 +72,4 @@ class _SilentHandler(WSGIRequestHandler):
     """Logs no requests."""
 
     def log_message(self, *_: Any) -> None:
-        """Not a word: a probe every few seconds is no event."""
+        """Log nothing: probes come every few seconds."""

@@ -1,4 +1,4 @@
-"""What a `submit` is about to do, said before it does it."""
+"""The text on what a `submit` is about to do, shown before it does it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,10 +26,10 @@ from shared.text import counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartOptions:
-    """How a job is to be run: `local` with a broker, `workers` and a trainer of our own; `wait` for its end.
+    """How a job is to be run: `local` with our own broker, `workers` and trainer; `wait` for its end.
 
-    `is_asked`: somebody typed `--local`; otherwise it is a broker that is missing. `confirm` asks a person whether to
-    go on where that may be a surprise, and raises where not; None: nobody is to be asked.
+    `is_asked`: somebody typed `--local`; otherwise `local` only means that no broker is set. `confirm` asks a person
+    whether to go on if that may be a surprise, and raises if not; None: nobody is asked.
     """
 
     settings: ProducerSettings
@@ -46,7 +46,7 @@ class StartOptions:
 
 
 def say_intent(work: str, options: StartOptions, *, is_known: bool, with_trainer: bool) -> None:
-    """Print what is about to be done, and where; if it is new and runs here only for want of a broker, ask first."""
+    """Print what is about to be done, and where; if the job is new and runs here only because no broker is set, ask."""
     place = _place_text(options, is_known=is_known, with_trainer=with_trainer)
     options.console.print(f"{work}\n{place}", highlight=False, soft_wrap=True)
     if options.local and not options.is_asked and not is_known and options.confirm is not None:
@@ -54,7 +54,7 @@ def say_intent(work: str, options: StartOptions, *, is_known: bool, with_trainer
 
 
 def job_intent(request: Request, linted: LintedFolder, storage: Storage) -> str:
-    """What is to be made of a folder: of how much, and for how long at most."""
+    """What is to be made of a folder: from how many photos and classes, and how long training may take."""
     photos = counted(sum(split is not None for split in linted.splits), "photo")
     classes = counted(len(linted.labels.names), "class", "classes")
     choice = choice_text(request.run, linted.counts, run_asked(storage, request.job, request.run_name))
@@ -64,7 +64,7 @@ def job_intent(request: Request, linted: LintedFolder, storage: Storage) -> str:
 
 
 def run_intent(run: str, job: Job, training: TrainingOptions, storage: Storage) -> str:
-    """What a further run makes of a job's shards."""
+    """What a further run makes from a job's shards."""
     photos = counted(sum(plan.pairs for plan in job.splits.values()), "photo")
     classes = counted(len(job.labels), "class", "classes")
     choice = choice_text(training, job.counts, run_asked(storage, job.job, run))
@@ -75,12 +75,12 @@ def run_intent(run: str, job: Job, training: TrainingOptions, storage: Storage) 
 
 
 def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known: RunSpec | None) -> str:
-    """What `--backbone auto` chooses, or what a published one begins with: a further line, or nothing.
+    """A further line on what `--backbone auto` chooses, or what a published backbone begins with; "" if not needed.
 
     Args:
         typed: What a person asked for.
-        counts: Of the job: photos by split, and `objects_kept`.
-        known: The run of this name, if it is there already.
+        counts: The job's counts: photos by split, and `objects_kept`.
+        known: The run of this name, if it exists already.
     """
     if typed is None or known is not None:
         return ""
@@ -114,7 +114,7 @@ def _from_nothing(photos: str) -> str:
 
 
 def start_text(typed: TrainingOptions | None, labels: Sequence[str], storage: Storage) -> str:
-    """A further line on the network that a run goes on from, and what becomes of its classes; empty where it is new."""
+    """A further line on the network that a run goes on from, and what happens to its classes; "" if it is new."""
     if typed is None or typed.start is None:
         return ""
     change = ClassChange.between(read_labels_txt(storage.read(labels_of(typed.start))), labels)

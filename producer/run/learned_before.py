@@ -1,7 +1,7 @@
-"""A network that a run goes on from, and the photos to measure by -> how many of these it has learned from.
+"""A network that a run goes on from, and the photos of val and test -> how many of these it has learned from.
 
-They flatter every figure. Photos stay in their split as long as lists, folders, `--split`, `--group-by` and `--seed`
-do.
+Such photos make every figure look better. Photos stay in their split as long as lists, folders, `--split`, `--group-by`
+and `--seed` are unchanged.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ _MEASURED: Final[tuple[Split, ...]] = ("val", "test")
 
 
 def learned_text(typed: TrainingOptions | None, splits: Mapping[str, Split | None], storage: Storage) -> str:
-    """A further line, where photos of val and test were learned by a run of the store, or by one that it went on from.
+    """A further line if the run that `--from` names, or one that it went on from, has learned photos of val and test.
 
     Args:
         typed: What a person asked for.
-        splits: Of the photos of the job, by their files.
-        storage: Where runs and jobs are; of a run whose job was removed nothing is known.
+        splits: The splits of the job's photos, by file.
+        storage: The store with runs and jobs; what a run learned from is not known once its job was removed.
     """
     if typed is None or typed.start is None:
         return ""

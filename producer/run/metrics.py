@@ -1,6 +1,6 @@
 """What Prometheus scrapes from `serve`, read from the ledger and storage at every scrape.
 
-A finished job costs a scrape one read of Redis, a live one a listing of its shards.
+For a finished job a scrape costs one read of Redis; for a live one, a listing of its shards.
 """
 
 import time
@@ -25,13 +25,13 @@ SHARD_STATES = ("done", "queued", "leased", "failed", "pending")
 
 
 class PipelineMetrics(Collector):
-    """Jobs by state; of the live ones shards, pictures, attempts, failures, leases; workers, queues, the reconciler."""
+    """Jobs by state; shards, pictures, attempts, failures, leases of live jobs; workers, queues, the reconciler."""
 
     def __init__(self, storage: Storage, ledger: Ledger, failed_share: float) -> None:
         self._storage, self._ledger, self._failed_share = storage, ledger, failed_share
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """One scrape; while Redis is away just `voc_redis_up 0`."""
+        """The metrics of one scrape; while Redis is away, only `voc_redis_up 0`."""
         try:
             yield from [*self._jobs(), *self._queues(), _gauge("redis_up", "Whether Redis answers", 1)]
         except RedisError:
@@ -76,7 +76,7 @@ def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
 
 
 def _by(name: str, text: str, labels: Sequence[str], values: Mapping[Any, float]) -> GaugeMetricFamily:
-    """One gauge with a series for each key of `values`, a tuple of the values of its `labels`."""
+    """One gauge with a series for each key of `values`; a key is a tuple of the values of the `labels`."""
     family = GaugeMetricFamily(f"voc_{name}", text, labels=labels)
     for key, value in sorted(values.items()):
         family.add_metric(key, value)
@@ -93,7 +93,7 @@ def _live_jobs(live: list[JobStatus]) -> Iterator[GaugeMetricFamily]:
     yield _by("images_per_second", "Pictures a second, smoothed", job, rates)
     attempts = {(each.job,): each.attempts or 0 for each in live}
     yield _by("attempts", f"Claims of shards, {unfinished}", job, attempts)
-    # The last part of a reason names no file, so that equal causes are one series.
+    # Only the last part of a reason, which names no file, so that equal causes form one series.
     reasons = Counter((each.job, text.rsplit(": ", 1)[-1][:80]) for each in live for text in each.failures.values())
     yield _by("failures", "Shards given up, by reason", ["job_name", "reason"], reasons)
     leases = {(each.job,): _lease_ages_s(each) for each in live}
@@ -103,6 +103,6 @@ def _live_jobs(live: list[JobStatus]) -> Iterator[GaugeMetricFamily]:
 
 
 def _lease_ages_s(status: JobStatus) -> list[float]:
-    """For how long each holder of a shard, or of the job's run, has worked on it."""
+    """How many seconds each holder of a shard, or of the job's run, has worked on it."""
     holders = [*status.holders, *([status.run] if status.run and "since" in status.run else [])]
     return [max(0.0, time.time() - float(holder["since"])) for holder in holders]

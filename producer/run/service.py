@@ -1,4 +1,4 @@
-"""The producer's two loops: keep all jobs going, watch one."""
+"""The producer's two loops: `serve` keeps all jobs going, `watch` shows one."""
 
 import logging
 import time
@@ -26,8 +26,8 @@ from shared.storage import Storage
 
 logger = logging.getLogger(__name__)
 
-# How soon an empty queue is seen, at the cost of one LLEN: with two hints per slot every 2 s, two worker processes
-# could not write more than 500 pictures/s.
+# How often the queue's length is asked (one LLEN) between rounds, to notice an empty queue: with two hints per slot
+# only every 2 s, two worker processes could not write more than 500 pictures/s.
 LOOK_AT_QUEUE_S: Final = 0.2
 
 
@@ -41,7 +41,7 @@ def serve(settings: ProducerSettings) -> None:
     storage, broker_place = Storage(settings.store), settings.broker_place()
     storage.make_root()
     probe = f"serve-{uuid.uuid4().hex}.txt"
-    storage.write(probe, b"")  # a store that refuses is an error now, and not a line at every round
+    storage.write(probe, b"")  # if the store refuses, fail now instead of logging it at every round
     storage.remove(probe)
     logger.info("serving", extra={"store": storage.root, "broker": broker_place})
     ledger, broker = Ledger(connect(settings.broker())), Broker(settings.broker())
@@ -57,7 +57,7 @@ def serve(settings: ProducerSettings) -> None:
 
 
 def _await_round(reconciler: Reconciler, tick_s: float, pause: Callable[[float], None]) -> None:
-    """Wait for the next round, shorter where workers have emptied the queue before it is due."""
+    """Wait for the next round, but no longer once workers have emptied the queue."""
     due_at = time.monotonic() + tick_s
     while time.monotonic() < due_at:
         pause(min(LOOK_AT_QUEUE_S, tick_s))
@@ -67,7 +67,7 @@ def _await_round(reconciler: Reconciler, tick_s: float, pause: Callable[[float],
 
 @contextmanager
 def looking_only(name: str) -> Iterator[None]:
-    """Have Ctrl-C say that it stops nothing."""
+    """Make Ctrl-C say that only the watching has ended, not the job."""
     try:
         yield
     except KeyboardInterrupt:
@@ -75,9 +75,9 @@ def looking_only(name: str) -> Iterator[None]:
 
 
 def watch(name: str, settings: ProducerSettings, console: Console, run: str | None = None) -> JobStatus:
-    """Show the progress of the job `name`, seen with its run `run`, until it ends; its last status.
+    """Show the progress of the job `name`, seen with its run `run`, until it ends; return its last status.
 
-    A store that refuses meanwhile, such as a bucket that is restarted, is said to, and looked at again.
+    If the store refuses meanwhile, such as a bucket that is restarted, that is shown and it is tried again.
     """
     storage = Storage(settings.store)
     ledger = Ledger(connect(settings.broker())) if settings.broker_url is not None else None

@@ -1,4 +1,4 @@
-"""How far a job's shards are -> `jobs/<job>/progress.json`, for whoever looks at the store and sees no Redis."""
+"""How far a job's shards are -> `jobs/<job>/progress.json`, for programs that see the store but not Redis."""
 
 import logging
 import time

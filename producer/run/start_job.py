@@ -1,4 +1,4 @@
-"""A request -> its job, run here with processes of our own or handed over to the service."""
+"""A request -> its job, run here with our own processes or handed over to the service."""
 
 import tempfile
 import uuid
@@ -47,13 +47,14 @@ from shared.storage import DataFolder, Storage, data_folder
 def start_job(request: Request, options: StartOptions) -> JobStatus:
     """Show what lint found and what is about to be done, then do it: submit, and run the job or hand it over.
 
-    Returns its status at its end, or as handed over.
+    Returns:
+        The job's status at its end, or as handed over.
 
     Raises:
         LintError: The set cannot be used as asked; nothing was written.
         PlanError: The job cannot be accepted, or another local run works on it.
         StorageError: The store refused, or is a folder without locks, which a local run needs.
-        BrokerError: No server is to be had for a broker of our own.
+        BrokerError: No server was found for a broker of our own.
         PipelineError: One of a local run's processes keeps dying.
     """
     storage, data_root = Storage(options.settings.store), options.data_root(request.dataset)
@@ -72,11 +73,11 @@ def start_job(request: Request, options: StartOptions) -> JobStatus:
 
 
 def _admissible(request: Request, storage: Storage) -> Request:
-    """`request`, as far as it can be refused before the photos are read; one for a known job has its data options.
+    """Check `request` as far as that is possible before the photos are read; for a known job, use its data options.
 
     Raises:
-        OptionError: A name is none.
-        PlanError: The run's name is taken, or it is asked otherwise than before.
+        OptionError: A name is not valid.
+        PlanError: The run's name is taken, or the run was asked for with other options before.
     """
     check_name(request.job, "job")
     known, run = find_job(storage, request.job), request.run_name
@@ -98,13 +99,13 @@ def start_run(
     options: StartOptions,
     typed: frozenset[str] = frozenset(),
 ) -> JobStatus:
-    """Train once more on the shards of the job `name`, without a look at its photos: `submit --job J --run NAME`.
+    """Train once more on the shards of the job `name`, without looking at its photos: `submit --job J --run NAME`.
 
     `typed` are the fields of `spec` that a person has typed.
 
     Raises:
-        OptionError: `run` is no name.
-        PlanError: There is no such job, it has other options than the `spec` that was typed, or the name is taken.
+        OptionError: `run` is not a valid name.
+        PlanError: There is no such job, its options differ from those typed for `spec`, or the name is taken.
     """
     storage = Storage(options.settings.store)
     job = load_job(storage, name)
@@ -122,7 +123,7 @@ def start_run(
 def resume_job(name: str, options: StartOptions, changes: ReleaseOptions, run: str | None = None) -> JobStatus:
     """Go on with a job that is in the store, seen with its run `run`: here, or by notifying the service.
 
-    `changes` are how that run is exported and judged from now on.
+    `changes` say how that run is exported and judged from now on.
 
     Raises:
         PlanError: There is no such job or run, its pictures are not where they were, or there are changes to a run that
@@ -147,21 +148,21 @@ def resume_job(name: str, options: StartOptions, changes: ReleaseOptions, run: s
 def continue_job(job: Job, options: StartOptions, others: Sequence[RunSpec] = ()) -> JobStatus:
     """Do what is missing of a job in the store, seen with a run: here, or by notifying the service.
 
-    `others` are further runs of it that are to be done, in their order.
+    `others` are further runs of the job that are to be done, in this order.
 
     Raises:
-        PlanError: Pictures are to be read, and are not where they were.
+        PlanError: Pictures have to be read but are not where they were.
     """
     storage = Storage(options.settings.store)
     stored = stored_state(storage, job, options.settings.failed_share)
-    # One that stays as it ended is not waited for.
+    # If the run that `job` is seen with has ended and stays so, only the others are waited for.
     own = [] if others and stored.state in TERMINAL else [job]
     seen = [*own, *(job.model_copy(update={"run": asked}) for asked in others if asked != job.run)]
     return run_or_hand_over(folds_first(storage, seen), data_root_of(job, options, stored), options, storage)
 
 
 def folds_first(storage: Storage, jobs: Iterable[Job]) -> list[Job]:
-    """A job as it is seen with runs, each once, those of an audit behind its folds."""
+    """A job seen with each of its runs once, an audit after its folds."""
     seen: dict[str, Job] = {}
     for job in jobs:
         for asked in with_its_folds(storage, job, job.run)[1:] if job.run else []:
@@ -171,10 +172,10 @@ def folds_first(storage: Storage, jobs: Iterable[Job]) -> list[Job]:
 
 
 def data_root_of(job: Job, options: StartOptions, stored: StoredState) -> DataFolder:
-    """The folder below which the pictures of a job were, for workers that run here.
+    """The folder that the job's paths are relative to, for workers that run here.
 
     Raises:
-        PlanError: They are not there any more, and needed for what is missing.
+        PlanError: The pictures are not there any more, but are needed for what is missing.
     """
     dataset = data_folder(job.dataset)
     if options.local and not stored.is_finalized and not dataset.is_dir():
@@ -184,13 +185,13 @@ def data_root_of(job: Job, options: StartOptions, stored: StoredState) -> DataFo
 
 
 def lint_pixels(linted: LintedFolder, options: StartOptions) -> tuple[LintedFolder, list[Finding]]:
-    """Let workers open every picture that lint found, by a dry job that leaves nothing behind.
+    """Let workers open every picture that lint found, with a dry job that leaves nothing behind.
 
-    The spec of `linted` is dry; where the workers run here, a store of its own is used.
+    The spec of `linted` is dry; if the workers run here, the job gets a temporary store.
 
     Returns:
-        `linted` with the pictures without objects and the objects of each class as the workers found them, and all
-        findings, of names and XML too, each once, sorted by file.
+        `linted` with the counts of background pictures and of each class's objects as the workers found them, and all
+        findings, including those of names and XML, each once, sorted by file.
 
     Raises:
         PlanError: The folder is not below the data root of the workers.
@@ -219,7 +220,7 @@ def lint_pixels(linted: LintedFolder, options: StartOptions) -> tuple[LintedFold
 
 
 def _counted_by_workers(linted: LintedFolder, receipts: Sequence[ShardReceipt]) -> LintedFolder:
-    """`linted` as the workers found it: without photos set aside, and of boxes and photos of nothing what is left."""
+    """`linted` with the counts of photos, background and boxes that the workers kept; photos set aside do not count."""
     objects, photos = Counter[str](), Counter[str](dict.fromkeys(SPLITS, 0))
     for receipt in receipts:
         objects.update(receipt.class_counts)
@@ -231,10 +232,10 @@ def _counted_by_workers(linted: LintedFolder, receipts: Sequence[ShardReceipt]) 
 
 
 def run_or_hand_over(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions, storage: Storage) -> JobStatus:
-    """Run a job with processes of our own until it is in a terminal state, or hand it over to the service.
+    """Run a job with our own processes until it is in a terminal state, or hand it over to the service.
 
-    Only what is missing is done. `jobs` is the job as it is seen with each of the runs that are to be done, in their
-    order; one that does not end as DONE ends it. `data_root` is what the job's paths are relative to here.
+    Only what is missing is done. `jobs` is the job seen with each run that is to be done, in that order; if one does
+    not end as DONE, the rest is not done. `data_root` is what the job's paths are relative to here.
 
     Returns:
         The status seen with the last run that was waited for.
@@ -242,7 +243,7 @@ def run_or_hand_over(jobs: Sequence[Job], data_root: DataFolder, options: StartO
     statuses = [job_status(storage, None, seen, options.settings.failed_share) for seen in jobs]
     ended_badly = [status for status in statuses if status.state in TERMINAL and status.state != "DONE"]
     if ended_badly and len(jobs) > 1:
-        return ended_badly[0]  # the others may be waited for in vain
+        return ended_badly[0]  # otherwise the others may wait for it in vain
     if not options.local:
         return _hand_over(jobs, options, storage)
     left = [seen for seen, status in zip(jobs, statuses, strict=True) if status.state not in TERMINAL]
@@ -250,8 +251,8 @@ def run_or_hand_over(jobs: Sequence[Job], data_root: DataFolder, options: StartO
 
 
 def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions, storage: Storage) -> JobStatus:
-    # A broker of its own, even where one is set: workers on that one may read below another data root, where our photos
-    # are not, and ours below one where the photos of its other jobs are not.
+    # It gets its own broker, even if one is set: workers on that one may read below another data root, without our
+    # photos, and our workers would read below one without the photos of that broker's other jobs.
     settings, job = options.settings, jobs[0]
     local = LocalPipeline(
         store=storage.root,
@@ -279,14 +280,14 @@ def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions,
                 if status.state != "DONE":
                     return status
             if url != local.broker_url:
-                processes.kill()  # nobody is at work, and the broker is ours and ends too
+                processes.kill()  # nobody is at work, and our own broker ends too
             return status
     except KeyboardInterrupt:
         raise Interrupted(f"{_place_text(job, settings, storage)}; the same command goes on") from None
 
 
 def _say_run(job: Job, jobs: Sequence[Job], options: StartOptions) -> None:
-    """Say which of several runs is waited for."""
+    """Print which of several runs is waited for."""
     if len(jobs) > 1 and job.run is not None:
         place = f"{jobs.index(job) + 1} of {len(jobs)}"
         options.console.print(f"run {job.run.run} ({place})", highlight=False, soft_wrap=True)
@@ -303,7 +304,7 @@ def _place_text(job: Job, settings: ProducerSettings, storage: Storage) -> str:
 
 
 def _hand_over(jobs: Sequence[Job], options: StartOptions, storage: Storage) -> JobStatus:
-    """Notify the reconciler of a job; with `wait` do its part too until the job, seen with each run, has ended."""
+    """Notify the reconciler of a job; with `wait`, also do its part until the job, seen with each run, has ended."""
     settings, job = options.settings, jobs[0]
     ledger = Ledger(connect(settings.broker()))
     if tell_redis(ledger, job):

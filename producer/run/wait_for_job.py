@@ -28,11 +28,11 @@ def wait_for_job(
     pause: Callable[[float], None],
     each_round: Callable[[], None] = lambda: None,
 ) -> JobStatus:
-    """Reconcile until `job` is in a terminal state; its last status.
+    """Reconcile until `job` is in a terminal state; return its last status.
 
-    Other jobs of the store go on too, unless the reconciler keeps to this one. It is harmless beside the one of `serve`
-    and is stopped at the end. `pause` waits for so many seconds and may raise KeyboardInterrupt
-    (`interrupts.deferred`); `each_round` starts again the processes that have died.
+    Other jobs of the store go on too, unless the reconciler is for this one only. It does no harm if `serve` runs as
+    well, and is stopped at the end. `pause` waits for a number of seconds and may raise KeyboardInterrupt
+    (`interrupts.deferred`); `each_round` restarts processes that have died.
 
     Raises:
         PlanError: The job was removed meanwhile.
@@ -61,7 +61,7 @@ def wait_for_job(
 def show_status(
     job: Job, storage: Storage, ledger: Ledger | None, settings: ProducerSettings, screen: Screen
 ) -> JobStatus:
-    """Show on `screen` where `job` stands, by storage alone while Redis is away; its status.
+    """Show on `screen` where `job` stands, from storage alone while Redis is away; return its status.
 
     Raises:
         PlanError: The job was removed.
