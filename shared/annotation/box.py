@@ -1,4 +1,4 @@
-"""A `<bndbox>` -> a box in image pixels, and the upright box around one that was turned."""
+"""A `<bndbox>` -> a box in image pixels, and the upright box around a rotated one."""
 
 import math
 from typing import Final
@@ -12,7 +12,7 @@ CORNERS: Final = ("xmin", "ymin", "xmax", "ymax")
 
 
 def parse_number(text: str) -> float:
-    """`text` as a float; NaN if it is none. Unlike Python, no number has underscores here."""
+    """`text` as a float; NaN if it is not a number. Unlike in Python, underscores are not allowed."""
     try:
         return math.nan if "_" in text else float(text)
     except ValueError:
@@ -20,7 +20,7 @@ def parse_number(text: str) -> float:
 
 
 def read_box(corners: etree._Element, index: int, name: str, spec: JobSpec, findings: FileFindings) -> Box | None:
-    """(xmin, ymin, xmax, ymax) in pixels as 0-based corners, min below max; None where there is no such box."""
+    """(xmin, ymin, xmax, ymax) in pixels as 0-based corners, min below max; None if there is no usable box."""
     texts = {child.tag: (child.text or "").strip() for child in corners}
     if len(texts) != len(corners):
         _tell_repeated(corners, index, name, findings)
@@ -37,7 +37,7 @@ def read_box(corners: etree._Element, index: int, name: str, spec: JobSpec, find
         xmin, xmax = sorted((xmin, xmax))
         ymin, ymax = sorted((ymin, ymax))
     if spec.voc_coords == "voc1":
-        # The devkit counts pixels from 1 and includes the last one: only the near corner moves.
+        # The devkit counts pixels from 1 and includes the last one, so only xmin and ymin move.
         xmin, ymin = xmin - 1, ymin - 1
     if not (xmax > xmin and ymax > ymin):
         findings.drop("box_zero_area", index, _spell(numbers), name)
@@ -46,7 +46,7 @@ def read_box(corners: etree._Element, index: int, name: str, spec: JobSpec, find
 
 
 def _without_corners(corners: etree._Element, texts: dict[str, str]) -> str:
-    """Which corners a box does not have, and what it has instead; "" where it has all four."""
+    """Which corners a box lacks, and what it has instead; "" if it has all four."""
     missing = [f"<{key}>" for key in CORNERS if key not in texts]
     others = [f"<{tag}>" for tag in texts if tag not in CORNERS and isinstance(tag, str)]
     others += [f"{name}=" for name in corners.attrib]
@@ -55,7 +55,7 @@ def _without_corners(corners: etree._Element, texts: dict[str, str]) -> str:
 
 
 def _tell_repeated(corners: etree._Element, index: int, name: str, findings: FileFindings) -> None:
-    """Name the corners that a box has several times with other values: nobody knows which one was meant."""
+    """Report corners that a box gives several times with different values: nobody knows which one was meant."""
     for key in CORNERS:
         texts = [(child.text or "").strip() for child in corners.iterfind(key)]
         if len(set(texts)) > 1:
@@ -64,12 +64,12 @@ def _tell_repeated(corners: etree._Element, index: int, name: str, findings: Fil
 
 
 def rotation_elements(element: etree._Element) -> list[etree._Element]:
-    """The attributes of an object by which CVAT says that its box is turned around its centre, in degrees."""
+    """The attributes in which CVAT gives the rotation of an object's box around its centre, in degrees."""
     return [each for each in element.iterfind("attributes/attribute") if each.findtext("name") == "rotation"]
 
 
 def turned(box: Box, element: etree._Element, index: int, name: str, findings: FileFindings) -> Box:
-    """The upright box around one that CVAT turned: its `<bndbox>` is the box as it was before."""
+    """The upright box around a rotated one: CVAT's `<bndbox>` is the box before its rotation."""
     degrees = next((parse_number(each.findtext("value") or "") for each in rotation_elements(element)), 0.0)
     if not math.isfinite(degrees) or degrees % 180 == 0:
         return box
@@ -78,7 +78,7 @@ def turned(box: Box, element: etree._Element, index: int, name: str, findings: F
     width, height = (xmax - xmin) * cos + (ymax - ymin) * sin, (xmax - xmin) * sin + (ymax - ymin) * cos
     x, y = xmin / 2 + xmax / 2, ymin / 2 + ymax / 2
     around = (x - width / 2, y - height / 2, x + width / 2, y + height / 2)
-    # Coordinates far beyond any picture are too coarse for it.
+    # With coordinates far beyond any picture, rounding can leave a box without area or infinite.
     if not (-math.inf < around[0] < around[2] < math.inf and -math.inf < around[1] < around[3] < math.inf):
         return box
     findings.add("mended", "box_turned", index, f"rotation {degrees:g}", "the upright box around it is taken", name)

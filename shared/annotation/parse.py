@@ -1,4 +1,4 @@
-"""The bytes of a VOC file -> its elements, by the names that the devkit gives them."""
+"""The bytes of a VOC file -> its elements, under the names that the devkit gives them."""
 
 import codecs
 import re
@@ -14,29 +14,29 @@ from shared.text import LFS_POINTER
 # must not fill a worker's memory.
 MAX_XML_BYTES: Final = 8 * 2**20
 
-# The elements that decide anything. A file that spells one otherwise (`<Object>`) is mended, not read as empty.
+# The elements that are used. If a file spells one differently (`<Object>`), it is mended, not read as empty.
 _ELEMENTS: Final = frozenset(
     (
         *("annotation", "folder", "filename", "path", "size", "width", "height", "object", "name", "bndbox", *CORNERS),
         *("difficult", "truncated", "occluded", "pose"),
     )
 )
-# A name with a capital letter: few files have one or a namespace, and only those are searched.
+# An element name with a capital letter. Few files have one, or a namespace, and only those are searched.
 _CAPITAL: Final = re.compile(rb"<[a-z]*[A-Z]")
 _ENCODING: Final = re.compile(rb"""\A(<\?xml\s[^>]*?encoding\s*=\s*["'])([\w-]+)""")
 
 
 def parse_xml(xml: bytes, *, file: str) -> etree._Element:
-    """The root of a VOC file with its comments, refusing what could read other files, grow, or be something else.
+    """The root of a VOC file, comments kept. Refuses XML that could read other files or grow, or that is not VOC.
 
     Raises:
-        AnnotationError: With the parser's line where it is malformed.
+        AnnotationError: It is refused or malformed; the message has the parser's line number where it has one.
     """
     return parse_respelled(xml, file, with_comments=True)[0]
 
 
 def parse_respelled(xml: bytes, file: str, *, with_comments: bool = False) -> tuple[etree._Element, dict[str, str]]:
-    """The root, and the names of elements that were written otherwise: written -> read."""
+    """The root, and the element names that were spelled differently: as written -> as read."""
     if len(xml) > MAX_XML_BYTES:
         raise AnnotationError(f"{file}: {len(xml)} bytes, at most {MAX_XML_BYTES} are read")
     parser = etree.XMLParser(
@@ -54,7 +54,7 @@ def parse_respelled(xml: bytes, file: str, *, with_comments: bool = False) -> tu
         raise AnnotationError(f"{file}: malformed XML: {_belied(xml) or _told(xml, error) or said}") from error
     except (ValueError, LookupError) as error:
         raise AnnotationError(f"{file}: unreadable XML: {error}") from error
-    # `resolve_entities=False` turns entity text into '' in silence, so no document that could hold any is read.
+    # `resolve_entities=False` silently turns entity text into '', so a document that could hold any is refused.
     if root.getroottree().docinfo.internalDTD is not None:
         raise AnnotationError(f"{file}: it has a DOCTYPE, which no VOC annotation needs; refused")
     respelled = _respell(root, xml)
@@ -66,7 +66,7 @@ def parse_respelled(xml: bytes, file: str, *, with_comments: bool = False) -> tu
 
 
 def _root(xml: bytes, parser: etree.XMLParser) -> etree._Element:
-    """Parse a file, whose encoding may have a name that only Python knows, such as `latin-1`. Raises as lxml does."""
+    """Parse a file; its encoding may have a name that only Python knows, such as `latin-1`. Raises as lxml does."""
     try:
         return etree.fromstring(xml, parser)
     except etree.XMLSyntaxError as error:
@@ -76,7 +76,7 @@ def _root(xml: bytes, parser: etree.XMLParser) -> etree._Element:
 
 
 def _belied(xml: bytes) -> str:
-    """What is wrong with a declaration of 16 or 32 bits a letter that is written in 8: the parser stumbles over it."""
+    """What is wrong with a file that declares UTF-16 or UTF-32 but is not written in it; "" for other files."""
     declared = _ENCODING.match(xml)
     name = declared[2].decode() if declared is not None else ""
     if not name.lower().startswith(("utf-16", "utf-32", "ucs-2", "ucs-4")):
@@ -85,7 +85,7 @@ def _belied(xml: bytes) -> str:
 
 
 def _told(xml: bytes, error: etree.XMLSyntaxError) -> str:
-    """What is wrong with a file, and what to do, where the parser's words do not say it; "" elsewhere."""
+    """What is wrong with a file and what to do about it; "" if the parser's own message is the best there is."""
     if xml.startswith(LFS_POINTER):
         return "a pointer of Git LFS instead of the XML: `git lfs pull` fetches it"
     if b"\0" in xml[:4]:
@@ -108,8 +108,8 @@ def _common_name(declared: re.Match[bytes]) -> bytes:
 
 
 def _respell(root: etree._Element, xml: bytes) -> dict[str, str]:
-    """Give elements that differ in case or namespace only the devkit's names: written -> read."""
-    letters = xml.replace(b"\0", b"")  # UTF-16 and UTF-32 read as UTF-8 does
+    """Rename elements that differ from the devkit's only in case or namespace: as written -> as read."""
+    letters = xml.replace(b"\0", b"")  # so that UTF-16 and UTF-32 can be searched like UTF-8
     if root.tag == "annotation" and b"xmlns" not in letters and not _CAPITAL.search(letters):
         return {}
     respelled: dict[str, str] = {}

@@ -1,7 +1,7 @@
 """VOC XML bytes -> `Annotation`: labels and boxes in image pixels, and what was mended on the way.
 
-Everything that can be decided without the picture is decided here; what needs its true size (clipping, the rotated
-frame of an EXIF orientation, a wrong `<size>`) is decided by the worker.
+Whatever can be decided without the picture is decided here. The worker decides what needs the picture's true size:
+clipping, the rotated frame of an EXIF orientation, a wrong `<size>`.
 """
 
 import math
@@ -19,17 +19,17 @@ from shared.text import class_name
 
 MAX_OBJECTS: Final = 10_000
 
-# What other programs write where the devkit has <bndbox>.
+# What other programs write in place of the devkit's <bndbox>.
 _OTHER_SHAPES: Final = ("bbox", "box", "polygon", "robndbox", "points", "mask")
 _TRUE: Final = frozenset({"true", "yes", "t", "y"})
 _FALSE: Final = frozenset({"", "false", "no", "f", "n", "unspecified"})
 
 
 def read_annotation(xml: bytes, *, file: str, spec: JobSpec) -> Annotation:
-    """Read one VOC annotation, in any encoding that it declares, under the options of a job.
+    """Read one VOC annotation, in whatever encoding it declares, under the options of a job.
 
-    Each object of the file is in `objects` or named by a finding of rank dropped or error; `file` is the file's name
-    for findings and errors.
+    Each object of the file is either in `objects` or named by a finding of rank dropped or error. `file` is the file's
+    name in findings and errors.
 
     Raises:
         AnnotationError: Malformed, hostile, too large, or not a VOC annotation.
@@ -131,7 +131,7 @@ def _read_object(element: etree._Element, index: int, spec: JobSpec, findings: F
 
 
 def _choose_class(text: str, index: int, spec: JobSpec, findings: FileFindings) -> str | None:
-    """The class name as it is read and renamed; None where the object is not of this job."""
+    """The class name, cleaned and renamed; None if the object is not part of this job."""
     written = class_name(text)
     name = written and spec.rename.get(written, written)
     if not name:
@@ -153,7 +153,7 @@ def _choose_class(text: str, index: int, spec: JobSpec, findings: FileFindings) 
 
 
 def _read_flag(texts: dict[str, str], key: str, index: int, name: str, findings: FileFindings) -> bool:
-    """`difficult`, `truncated` or `occluded`; missing and blank mean no, a part (0.3) means yes."""
+    """`difficult`, `truncated` or `occluded`. Missing and blank mean no; a fraction (0.3) means yes."""
     text = texts.get(key, "0")
     if text == "0":
         return False
