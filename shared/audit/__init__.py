@@ -1,1 +1,1 @@
-"""What trainer and producer say to each other of photos: what a model saw in them, which labels an audit doubts."""
+"""What trainer and producer tell each other about photos: what a model saw in them, which labels an audit doubts."""

@@ -1,4 +1,4 @@
-"""`AuditFindings`, the file that an audit ends with: what is doubtful about the labels, and what is proposed."""
+"""`AuditFindings`, the result file of an audit: which labels are doubtful, and what it proposes instead."""
 
 import csv
 import hashlib
@@ -15,24 +15,24 @@ FindingKind = Literal["missing", "made_up", "misplaced", "wrong_class", "double"
 # (xmin, ymin, xmax, ymax) in pixels of the upright photo.
 PhotoBox = tuple[float, float, float, float]
 
-# A score estimates how likely a label is wrong: from here on it is more likely wrong than right.
+# A score estimates how likely a label is wrong; from this score on it is more likely wrong than right.
 LIKELY: Final = 0.5
 
 _ID_DIGITS: Final = 10
-# What a spreadsheet takes for a number, 12345678e1 too, and writes otherwise.
+# Ids that a spreadsheet takes for a number (12345678e1 too) and rewrites.
 _NUMBER: Final = re.compile("[0-9]+(e[0-9]+)?")
-# Before an id that would be one. No hex digit.
+# Put in front of an id that looks like a number. It is not a hex digit, so no other id begins with it.
 _MARK: Final = "x"
 
 
 def whole_id(text: str) -> str:
-    """An id as findings have it: earlier versions wrote no `x`, and of digits alone a spreadsheet takes zeros away."""
+    """An id as it is written now: earlier versions wrote no `x`, and spreadsheets strip leading zeros from digits."""
     digits = text.zfill(_ID_DIGITS) if text.isascii() and text.isdecimal() else text
     return f"{_MARK}{digits}" if _NUMBER.fullmatch(digits) else digits
 
 
 def number_of(finding_id: str) -> float | None:
-    """The number that a spreadsheet made of an id of earlier versions; None for one that is no number."""
+    """The number that a spreadsheet makes of an id of an earlier version; None if it does not look like a number."""
     digits = finding_id.removeprefix(_MARK)
     return float(digits) if _NUMBER.fullmatch(digits) else None
 
@@ -46,10 +46,10 @@ FindingId = Annotated[str, AfterValidator(whole_id)]
 class AuditFinding(Frozen):
     """One doubt about one label. Boxes are (xmin, ymin, xmax, ymax) in pixels of the upright photo.
 
-    `id` is made of all but score and reason, so a list of ids says the same in any audit; those of earlier versions
-    are read as they would be now. `object` counts the photo's objects in the shards from 1; None where one is missing.
-    `class_name` and `box` are what is marked ("" and None: nothing), `proposed_class` and `proposed_box` what should be
-    (None: nothing). `score` is how sure it is.
+    `id` is made of everything but score and reason, so a list of ids means the same in any audit; ids of earlier
+    versions are converted to today's form. `object` counts the photo's objects in the shards from 1; it is None for a
+    missing label. `class_name` and `box` are the existing label ("" and None if there is none), `proposed_class` and
+    `proposed_box` what it should be (a box of None: remove it). `score`, from 0 to 1, is how likely the label is wrong.
     """
 
     id: FindingId
@@ -65,7 +65,7 @@ class AuditFinding(Frozen):
 
     @property
     def proposal(self) -> str:
-        """What is to be done, for a person."""
+        """What should be done, in words for a person."""
         if self.proposed_box is None:
             return "remove"
         place = spelled(self.proposed_box)
@@ -77,10 +77,10 @@ class AuditFinding(Frozen):
 
 
 class AuditFindings(Frozen):
-    """What `findings.json` holds: the `findings`, surest first, and what `run` they are of.
+    """What `findings.json` holds: the `findings`, most certain first, and the `run` that they are about.
 
-    `folds` is 0 where one finished run was asked (`--quick`). `photos` were looked at, `boxes` are on them; `remarks`
-    are one line each on what was not.
+    `folds` is 0 if one finished run was used (`--quick`). `photos` is how many were examined, `boxes` how many boxes
+    they have; `remarks` are lines about what was not examined.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -94,7 +94,7 @@ class AuditFindings(Frozen):
     findings: tuple[AuditFinding, ...]
 
     def to_csv(self) -> str:
-        """`audit.csv`: a row for each finding; whoever reads it writes `yes` into the column accept."""
+        """`audit.csv`: a row for each finding; to accept one, a person writes `yes` into the column accept."""
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\r\n")
         rows.writerow(_COLUMNS)
@@ -103,7 +103,7 @@ class AuditFindings(Frozen):
 
 
 def finding_id(facts: Iterable[object]) -> str:
-    """Ten hex digits that stand for what a finding says, behind an `x` where they look like a number."""
+    """Ten hex digits that stand for what a finding says, with an `x` in front if they look like a number."""
     return whole_id(hashlib.blake2b(canonical_json(list(facts)).encode(), digest_size=5).hexdigest())
 
 

@@ -1,7 +1,7 @@
 """`resamples_<split>.json` of a run: the figures of its int8 model on resamples of a split's photos.
 
-Resamples are seeded and drawn by the order of the photos' names. Of the same photos they hold the same ones for every
-run, so that the difference of two runs has an interval of its own (a paired bootstrap) without judging them again.
+Resamples are seeded and drawn in the order of the photos' names, so the same photos give every run the same resamples.
+The difference of two runs thus has an interval of its own (a paired bootstrap) without evaluating them again.
 """
 
 import hashlib
@@ -10,14 +10,14 @@ from typing import Literal
 
 from shared.specs.frozen import SCHEMA_VERSION, Frozen, canonical_json
 
-# One for each resample; None where no object was drawn.
+# One figure per resample; None where no object was drawn.
 Figures = tuple[float | None, ...]
 
 
 class ResampledSplit(Frozen):
     """A model's figures on resamples of a split's photos, fractions in [0, 1].
 
-    `drawn_from` says which photos these are (`digest_of`), `ap50` has the figures by class.
+    `drawn_from` identifies the photos (`digest_of`); `ap50` has the figures by class.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION

@@ -1,7 +1,7 @@
-"""Two jobs -> the photos that have one name in both, and are other pictures; and what a run has learned from.
+"""Two jobs -> the photos that have the same name but are different pictures; and which photos a run was trained on.
 
-Cameras and tools number photos from 1 in each folder: of another folder `001.jpg` is another photo. Shards keep none as
-it was; the perceptual hash in the receipt of its shard tells them apart.
+Cameras and tools number photos from 1 in each folder, so `001.jpg` of another folder is another photo. Shards do not
+keep the original files; the perceptual hashes in the shards' receipts tell the photos apart.
 """
 
 import json
@@ -16,16 +16,16 @@ from shared.picture.alike import NEAR_BITS
 from shared.specs.run import RunSpec
 from shared.storage import Storage
 
-# One photo, stored at another size or quality or edited, is within NEAR_BITS nearly always; other photos are at least
-# 86 bits apart (docs/decisions/0066). Only what is surely another is called so.
+# A photo that was resized, recompressed or edited nearly always stays within NEAR_BITS; different photos are at least
+# 86 bits apart (docs/decisions/0066). Photos are called different only where that is certain.
 _OTHER_BITS: Final = 2 * NEAR_BITS
 
 
 def written_hashes(storage: Storage, job: Job, files: Collection[str] | None = None) -> dict[str, str]:
-    """The perceptual hash, in hex, of each photo of `files`, by default of all, that has one in its shard's receipt.
+    """The perceptual hash, in hex, of each photo of `files` (default: all) that has one in its shard's receipt.
 
-    It is "" of a photo that shows hardly anything; receipts of older versions have none. Only the receipts of shards
-    with one of `files` are read.
+    It is "" for a photo that shows hardly anything; receipts of older versions have no hashes. Only the receipts of
+    shards with one of `files` are read.
     """
     found: dict[str, str] = {}
     for shard, line in zip(job.shards, storage.lines(JobPaths(job.job).plan(job.incarnation)), strict=True):
@@ -39,12 +39,12 @@ def written_hashes(storage: Storage, job: Job, files: Collection[str] | None = N
 
 
 def picture_hashes(storage: Storage, job: Job) -> dict[str, int]:
-    """The perceptual hashes of a job's photos that have one and show something, by file."""
+    """The perceptual hashes of a job's photos by file, without photos that have none or show hardly anything."""
     return {image: int(text, 16) for image, text in written_hashes(storage, job).items() if text}
 
 
 def learned_files(storage: Storage, run: str) -> tuple[Job, set[str]] | None:
-    """The job of a run, and the files of the photos that it has learned from; None as far as nothing is known."""
+    """The job of a run, and the files of the photos that it was trained on; None if that is not known."""
     try:
         asked = read_request(storage, run)
         job = None if asked is None else find_job(storage, asked.job)
@@ -52,12 +52,12 @@ def learned_files(storage: Storage, run: str) -> tuple[Job, set[str]] | None:
             return None
         learned = {"train", "val"} if asked.final else {"train"}
         return job, {image for image, split in splits_of(storage, job).items() if split in learned}
-    except (FormatError, StorageError):  # damaged: whoever asks wants something else
+    except (FormatError, StorageError):  # a damaged file must not stop the caller, which is after something else
         return None
 
 
 def learned_along(storage: Storage, run: str) -> Iterator[tuple[Job, set[str]]]:
-    """`learned_files` of a run, then of the run that it goes on from, and so on, as far as they are known."""
+    """`learned_files` of a run, then of the run that it continues, and so on, as far as they are known."""
     seen = set[str]()
     while run and run not in seen:
         seen.add(run)
@@ -68,7 +68,7 @@ def learned_along(storage: Storage, run: str) -> Iterator[tuple[Job, set[str]]]:
 
 
 def _begun_from(storage: Storage, run: str) -> str:
-    """The name of the run that a run goes on from; "" where it begins anew or nothing is known of it."""
+    """The name of the run that a run continues; "" if it starts afresh or nothing is known about it."""
     try:
         asked = read_request(storage, run)
     except (FormatError, StorageError):
@@ -77,9 +77,10 @@ def _begun_from(storage: Storage, run: str) -> str:
 
 
 def learned_photos(storage: Storage, run: str, photos: tuple[Storage, Job]) -> set[str]:
-    """Those of a job's photos that a run, or one that it goes on from, has learned from.
+    """Those of a job's photos that a run, or a run that it continues, was trained on.
 
-    A photo is known by its name, unless that is another picture there, and under any other name by its picture.
+    A photo is recognised by its name, unless that name is a different picture there, and under any other name by its
+    picture.
     """
     hashes, found = picture_hashes(*photos), set[str]()
     for job, files in learned_along(storage, run):
@@ -97,7 +98,7 @@ def splits_of(storage: Storage, job: Job) -> dict[str, Split]:
 
 
 def unlike_pictures(one: tuple[Storage, Job], other: tuple[Storage, Job]) -> set[str]:
-    """The files that are one picture in a job and another in the other; none where pictures are fitted otherwise."""
+    """The files that are different pictures in the two jobs; none if the jobs resize pictures differently."""
     if one[1].spec.resize != other[1].spec.resize:
         return set()
     ours, theirs = picture_hashes(*one), picture_hashes(*other)
@@ -107,9 +108,9 @@ def unlike_pictures(one: tuple[Storage, Job], other: tuple[Storage, Job]) -> set
 def other_pictures(
     storage: Storage, one: RunSpec | None, other: RunSpec | None, files: Collection[str] | None = None
 ) -> set[str]:
-    """Those of `files`, by default of all, that are one picture in the job of `one` and another in that of `other`.
+    """Those of `files` (default: all) that are different pictures in the jobs of the two runs.
 
-    Nothing is known of a job that was removed, and of pictures that were fitted otherwise.
+    The result is empty if one of the jobs was removed, or if they resize pictures differently.
     """
     if one is None or other is None or (one.job, one.incarnation) == (other.job, other.incarnation):
         return set()

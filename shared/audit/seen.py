@@ -1,4 +1,4 @@
-"""`detections_<split>.json` of a run: what its int8 model saw of a split's photos, beside what is annotated there."""
+"""`detections_<split>.json` of a run: what its int8 model saw in a split's photos, beside what is annotated there."""
 
 from typing import Annotated, Any, Literal
 
@@ -16,7 +16,7 @@ class SeenImage(Frozen):
 
 
 class SeenSplit(Frozen):
-    """One model's detections of a split's photos beside their annotations, both in COCO form.
+    """One model's detections on a split's photos beside their annotations, both in COCO form.
 
     Boxes are [x, y, width, height] in pixels of the stored pictures, squares of `image_size` px.
     """
