@@ -1,7 +1,7 @@
-"""A job's plan -> `contents.json`: what its shards hold, in short, for whoever looks for shards to reuse.
+"""A job's plan -> `contents.json`: a summary of what its shards hold, for finding shards to reuse.
 
-A hint and no proof: whoever finds something here reads `job.json` and the plan before anything is reused. It is written
-at the job's submit, or by the first one that comes across a job of a version that did not.
+It is a hint, not a proof: before anything is reused, `job.json` and the plan are read. It is written when the job is
+submitted or, for a job of an older version, by the first process that looks for it.
 """
 
 import hashlib
@@ -20,18 +20,18 @@ from shared.specs.data import JobSpec
 from shared.specs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name, canonical_json
 from shared.storage import Storage
 
-# Of a job that has a tenth of another's pictures, 64 of them show none in one of 800 cases.
+# If two jobs share a tenth of their pictures, a sample of 64 misses all of them in one case out of 800.
 SAMPLED: Final = 64
 
-# Hex digits that are kept of a shard's digest: whoever finds one here compares the whole of it.
+# How many hex digits of a shard's digest are kept. After a match the whole digest is compared.
 _DIGITS: Final = 16
 
 
 class JobContents(Frozen):
     """What `contents.json` holds.
 
-    `rules` is `rules_digest` of the job, `dataset` its folder, `pairs` their number. `shards` are the beginnings of the
-    digests of what each shard holds, `sample` the smallest fingerprints of the pairs, which is as good as a draw.
+    `rules` is the job's `rules_digest`, `dataset` its folder, `pairs` its number of pairs. `shards` has the first
+    digits of each shard's content digest, `sample` the smallest fingerprints of the pairs: as good as a random sample.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -44,12 +44,12 @@ class JobContents(Frozen):
     sample: tuple[str, ...]
 
     def may_have(self, beginnings: Set[str]) -> bool:
-        """Whether a shard holds one of these, the `beginning` of each."""
+        """Whether one of these digests may be of a shard of this job; each is cut to its `beginning`."""
         return not beginnings.isdisjoint(self.shards)
 
 
 def contents_of(storage: Storage, name: str) -> JobContents | None:
-    """What the shards of the job `name` hold, None where there is no such job; the first time its plan is read.
+    """What the shards of the job `name` hold; None if there is no such job. Without `contents.json`, reads the plan.
 
     Raises:
         FormatError: The job cannot be read.
@@ -65,7 +65,7 @@ def contents_of(storage: Storage, name: str) -> JobContents | None:
     if job is None:
         return None
     contents = _read_contents(storage, job)
-    with suppress(StorageError):  # a store that may only be read
+    with suppress(StorageError):  # the store may be read-only
         storage.write(key, contents.to_json().encode())
     return contents
 
@@ -88,7 +88,7 @@ def _read_contents(storage: Storage, job: Job) -> JobContents:
 
 
 def beginning(content: str) -> str:
-    """What is kept of the digest of a shard's content."""
+    """The part that is kept of the digest of a shard's content."""
     return content[:_DIGITS]
 
 
@@ -97,7 +97,7 @@ def planned_shards(storage: Storage, job: Job) -> Iterator[tuple[str, str, list[
 
     Raises:
         StorageError: The plan cannot be read.
-        ValueError, KeyError: It is damaged.
+        ValueError, KeyError: The plan is damaged.
     """
     for name, line in zip(job.shards, storage.lines(JobPaths(job.job).plan(job.incarnation)), strict=True):
         pairs = json.loads(line)["pairs"]
@@ -105,9 +105,9 @@ def planned_shards(storage: Storage, job: Job) -> Iterator[tuple[str, str, list[
 
 
 def rules_digest(spec: JobSpec, labels: Sequence[str], shard_format: int) -> str:
-    """Hex SHA-256 of all but the pairs that decides a shard's bytes.
+    """Hex SHA-256 of everything except the pairs that decides a shard's bytes.
 
-    Equal digests mean equal rules. Unequal ones may mean a version that did not know an option yet.
+    Equal digests mean equal rules. Unequal ones may only mean that one version did not have an option yet.
     """
     rules = {"spec": spec.model_dump(mode="json"), "labels": list(labels), "shard_format": shard_format}
     return hashlib.sha256(canonical_json(rules).encode()).hexdigest()

@@ -1,8 +1,8 @@
-"""The two files of a pair -> 64 bits that change when either does; the producer plans with them, workers check them.
+"""The two files of a pair -> 64 bits that change when either file does; the producer plans with them, workers check.
 
-Only the size and the first and last 4 KiB of a picture count, because the producer reads no more of a million of them:
-another picture is noticed, a change in the middle that keeps the size is not. Plans in the store hold these values,
-so they must stay the same.
+Of a picture only the size and the first and last 4 KiB count, because the producer may have a million of them to read:
+another picture is noticed, a change in the middle that keeps the size is not. Plans in the store hold these values, so
+they must stay the same.
 """
 
 import hashlib
@@ -13,14 +13,14 @@ END_BYTES: Final = 4096
 
 
 class Sample(NamedTuple):
-    """What a person's picture is known by: `digest`, 8 bytes of its size and ends, and `head`, its first 4 KiB."""
+    """What identifies a picture: `digest`, 8 bytes made of its size and ends, and `head`, its first 4 KiB."""
 
     digest: bytes
     head: bytes
 
 
 def fingerprint_pair(xml: bytes, sample: bytes) -> bytes:
-    """The fingerprint of a pair, 8 bytes: of its whole XML and of its picture's sample; b"" for what is not there."""
+    """The 8-byte fingerprint of a pair, from its whole XML and its picture's sample; b"" stands for a missing part."""
     return hash_parts(xml, sample)
 
 
@@ -28,7 +28,7 @@ def sample_file(path: str) -> Sample:
     """The sample of a file; nothing between its ends is read.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -41,17 +41,17 @@ def sample_file(path: str) -> Sample:
 
 
 def sample_content(content: bytes) -> Sample:
-    """What `sample_file` says of a file that holds `content`."""
+    """What `sample_file` returns for a file that holds `content`."""
     return sample_ends(len(content), content, content[_tail_start(len(content)) :])
 
 
 def sample_span(size_bytes: int) -> tuple[int, int]:
-    """The last bytes that count of a file of this size, as (start, end): none where its first ones are all."""
+    """(start, end) of the last bytes of a file that count; start is not below end if the first bytes are all it has."""
     return _tail_start(size_bytes), size_bytes
 
 
 def sample_ends(size_bytes: int, head: bytes, tail: bytes) -> Sample:
-    """What `sample_file` says of a file of this size that begins with `head` and has `tail` at `sample_span`."""
+    """What `sample_file` returns for a file of this size that begins with `head` and has `tail` at `sample_span`."""
     head = head[:END_BYTES]
     return Sample(hash_parts(size_bytes.to_bytes(8, "big"), head, tail), head)
 
@@ -66,5 +66,5 @@ def hash_parts(*parts: bytes) -> bytes:
 
 
 def _tail_start(size: int) -> int:
-    """Where the last bytes begin: never before the first ones end."""
+    """Where the last bytes begin: not before the end of the first ones."""
     return max(END_BYTES, size - END_BYTES)

@@ -1,8 +1,8 @@
 """Which files of a store belong to which job: decided here for the producer, the workers and the trainer.
 
-A job exists by its `job.json`, and the `incarnation` there is its identity. Receipts, notes, requests and models in its
-folder that carry another one belong to a removed job of the same name and count as absent. Files of version 0.1.0 carry
-none. Names that we never give (`.DS_Store`, `x (1).json`) belong to nobody.
+A job exists if its `job.json` does, and the `incarnation` there is its identity. Receipts, notes, requests and models
+in its folder with another incarnation belong to a removed job of the same name and count as absent. Files of version
+0.1.0 have none. Files with names that we never give (`.DS_Store`, `x (1).json`) belong to no job.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from shared.specs.frozen import NAME_PATTERN, canonical_json
 from shared.specs.run import RunSpec
 from shared.storage import TEMPORARY_MARK, Stamp, Storage
 
-# Files are looked at again and again and seldom change: what was read is remembered until the file is replaced.
+# Files are looked at again and again but seldom change, so what was read is remembered until the file is replaced.
 _FILES_REMEMBERED: Final = 256
 _RECEIPTS_REMEMBERED: Final = 2**17
 
@@ -38,7 +38,7 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoneShard:
-    """What is kept of a receipt: the identity of the shard that it proves, and what is counted from it."""
+    """What is kept of a receipt: the identity of the shard that it proves, and the numbers that are added up."""
 
     identity: "_Identity"
     attempt: int
@@ -57,10 +57,10 @@ def is_name(name: str) -> bool:
 
 
 def find_job(storage: Storage, name: str) -> Job | None:
-    """The job `name`, or None where there is none: never submitted, removed, or being removed.
+    """The job `name`, or None if there is none: never submitted, removed, or being removed.
 
     Raises:
-        FormatError: Its file is damaged, of another version, or of a job of another name (a copied folder).
+        FormatError: Its file is damaged, of another version, or of a job with another name (a copied folder).
     """
     removed = storage.begin(partial(storage.read_or_none, JobPaths(name).removed)) if is_name(name) else lambda: None
     job = read_job_file(storage, name)
@@ -73,7 +73,7 @@ def readable_jobs(storage: Storage) -> Iterator[Job]:
 
 
 def is_removed(storage: Storage, job: Job) -> bool:
-    """Whether somebody has begun to remove `job`, whatever is still there of it."""
+    """Whether somebody has begun to remove `job`, however much of it is still there."""
     return read_note(storage, JobPaths(job.job).removed, job.incarnation) is not None
 
 
@@ -82,7 +82,7 @@ def read_job_file(storage: Storage, name: str) -> Job | None:
 
     Raises:
         FormatError: As `find_job`.
-        StorageError: Also where the bucket is gone, which a question for one object does not tell.
+        StorageError: It cannot be read; also if the bucket is gone, which reading a single object does not show.
     """
     key = JobPaths(name).job
     try:
@@ -92,7 +92,7 @@ def read_job_file(storage: Storage, name: str) -> Job | None:
     except FormatError as error:
         raise FormatError(f"{error}; {_DAMAGED}") from error
     if job is None and not storage.is_local:
-        storage.has_files("jobs")  # names the bucket that is gone
+        storage.has_files("jobs")  # raises if the bucket is gone
     if job is not None and job.job != name:
         raise FormatError(f"{storage.url(key)}: the file of job {job.job!r}: a copied folder? {_COPY}")
     return job
@@ -113,15 +113,15 @@ def require_job(storage: Storage, name: str, incarnation: str) -> None:
 
 
 def read_note(storage: Storage, key: str, incarnation: str) -> dict[str, Any] | None:
-    """A small JSON file about a job or a run (cancelled, failed, retried, removed, ...), or None where it has none.
+    """A small JSON file about a job or a run (cancelled, failed, retried, removed, ...), or None if it has none.
 
-    A file that is no JSON object, or carries another incarnation, does not count.
+    A file that is not a JSON object, or has another incarnation, does not count.
     """
     return note_of(storage.read_or_none(key), incarnation)
 
 
 def note_of(content: bytes | None, incarnation: str) -> dict[str, Any] | None:
-    """What the bytes of such a file say, as `read_note` has it."""
+    """What the bytes of a note say, under the rules of `read_note`."""
     try:
         note = None if content is None else json.loads(content)
     except (ValueError, RecursionError):
@@ -130,15 +130,15 @@ def note_of(content: bytes | None, incarnation: str) -> dict[str, Any] | None:
 
 
 def make_note(incarnation: str, **facts: Any) -> bytes:
-    """The text of a small JSON file about a job or a run, as `read_note` takes it."""
+    """The content of a small JSON file about a job or a run, as `read_note` expects it."""
     return canonical_json({**facts, **({"incarnation": incarnation} if incarnation else {})}).encode()
 
 
 def read_request(storage: Storage, run: str) -> RunSpec | None:
-    """What was asked of the run `run`, by whichever job; None where nobody asked.
+    """The request for the run `run`, of whichever job; None if nobody asked for it.
 
     Raises:
-        FormatError: The request is damaged, of another version, or of a run of another name (a copied folder).
+        FormatError: The request is damaged, of another version, or of a run with another name (a copied folder).
     """
     key = RunPaths(run).request
     request = _remembered(RunSpec, storage, key) if is_name(run) else None
@@ -148,7 +148,7 @@ def read_request(storage: Storage, run: str) -> RunSpec | None:
 
 
 def words_of(storage: Storage, run: str) -> list[str]:
-    """What a command names a run by: its job, and `--run` where it is not the job's own.
+    """The arguments that name a run to a command: its job, and `--run` if it is not the job's own run.
 
     Raises:
         FormatError: As `read_request`.
@@ -158,7 +158,7 @@ def words_of(storage: Storage, run: str) -> list[str]:
 
 
 def asked_now(storage: Storage, run: RunSpec) -> RunSpec:
-    """What is asked now of a run that a job asked for: a person may have changed how it is exported and judged.
+    """The present request for a run that a job asked for: a person may have changed its export and evaluation.
 
     Raises:
         FormatError: As `read_request`.
@@ -168,7 +168,7 @@ def asked_now(storage: Storage, run: RunSpec) -> RunSpec:
 
 
 def readable_requests(storage: Storage) -> Iterator[RunSpec]:
-    """What was asked of all runs of a store, where it can be read, by name."""
+    """The requests for all runs of a store that can be read, by name."""
     return _readable(storage, "runs", read_request)
 
 
@@ -181,7 +181,7 @@ def _readable(storage: Storage, folder: str, read: Callable[[Storage, str], M | 
 
 
 def read_manifest(storage: Storage, job: Job) -> Manifest | None:
-    """The manifest of `job`, or None where it has none.
+    """The manifest of `job`, or None if it has none.
 
     Raises:
         FormatError: It is damaged, or of another version.
@@ -191,23 +191,23 @@ def read_manifest(storage: Storage, job: Job) -> Manifest | None:
 
 
 def file_digest(storage: Storage, key: str) -> str | None:
-    """Hex SHA-256 of the file `key`, or None where it is absent; remembered until the file is replaced."""
+    """Hex SHA-256 of the file `key`, or None if it is absent; remembered until the file is replaced."""
     stamp = storage.stamp_or_none(key)
     return None if stamp is None else _file_digest(storage, key, stamp)
 
 
 def read_receipt(storage: Storage, job: Job, shard: str) -> ShardReceipt | None:
-    """The receipt of `shard`, or None where it has none: not written yet, damaged, or of another job or plan.
+    """The receipt of `shard`, or None if it has none: not written yet, damaged, or of another job or plan.
 
     Raises:
-        VersionError: It was written by another version, which has to decide.
+        VersionError: It was written by another version, and only that version can judge it.
     """
     receipt = _parsed_receipt(storage, JobPaths(job.job).receipt(shard))
     return receipt if receipt is not None and _identity_of(receipt) == _identity(job, shard) else None
 
 
 def done_shards(storage: Storage, job: Job) -> dict[str, DoneShard]:
-    """The shards that have a receipt and, in the size that it says, their files; from one listing.
+    """The shards that have a receipt and files of the size that it states; from one listing.
 
     Raises:
         VersionError: As `read_receipt`.
@@ -226,7 +226,7 @@ def done_shards(storage: Storage, job: Job) -> dict[str, DoneShard]:
 
 
 def _remembered(model: type[M], storage: Storage, key: str) -> M | None:
-    """The file `key` as a `model`, parsed once until it is replaced; None where it is absent."""
+    """The file `key` as a `model`, parsed only once until it is replaced; None if it is absent."""
     stamp = storage.stamp_or_none(key)
     return None if stamp is None else _parsed(model, storage, key, stamp)
 
@@ -245,7 +245,7 @@ def _file_digest(storage: Storage, key: str, _stamp: Stamp) -> str | None:
 
 @lru_cache(maxsize=_RECEIPTS_REMEMBERED)
 def _receipted(storage: Storage, key: str, _stamp: Stamp) -> DoneShard | None:
-    """What is kept of a receipt; not the whole, because there may be 100,000 of them."""
+    """What is kept of a receipt; not all of it, because there may be 100,000 of them."""
     receipt = _parsed_receipt(storage, key)
     if receipt is None:
         return None

@@ -1,4 +1,4 @@
-"""What travels on the queue, and what was accepted: `PathPair`, `ShardTask`, `Job`."""
+"""What travels on the queue (`ShardTask` with its `PathPair`s), and what was accepted (`Job`)."""
 
 import operator
 import re
@@ -16,7 +16,7 @@ SPLITS: Final[tuple[Split, ...]] = ("train", "val", "test")
 
 
 def _relative(path: str) -> str:
-    """Refuse what could leave the data root: absolute, empty, `..`, a NUL. A back slash is a letter like others."""
+    """Refuse what could leave the data root: absolute, empty, `..`, a NUL. A backslash is an ordinary character."""
     if "\0" in path or not {"", ".", ".."}.isdisjoint(path.split("/")):
         raise ValueError(f"not a plain relative path: {path!r}")
     return path
@@ -26,7 +26,7 @@ RelativePath = Annotated[str, StringConstraints(max_length=4096), AfterValidator
 
 
 def _utf8(path: str) -> str:
-    """Refuse what no JSON file can hold: bytes that are not UTF-8, which Python keeps as lone surrogates."""
+    """Refuse what no JSON file can hold: bytes that are not UTF-8, which Python represents as lone surrogates."""
     try:
         path.encode()
     except UnicodeEncodeError as error:
@@ -90,8 +90,7 @@ class Job(Frozen):
 
     `archive` is the zip or tar that the data set was unpacked from, if any. `folder` is the data set below the data
     root ("." for the root itself). `counts` are what scan and lint saw. `made_by` is the program's name and version,
-    for people. `shard_format` is that of the program that accepted the job: only jobs of equal ones lend each other
-    shards.
+    for people. `shard_format` is that of the program that accepted the job: jobs share shards only if it is equal.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -102,7 +101,7 @@ class Job(Frozen):
     folder: Literal["."] | RelativePath
     spec: JobSpec
     run: RunSpec | None
-    # Older versions did not compose accents, and their models and manifests have these names as well.
+    # Not normalised: older versions did not compose accents, and their models and manifests have the same names.
     labels: tuple[Annotated[str, AfterValidator(one_line)], ...]
     splits: dict[Split, SplitPlan]
     counts: dict[str, int] = Field(default_factory=dict)
@@ -118,7 +117,7 @@ class Job(Frozen):
 
     @property
     def shards(self) -> list[str]:
-        """The names of all shards in the order of the plan: splits in their order, then index."""
+        """The names of all shards in the order of the plan: by split in the order of `SPLITS`, then by index."""
         counts = {split: len(self.splits[split].digests) for split in SPLITS if split in self.splits}
         return [shard_name(split, index, count) for split, count in counts.items() for index in range(count)]
 
@@ -142,7 +141,7 @@ class Job(Frozen):
         return sum(len(self.splits[name].digests) for name in before if name in self.splits) + index
 
     def has(self, shard: str) -> bool:
-        """Whether `shard` is one of this job's; any text may be asked."""
+        """Whether `shard`, which may be any text, is one of this job's."""
         try:
             self.place(shard)
         except KeyError:
@@ -150,7 +149,7 @@ class Job(Frozen):
         return True
 
     def place(self, shard: str) -> tuple[Split, int, int]:
-        """Split of `shard`, its index there, and the split's number of shards.
+        """The split of `shard`, its index there, and the split's number of shards.
 
         Raises:
             KeyError: The job has no such shard.

@@ -1,6 +1,6 @@
-"""`LabelMap`: class name <-> class id, frozen for a job when it is submitted.
+"""`LabelMap`: class name <-> class id, fixed when a job is submitted.
 
-Ids start at 1 (0 is background and never written), in the order of the sorted names.
+Ids start at 1 (0 is background and never written) and follow the order of the sorted names.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ class LabelMap:
 
     @cached_property
     def by_class_name(self) -> dict[str, int]:
-        """`class_name` -> class id: what is read today finds the names of a job that an older version submitted."""
+        """`class_name` -> class id: names as they are read today match those of a job of an older version."""
         return {class_name(name): index for name, index in self.ids.items()} | self.ids
 
     def to_pbtxt(self) -> str:
@@ -41,7 +41,7 @@ def label_map(names: Iterable[str]) -> LabelMap:
 
 
 def read_labels_txt(content: bytes) -> tuple[str, ...]:
-    """The names of a `labels.txt`. Not splitlines(): a name may hold other characters that it takes for a line's end.
+    """The names in a `labels.txt`. Not by splitlines(): a name may hold other characters that it takes for line ends.
 
     Raises:
         ValueError: It is not UTF-8, has an empty line, or names a class twice.
@@ -54,7 +54,7 @@ def read_labels_txt(content: bytes) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassChange:
-    """What becomes of the classes of a trained network in one that goes on from it, by name."""
+    """What becomes of a trained network's classes in a run that continues it, by name."""
 
     kept: Sequence[str]
     new: Sequence[str]
@@ -62,7 +62,7 @@ class ClassChange:
 
     @classmethod
     def between(cls, before: Sequence[str], now: Sequence[str]) -> "ClassChange":
-        """From the classes `before` to those of `now`, each in its order there; accents may be written either way."""
+        """The change from the classes `before` to `now`, in their order there; accents may be composed or not."""
         before, now = (tuple(map(class_name, names)) for names in (before, now))
         return cls(
             kept=[name for name in now if name in before],

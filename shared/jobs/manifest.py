@@ -17,7 +17,7 @@ class ManifestShard(Frozen):
 
 
 class Manifest(Frozen):
-    """`manifest.json`: what the trainer reads. Written when every shard is done or failed."""
+    """`manifest.json`: what the trainer reads; written when every shard is done or has failed."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     job: Name

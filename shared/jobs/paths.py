@@ -30,7 +30,7 @@ class JobPaths:
     def plan(self, incarnation: str) -> str:
         """What the job's shards hold, one `ShardTask` on each line.
 
-        The name has the identity in it: two who submit under one name at once do not overwrite each other's plan.
+        The file name contains the identity, so that two simultaneous submits of one name do not overwrite each other.
         """
         return f"{self.root}/plan{_of(incarnation)}.jsonl"
 
@@ -39,11 +39,11 @@ class JobPaths:
         return f"{self.root}/findings{_of(incarnation)}.jsonl"
 
     def photo_sizes(self, incarnation: str) -> str:
-        """The upright sizes of the photos, `[width, height]` in pixels by path, as the first audit found them."""
+        """The upright sizes of the photos by path, `[width, height]` in pixels, noted by the first audit."""
         return f"{self.root}/photo_sizes{_of(incarnation)}.json"
 
     def photo_heads(self, incarnation: str) -> str:
-        """What the photos' first bytes hash to, by path, as the audit found them that noted their sizes."""
+        """The hashes of the photos' first bytes by path, from the audit that noted their sizes."""
         return f"{self.root}/photo_heads{_of(incarnation)}.json"
 
     def tfrecord(self, shard: str) -> str:
@@ -90,7 +90,7 @@ class RunPaths:
         self.checkpoints: Final = f"{self.root}/checkpoints"
         self.distilled: Final = f"{self.checkpoints}/distilled.npz"
         self.int8: Final = f"{self.root}/model_int8.tflite"
-        # Without suppression, of a run that hands out no other (`--nms outside`).
+        # The model without suppression, for a run that hands out no other (`--nms outside`).
         self.raw_int8: Final = f"{self.root}/model_int8_raw.tflite"
         self.detections: Final = f"{self.root}/detections.npz"
         self.findings: Final = f"{self.root}/findings.json"
@@ -100,10 +100,10 @@ class RunPaths:
 
 
 def name_of_weights(key: str) -> str:
-    """What a file of `weights/` is called: its name without the digest; a trained network's is that of its run."""
+    """The name of a file of `weights/` without its digest; for a trained network, the name of its run."""
     return key.rpartition("/")[2].partition("-")[2].removesuffix(".keras")
 
 
 def labels_of(weights: str) -> str:
-    """Where the class names of a trained network lie, beside its file: a key, a path or a URL like `weights`."""
+    """Where the class names of a trained network lie, beside its file; a key, path or URL, as `weights` is."""
     return f"{weights.removesuffix('.keras')}.labels.txt"

@@ -1,6 +1,6 @@
-"""`ShardReceipt`, the one proof that a shard exists, and files held against it.
+"""`ShardReceipt`, the one proof that a shard exists, and the comparison of files with it.
 
-Stands after the shard on the route: the worker writes receipts, the reconciler and the trainer read them.
+The worker writes receipts after their shards; the reconciler and the trainer read them.
 """
 
 import hashlib
@@ -21,9 +21,9 @@ class ShardReceipt(Frozen):
     """`shards/<shard>.json`: the commit point of a shard, written after its files.
 
     Every pair of the task is counted in either `written` or `quarantined`; `counters` counts the findings by kind.
-    A dry task (lint) has no files: their fields are None. `shard_format` is that of the worker, which may be of
-    another version than the program that accepted the job. `hashes` has the perceptual hash (64 hex digits)
-    of each picture in the order of the task, "" where there is none; receipts of older versions have none at all.
+    A dry task (lint) has no files: their fields are None. `shard_format` is that of the worker, whose version may
+    differ from that of the program that accepted the job. `hashes` has the perceptual hash (64 hex digits) of each
+    picture in the order of the task, "" if it has none; in receipts of older versions it is empty.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -54,7 +54,7 @@ def check_shard(storage: Storage, receipt: ShardReceipt, *, with_digest: bool) -
     """Compare a shard's file with its receipt.
 
     Raises:
-        ShardError: The file is absent, or its size (with `with_digest` also its SHA-256) is another.
+        ShardError: The file is absent, or its size (with `with_digest` also its SHA-256) differs.
     """
     if receipt.size_bytes is not None:
         key = JobPaths(receipt.job).tfrecord(receipt.shard)

@@ -6,9 +6,9 @@ Every list feature is always present; a picture without objects has empty lists.
 
 from typing import Final, Literal
 
-# The version of the bytes of a shard and of its annotations file; jobs lend each other shards of the same version.
-# Raise it with every change that makes other bytes of the same pairs and options: a reading rule, an encoder's setting,
-# a key, a library that rounds differently. `python -m tests.golden.regenerate` pins the bytes of each version.
+# The version of the bytes of a shard and of its annotations file; jobs share only shards of the same version. Raise it
+# with every change after which the same pairs and options give other bytes: a reading rule, an encoder setting, a key,
+# a library that rounds differently. `python -m tests.golden.regenerate` pins the bytes of each version.
 SHARD_FORMAT: Final = 4
 
 FeatureKind = Literal["bytes", "int64", "float"]
@@ -32,7 +32,7 @@ IS_CROWD: Final = "image/object/is_crowd"
 VIEW: Final = "image/object/view"
 AREA: Final = "image/object/area"
 
-# One value in each record.
+# One value per record.
 SCALARS: Final[dict[str, FeatureKind]] = {
     ENCODED: "bytes",
     FORMAT: "bytes",
@@ -43,7 +43,7 @@ SCALARS: Final[dict[str, FeatureKind]] = {
     SHA256: "bytes",
 }
 
-# One value for each object; in one record all these lists have the same length.
+# One value per object; all these lists of a record have the same length.
 LISTS: Final[dict[str, FeatureKind]] = {
     XMIN: "float",
     XMAX: "float",

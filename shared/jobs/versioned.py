@@ -1,8 +1,8 @@
-"""Text of a file or a message -> its model, or an error that says which version wrote it.
+"""Text of a file or message -> its model, or an error that says which version wrote it.
 
-A job outlives an upgrade: its files may be older or newer than the program that reads them. `SCHEMA_VERSION` is raised
-when a change makes the same text mean something else, or needs what older files lack. A new field with a default needs
-no new version; an older program says that it does not know the field.
+A job outlives an upgrade, so its files may be older or newer than the program that reads them. `SCHEMA_VERSION` is
+raised when a change makes the same text mean something else, or needs something that older files lack. A new field with
+a default needs no new version; an older program reports that it does not know the field.
 """
 
 from typing import Any, TypeVar
@@ -18,7 +18,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read_stored(model: type[M], text: str | bytes, where: str) -> M:
-    """The JSON `text`, a file's content or one line of it, as a `model`; `where` names the file for a person.
+    """The JSON `text`, a file's content or one line of it, as a `model`; `where` names the file in errors.
 
     Raises:
         VersionError: It was written by an older or newer version.
@@ -35,7 +35,7 @@ def read_stored(model: type[M], text: str | bytes, where: str) -> M:
 
 
 def read_message(model: type[M], message: Any) -> M:
-    """The JSON value of a message as a `model`; anybody may have put it on the queue.
+    """The JSON value of a message as a `model`; it is not trusted, as anybody may have put it on the queue.
 
     Raises:
         MessageError: It is of another version, or malformed.
@@ -62,7 +62,7 @@ def _content(text: str | bytes) -> Any:
 
 
 def _other_version(content: Any) -> str | None:
-    """What to do about `content` if it names another schema version than ours."""
+    """What to do about `content` if it names a schema version other than ours; None if it does not."""
     found = content.get("schema_version", SCHEMA_VERSION) if isinstance(content, dict) else SCHEMA_VERSION
     if found == SCHEMA_VERSION:
         return None
