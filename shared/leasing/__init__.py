@@ -1,1 +1,1 @@
-"""What is under way, in Redis: the ledger, its scripts, leases and heartbeats."""
+"""Work in progress, as Redis knows it: the ledger, its scripts, leases and heartbeats."""

@@ -1,13 +1,13 @@
-"""What long work asks while it runs: may I go on, may I publish? Knows no Redis; a `Lease` is one answer."""
+"""What long work asks while it runs: may I go on, may I publish? Independent of Redis; `Lease` implements it."""
 
 from typing import Protocol
 
 
 class Guard(Protocol):
-    """Held by `write_shard` and by a training run; the implementation owns a lease."""
+    """Used by `write_shard` and by a training run; the implementation owns a lease."""
 
     def advance(self, **progress: float | int | str) -> None:
-        """Say that the work advanced (a picture, a training step, an export phase); `progress` is shown to people.
+        """Report that the work advanced (a picture, a training step, an export phase); `progress` is shown to people.
 
         Raises:
             StopRequested: The process was asked to stop.
@@ -16,7 +16,7 @@ class Guard(Protocol):
         """
 
     def before_publish(self) -> None:
-        """Return only if the work is still ours and wanted; waits while Redis cannot be reached.
+        """Return only if the work is still ours and still wanted; waits while Redis cannot be reached.
 
         Raises:
             Cancelled: The job or run was cancelled, or its job removed.
@@ -24,10 +24,10 @@ class Guard(Protocol):
         """
 
     def require_wanted(self) -> None:
-        """Ask storage alone whether the job is still there, before a file is written between two publishes.
+        """Check in storage alone that the job still exists, before a file is written between two publishes.
 
         Raises:
-            Cancelled: It was removed, or another one was submitted under its name.
+            Cancelled: The job was removed, or another one was submitted under its name.
         """
 
 
@@ -35,10 +35,10 @@ class Unguarded:
     """A guard for work that nobody else can own: a command line on one machine, a unit test."""
 
     def advance(self, **progress: float | int | str) -> None:
-        """Go on."""
+        """Never stops the work."""
 
     def before_publish(self) -> None:
-        """Publish."""
+        """Always allows publishing."""
 
     def require_wanted(self) -> None:
-        """Write."""
+        """Always allows writing."""

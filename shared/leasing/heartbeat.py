@@ -1,6 +1,6 @@
 """A worker's presence: its heartbeat for people and health checks, its stop request, and the watchdog of its parent.
 
-All of it lives in the parent process of a Celery prefork pool; children only look at the stop request.
+All of it runs in the parent process of a Celery prefork pool; the children only look at the stop request.
 """
 
 import ctypes
@@ -22,35 +22,35 @@ from shared.leasing.redis_client import UNREACHABLE
 logger = logging.getLogger(__name__)
 
 BEAT_S: Final = 5.0
-# A worker that has no task for this long, although a message waits or because it cannot reach Redis, has lost its
-# consumer (celery#8030, #8091): it ends itself and is started anew by whoever runs it.
+# A worker that has had no task for this long, although a message waits or because it cannot reach Redis, has lost its
+# consumer (celery#8030, #8091): it ends itself, and its supervisor restarts it.
 WATCHDOG_S: Final = 60.0
 
 
 class StopRequest:
-    """A parent's request that its children give back what they cannot finish in time.
+    """A parent's request that its children give back whatever they cannot finish in time.
 
-    It is made before the children are forked, and lies in memory that only they and their parent share.
+    Create it before the children are forked: it lies in memory that only they and their parent share.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` in seconds, the same for all processes of this machine."""
         self._clock = clock
-        # A time of the clock in seconds; 0 while nobody asks.
+        # When the request is due, in seconds of the clock; 0 if there is none.
         self._due_at = ctypes.c_double.from_buffer(mmap.mmap(-1, ctypes.sizeof(ctypes.c_double)))
 
     def ask(self, within_s: float) -> None:
-        """Ask the children to give back what they cannot finish in `within_s` seconds."""
+        """Ask the children to give back whatever they cannot finish within `within_s` seconds."""
         self._due_at.value = self._clock() + within_s
 
     def is_due(self) -> bool:
-        """Whether children are to give back their work now."""
+        """Whether the children should give back their work now."""
         return 0 < self._due_at.value <= self._clock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """What a worker says of itself: its name, kind, queue, number of slots, and where its heartbeat file is."""
+    """What a worker says about itself: its name, kind, queue, number of slots, and where its heartbeat file is."""
 
     name: str
     kind: str
@@ -60,7 +60,7 @@ class Registration:
 
 
 class Presence:
-    """The thread of a worker's parent that sends heartbeats, and ends the process when it is of no use any more."""
+    """The thread of a worker's parent that sends heartbeats, and ends the process when it is no longer of use."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Presence:
         clock: Callable[[], float] = time.monotonic,
         end_process: Callable[[int], None] = os._exit,
     ) -> None:
-        """`is_idle` tells whether the worker has no task; the rest is for tests."""
+        """`is_idle` tells whether the worker has no task; `clock` and `end_process` are for tests."""
         self._ledger, self._registration, self._is_idle = ledger, registration, is_idle
         self._clock, self._end_process = clock, end_process
         self._of_use_at = clock()
@@ -83,7 +83,7 @@ class Presence:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop beating; take the name out of the ledger."""
+        """Stop beating and remove the name from the ledger."""
         self._ended.set()
         try:
             self._ledger.leave(self._registration.name)
@@ -105,7 +105,7 @@ class Presence:
             self._end_process(1)
 
     def _is_of_use(self) -> bool:
-        """Write the heartbeat; whether Redis answers and no message waits while this worker idles."""
+        """Write the heartbeat. Returns False if this worker idles although messages wait or Redis does not answer."""
         one = self._registration
         try:
             self._ledger.beat(one.name, kind=one.kind, slots=one.slots, pid=os.getpid(), queue=one.queue)

@@ -1,7 +1,7 @@
-"""`Lease`: a guard that owns a unit of work in the ledger, renewed by a thread of the process that works.
+"""`Lease`: a guard that owns a unit of work in the ledger, renewed by a thread of the working process.
 
-The thread renews only while the work advances. A process that hangs ends itself, so that its attempt counts. While
-Redis cannot be reached the work goes on, and only publishing waits.
+The thread renews only while the work advances. A process that hangs ends itself, and its attempt counts. While Redis
+cannot be reached the work goes on, and only publishing waits.
 """
 
 import logging
@@ -24,19 +24,20 @@ from shared.leasing.scopes import Unit
 
 logger = logging.getLogger(__name__)
 
-# However long a lease is, its holder renews it this often: after a wipe of Redis all live holders are known again soon.
+# However long a lease is, its holder renews it at least this often, so that all live holders are soon known again after
+# a wipe of Redis.
 RENEW_MOST_S: Final = 5.0
 
-# Facts of a run that outlive the phase of training: how many steps and seconds it took.
+# Facts that are kept when the phase of training ends: how many steps and seconds it took.
 _KEPT: Final = ("trained", "seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A process that takes leases, and its terms.
+    """A process that takes leases, and the terms of its leases.
 
-    `worker` is the name of its worker, `lease_s` how long a lease runs, `stall_s` how long work may stand still,
-    `attempts` how often a unit may be tried; `should_stop` tells whether it is to give back what it holds.
+    `worker` is the name of its worker, `lease_s` how long a lease lasts, `stall_s` how long work may stand still (both
+    in seconds), `attempts` how often a unit may be tried; `should_stop` tells whether it must give back what it holds.
     """
 
     ledger: Ledger
@@ -60,10 +61,10 @@ class Lease:
         sleep: Callable[[float], None] = time.sleep,
         end_process: Callable[[], None] = lambda: os.kill(os.getpid(), signal.SIGKILL),
     ) -> None:
-        """`require_wanted` asks storage, and raises `Cancelled` if the job is gone; the rest is for tests."""
+        """`require_wanted` asks storage and raises `Cancelled` if the job is gone; the others are for tests."""
         self._holder, self._unit, self.require_wanted = holder, unit, require_wanted
         self._clock, self._sleep, self._end_process = clock, sleep, end_process
-        # Starts with the worker's name, so that a stopping parent can tell the leases of its own children.
+        # Unique to this lease; the worker's name and the process id in it are for people.
         self.token = f"{holder.worker}:{os.getpid()}:{uuid.uuid4().hex}"
         self._outcome: RenewOutcome = "ok"
         self._progress: dict[str, Any] = {}
@@ -72,11 +73,11 @@ class Lease:
         self._ended = threading.Event()
 
     def facts(self) -> dict[str, Any]:
-        """Who holds the unit and how far it is, for people."""
+        """Who holds the unit and how far the work is, for people."""
         return {"worker": self._holder.worker, "pid": os.getpid(), "since": round(self._since, 3), **self._progress}
 
     def claim(self) -> tuple[ClaimOutcome, int]:
-        """Try to own the unit: the outcome, and the number of this attempt from 1."""
+        """Try to take the unit; returns the outcome and the number of this attempt, from 1."""
         own, facts = self._holder, self.facts()
         return own.ledger.claim(self._unit, self.token, lease_s=own.lease_s, limit=own.attempts, holder=facts)
 
@@ -92,10 +93,10 @@ class Lease:
             thread.join(timeout=5)
 
     def advance(self, **progress: float | int | str) -> None:
-        """Tell that work advanced; see `Guard.advance`."""
+        """Report that the work advanced; see `Guard.advance`."""
         self._advanced_at = self._clock()
         if progress.get("phase", self._progress.get("phase")) != self._progress.get("phase"):
-            # A phase shows its own facts, not those of the one before; how long it trained is asked for in all.
+            # A phase shows its own facts, not those of the phase before, except for how long the run trained.
             self._progress = {name: value for name, value in self._progress.items() if name in _KEPT}
         self._progress.update(progress)
         self._raise_unless_ours()
@@ -134,7 +135,7 @@ class Lease:
         self._outcome = holder.ledger.renew(self._unit, self.token, lease_s=holder.lease_s, holder=self.facts())
 
     def _keep(self) -> None:
-        """Renew the lease while it is ours, and watch the work to its end: hanging work holds a slot of its worker."""
+        """Renew the lease while it is ours; watch the work even afterwards: a hang would block a slot of the worker."""
         limit_s = self._holder.stall_s
         while not self._ended.wait(min(self._holder.lease_s / 3, RENEW_MOST_S)):
             if self._clock() - self._advanced_at > limit_s:
@@ -143,7 +144,7 @@ class Lease:
             try:
                 if self._outcome == "ok":
                     self._renew()
-            except RedisError as error:  # a Redis that answers may refuse too: a full disk, no memory
+            except RedisError as error:  # Redis may also answer but refuse: a full disk, no memory
                 logger.warning("lease_not_renewed", extra={"unit": self._unit.name, "reason": str(error)})
 
     def _raise_unless_ours(self) -> None:
@@ -154,7 +155,7 @@ class Lease:
 
 
 def give_back(ledger: Ledger, scopes: list[str], worker: str) -> list[str]:
-    """Give back, uncounted, every lease of `worker`'s children; for its parent when it is to end.
+    """Give back every lease of `worker`'s children without counting the attempts; for the parent when it must end.
 
     Returns:
         The names of the units given back.

@@ -1,13 +1,13 @@
-"""Leases, attempts and progress in Redis: the live view of what storage says, rebuilt from it whenever it is gone.
+"""Leases, attempts and progress in Redis: a live view of what storage says, rebuilt from storage if it is lost.
 
 A *scope* is one incarnation of a job or of a run; its *units* are the job's shards, or the run itself (one unit,
-`run`). A removed job's leases and those of the next job of its name never meet. Keys and types:
+`run`). So the leases of a removed job and of the next job with its name never mix. Keys and types:
 
     voc:generation               string   set when the reconciler has rebuilt the ledger; absent: Redis was wiped
     voc:leader                   string   token of the leading reconciler, expires
-    voc:reconciled               string   unix time in s of the reconciler's last whole round, expires
-    voc:refused                  string   what the store said that ended the reconciler's last round, expires
-    voc:demand                   string   JSON: shards and runs that were neither over nor given up in that round
+    voc:reconciled               string   unix time in s of the reconciler's last complete round, expires
+    voc:refused                  string   the error of the store that ended the reconciler's last round, expires
+    voc:demand                   string   JSON: shards and runs that were neither done nor given up in that round
     voc:touched                  set      jobs that a command line changed in storage
     voc:worker:<name>            string   JSON heartbeat of a worker or trainer, expires
     voc:<scope>                  hash     the fields of `ScopeState`
@@ -18,11 +18,10 @@ A *scope* is one incarnation of a job or of a run; its *units* are the job's sha
     voc:<scope>:done             bitmap   by ordinal of the unit
     voc:<scope>:lease:<unit>     string   the holder's token, expires
 
-Nothing here grows with the number of pictures: the hashes hold what is under way, the bitmap has one bit for each
-shard.
+Nothing here grows with the number of pictures: the hashes hold what is under way, the bitmap has one bit per shard.
 
-Whoever has a service's password may write anything into its keys. So nothing read is trusted: what is of another type
-or form counts as absent and is filled in again from storage, which decides.
+Whoever has a service's password may write anything into its keys, so nothing that is read is trusted: a value of the
+wrong type or form counts as absent and is filled in again from storage, which decides.
 """
 
 import json
@@ -42,19 +41,18 @@ from shared.leasing.scopes import Demand, Heartbeat, ScopeState, UnderWay, Unit,
 ClaimOutcome = Literal["claimed", "cancelled", "done", "held", "exhausted"]
 RenewOutcome = Literal["ok", "cancelled", "lost"]
 
-# A heartbeat is written every 5 s; three missed ones and the worker is no longer counted.
+# A heartbeat is written every 5 s; after three missed ones the worker is no longer counted.
 HEARTBEAT_EXPIRY_S: Final = 15
 
-# No lease is longer (settings); a lease key that would live longer, or for ever, was not written by us.
+# The settings allow no longer lease; a lease key that would live longer, or for ever, was not written by us.
 LONGEST_LEASE_S: Final = 3600
-# How long those who still work on a removed job's shards are told that it is cancelled.
+# How long processes that still work on a removed job are told that it is cancelled.
 FAREWELL_S: Final = 3600
 
-# How long the last whole round is remembered, longer than anybody looks for it. How long ago it was is told by what is
-# left of this.
+# How long the last complete round is remembered: longer than anybody needs. Its age follows from what is left of this.
 _ROUND_KEPT_S: Final = 365 * 86_400
 
-# How long a refusal is remembered that no whole round has followed: longer than one in which a bucket is asked again.
+# How long a refusal is remembered if no complete round follows: longer than a round in which a bucket is asked again.
 _REFUSAL_KEPT_S: Final = 300
 
 # The keys of a scope besides its own hash and the leases.
@@ -78,7 +76,7 @@ class Ledger:
     def claim(
         self, unit: Unit, token: str, *, lease_s: float, limit: int, holder: dict[str, Any]
     ) -> tuple[ClaimOutcome, int]:
-        """Take the lease of `unit` and count the attempt: `claimed` and its number from 1, or why not."""
+        """Take the lease of `unit` and count the attempt. Returns `claimed` and its number from 1, or why not."""
         keys = [unit.lease_key, unit.state_key, *map(unit.key, ("attempts", "leased", "queued", "done"))]
         lease_ms, most_ms = int(lease_s * 1000), 1000 * LONGEST_LEASE_S
         arguments = [token, lease_ms, unit.name, unit.ordinal, limit, json.dumps(holder), most_ms]
@@ -86,14 +84,14 @@ class Ledger:
         return outcome, int(attempt)
 
     def renew(self, unit: Unit, token: str, *, lease_s: float, holder: dict[str, Any]) -> RenewOutcome:
-        """Prolong our lease of `unit`, or take it again where nobody holds it."""
+        """Prolong our lease of `unit`, or take it again if nobody holds it."""
         keys = [unit.lease_key, unit.state_key, unit.key("leased")]
         arguments = [token, int(lease_s * 1000), unit.name, json.dumps(holder), 1000 * LONGEST_LEASE_S]
         outcome: RenewOutcome = self._scripts["renew"](keys=keys, args=arguments)
         return outcome
 
     def release(self, unit: Unit, token: str, *, counted: bool, error: str = "") -> bool:
-        """Give `unit` back; whether the lease was ours."""
+        """Give `unit` back; returns whether the lease was ours."""
         keys = [unit.lease_key, *map(unit.key, ("attempts", "leased", "errors")), unit.state_key]
         return bool(self._scripts["release"](keys=keys, args=[token, unit.name, int(counted), error[:2000]]))
 
@@ -105,7 +103,7 @@ class Ledger:
     # --- the reconciler's view ---------------------------------------------------------------------------------
 
     def under_way(self, scope: str, is_unit: Callable[[str], bool]) -> UnderWay:
-        """What is queued and leased of the units that pass `is_unit`; `expired` are the leased whose lease is gone."""
+        """Which units that pass `is_unit` are queued or leased; `expired` are leased units whose lease key is gone."""
         prefix = f"voc:{scope}"
         pipe = self.client.pipeline(transaction=False)
         pipe.zrange(f"{prefix}:queued", 0, -1, withscores=True)
@@ -122,9 +120,9 @@ class Ledger:
         )
 
     def _leases(self, prefix: str, units: list[str]) -> tuple[set[str], dict[str, str]]:
-        """Those of `units` whose lease is alive, and what is noted of those that are still leased.
+        """Those of `units` whose lease is alive, and what is noted about those that are still leased.
 
-        Both are read in one transaction: a unit that completes between two reads would look expired.
+        Both are read in one transaction: a unit completed between two reads would look expired.
         """
         pipe = self.client.pipeline(transaction=True)
         for unit in units:
@@ -136,9 +134,9 @@ class Ledger:
         return alive, still
 
     def done_bits(self, scope: str, units: int) -> bytes:
-        """Which of the first `units` units are done, as Redis keeps it: most significant bit of byte 0 first.
+        """Which of the first `units` units are done, as Redis stores them: most significant bit of byte 0 first.
 
-        Empty where the key holds something else.
+        Empty if the key holds another type.
         """
         with suppress_wrong_type():
             command = ("GETRANGE", f"voc:{scope}:done", 0, (units - 1) // 8)
@@ -150,11 +148,11 @@ class Ledger:
         self.client.zadd(f"voc:{scope}:queued", {unit: time.time()})
 
     def forget_queued(self, scope: str, unit: str) -> None:
-        """`unit` is not in the queue any more, or its message was not sent."""
+        """Note that `unit` is no longer in the queue, or that its message was not sent."""
         self.client.zrem(f"voc:{scope}:queued", unit)
 
     def forget_leased(self, scope: str, unit: str) -> None:
-        """The lease of `unit` has expired: it is nobody's."""
+        """Note that the lease of `unit` has expired, so nobody holds it."""
         self.client.hdel(f"voc:{scope}:leased", unit)
 
     def start_counting_anew(self, scope: str, retried: int) -> None:
@@ -170,7 +168,7 @@ class Ledger:
         pipe.execute()
 
     def unmark_done(self, scope: str, ordinal: int) -> None:
-        """The receipt of this unit was taken back: it is to be done again."""
+        """Note that the receipt of this unit was taken back, so it must be done again."""
         self.client.setbit(f"voc:{scope}:done", ordinal, 0)
 
     def write_state(self, scope: str, **fields: str | int | float) -> None:
@@ -178,7 +176,7 @@ class Ledger:
         self.client.hset(f"voc:{scope}", mapping=fields)
 
     def read_state(self, scope: str) -> ScopeState:
-        """The scope's own hash; nothing counted where the ledger does not know it."""
+        """The scope's own hash; all counts are 0 if the ledger does not know the scope."""
         with suppress_wrong_type():
             return ScopeState.read(self.client.hgetall(f"voc:{scope}"))
         return ScopeState.read({})
@@ -190,11 +188,11 @@ class Ledger:
         return 0
 
     def forget_scope(self, scope: str) -> None:
-        """Remove all keys of `scope`, because it is rebuilt from storage or its files are gone."""
+        """Remove all keys of `scope`, because it will be rebuilt from storage or its files are gone."""
         self.client.delete(f"voc:{scope}", *(f"voc:{scope}:{part}" for part in _PARTS))
 
     def end_scope(self, scope: str) -> None:
-        """Remove all keys of `scope`, whose job was removed; whoever still works on it is told that it is cancelled."""
+        """Remove all keys of `scope`, whose job was removed; tell whoever still works on it that it is cancelled."""
         pipe = self.client.pipeline(transaction=True)
         pipe.delete(f"voc:{scope}", *(f"voc:{scope}:{part}" for part in _PARTS))
         pipe.hset(f"voc:{scope}", mapping={"state": "REMOVED", "cancelled": 1})
@@ -247,41 +245,41 @@ class Ledger:
             self.client.delete("voc:leader")
 
     def note_round(self, demand: Demand) -> None:
-        """Note that the reconciler has just finished a whole round, and what it left to do."""
+        """Note that the reconciler has just finished a complete round, and what it left to do."""
         pipe = self.client.pipeline()
         pipe.set("voc:reconciled", time.time(), ex=_ROUND_KEPT_S).set("voc:demand", json.dumps(asdict(demand)))
         pipe.delete("voc:refused").execute()
 
     def note_refusal(self, reason: str) -> None:
-        """Note that a store which refuses has ended the reconciler's round, and what it said."""
+        """Note that an error of the store has ended the reconciler's round, and what it said."""
         self.client.set("voc:refused", reason, ex=_REFUSAL_KEPT_S)
 
     def refusal(self) -> str:
-        """What ended the reconciler's last round; empty where it was a whole one."""
+        """What ended the reconciler's last round early; empty if it was complete."""
         with suppress_wrong_type():
             return self.client.get("voc:refused") or ""
         return ""
 
     def demand(self) -> Demand | None:
-        """What the reconciler's last round left to do; None where there was none since Redis was emptied."""
+        """What the reconciler's last round left to do; None if there was none since Redis was emptied."""
         with suppress_wrong_type():
             return Demand.read(self.client.get("voc:demand"))
         return None
 
     def round_age_s(self) -> float | None:
-        """Seconds since the reconciler's last whole round; None where there was none since Redis was emptied.
+        """Seconds since the reconciler's last complete round; None if there was none since Redis was emptied.
 
-        Told by Redis's clock alone: ours may be hours from that of the machine where the reconciler runs.
+        Measured by Redis's clock alone: ours may be hours off from that of the reconciler's machine.
         """
         with suppress_wrong_type():
             at, left_ms = as_number(self.client.get("voc:reconciled")), self.client.pttl("voc:reconciled")
             if at is not None and 0 < left_ms <= 1000 * _ROUND_KEPT_S:
                 return float(_ROUND_KEPT_S - left_ms / 1000)
-            return None if at is None else max(0.0, time.time() - at)  # of an older version, which set no expiry
+            return None if at is None else max(0.0, time.time() - at)  # by an older version, which set no expiry
         return None
 
     def identity(self) -> tuple[str, str | None]:
-        """Redis's own run id, and the ledger's generation (None after a wipe)."""
+        """Redis's own run id and the ledger's generation, which is None after a wipe."""
         return self.client.info("server")["run_id"], self.client.get("voc:generation")
 
     def set_generation(self, generation: str) -> None:
@@ -289,11 +287,11 @@ class Ledger:
         self.client.set("voc:generation", generation)
 
     def queue_length(self, queue: str) -> int:
-        """Messages that wait in `queue`."""
+        """How many messages wait in `queue`."""
         return int(self.client.llen(queue))
 
     def queued_ids(self, queue: str) -> list[str]:
-        """The Celery task ids of the messages that wait in `queue`, next one first; what is no message has none."""
+        """The Celery task ids of the messages that wait in `queue`, next one first; anything else there is skipped."""
         ids = []
         for text in reversed(self.client.lrange(queue, 0, -1)):  # Celery pushes left and pops right
             with suppress(ValueError, TypeError, KeyError):
@@ -301,11 +299,11 @@ class Ledger:
         return ids
 
     def is_led(self) -> bool:
-        """Whether a reconciler is at work, that of `serve` or of a command that waits for its job."""
+        """Whether a reconciler is at work, be it that of `serve` or of a command that waits for its job."""
         return bool(self.client.exists("voc:leader"))
 
     def leader(self) -> str:
-        """Where the leading reconciler runs, for a person: its host and process; empty where nobody leads."""
+        """The host and process of the leading reconciler, for a person; empty if none leads."""
         with suppress_wrong_type():
             host, _, rest = (self.client.get("voc:leader") or "").partition("/")
             return f"{host}, process {rest.partition('/')[0]}" if rest else host

@@ -1,4 +1,4 @@
-"""A client of Redis that waits out short outages, and what to do about keys of a wrong type: they count as absent."""
+"""A Redis client that waits out short outages, and the handling of keys of a wrong type: they count as absent."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,13 +11,13 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 from redis.retry import Retry
 
-# Raised while Redis cannot be reached; callers that can go on without it catch just these.
+# Raised while Redis cannot be reached; callers that can go on without it catch only these.
 UNREACHABLE: Final = (RedisConnectionError, RedisTimeoutError)
 
-# What to do about it.
+# What to do if Redis cannot be reached.
 NO_REDIS: Final = "is Redis running, and are VOC_BROKER_URL and its password right?"
 
-# The keys that belong to no scope, and those in which kombu keeps the queues.
+# The types of the keys that belong to no scope, and of those in which kombu keeps the queues.
 _COMMON_TYPES: Final = {
     **dict.fromkeys(("voc:generation", "voc:leader", "voc:reconciled", "voc:refused", "voc:demand"), "string"),
     "voc:touched": "set",
@@ -30,7 +30,7 @@ _COMMON_TYPES: Final = {
 
 
 def connect(url: str) -> "redis.Redis":
-    """A client that retries with backoff what is idempotent, and everything here is: scripts, SET, HSET, reads."""
+    """A client that retries with backoff: every command here is idempotent (scripts, SET, HSET, reads)."""
     return redis.Redis.from_url(
         url,
         decode_responses=True,
@@ -45,13 +45,13 @@ def connect(url: str) -> "redis.Redis":
 
 
 def is_wrong_type(error: RedisError) -> bool:
-    """Whether Redis refused because a key is of another type."""
+    """Whether Redis refused because a key is of the wrong type."""
     return "WRONGTYPE" in str(error)
 
 
 @contextmanager
 def suppress_wrong_type() -> Iterator[None]:
-    """Leave the block where a key is of another type than it should be."""
+    """Leave the block silently if a key is of the wrong type."""
     try:
         yield
     except ResponseError as error:
@@ -60,7 +60,7 @@ def suppress_wrong_type() -> Iterator[None]:
 
 
 def empty_if_wrong_type(answer: Any) -> Any:
-    """An answer of a pipeline; empty where the key is of a wrong type.
+    """An answer of a pipeline; empty if the key is of the wrong type.
 
     Raises:
         RedisError: The answer is any other error.
@@ -73,7 +73,7 @@ def empty_if_wrong_type(answer: Any) -> Any:
 
 
 def remove_wrong_types(client: Any) -> list[str]:
-    """Remove the keys of no scope and the queues that are of a wrong type; their names."""
+    """Remove the queues and the keys of no scope that are of the wrong type; returns their names."""
     pipe = client.pipeline(transaction=False)
     for key in _COMMON_TYPES:
         pipe.type(key)

@@ -1,6 +1,6 @@
-"""One unit of work from its claim to its end: done, given back, failed for now, or failed for good.
+"""One unit of work from claim to end: done, given back, failed for now, or failed for good.
 
-It never retries; only the reconciler queues again. It logs these events, with `shard_` or `run_` in front:
+It never retries; only the reconciler queues a unit again. It logs these events, with `shard_` or `run_` in front:
 `not_claimed` (outcome), `given_back`, `left` (reason), `failed` (reason); and `store_refuses` (reason).
 """
 
@@ -14,14 +14,14 @@ from shared import logs
 from shared.errors import Cancelled, LeaseLost, PipelineError, StopRequested, StorageError
 from shared.leasing.lease import Lease
 
-# The store's or the machine's fault, not the work's: another attempt may succeed. Celery would end the whole worker on
-# a MemoryError that reaches it.
+# Faults of the store or the machine, not of the work: another attempt may succeed. A MemoryError that reaches Celery
+# would end the whole worker.
 _PASSING: Final = (StorageError, OSError, MemoryError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
-    """What is counted of a unit that is done: examples written and pairs quarantined."""
+    """What is counted for a unit that is done: examples written and pairs quarantined."""
 
     written: int = 0
     quarantined: int = 0
@@ -29,9 +29,9 @@ class Done:
 
 @contextmanager
 def store_may_refuse(logger: logging.Logger) -> Iterator[None]:
-    """Log in one line that the store does not answer, for what is done to a message while nothing is claimed.
+    """Log an error of the store as one line, for steps before a message's unit is claimed.
 
-    The message is gone by that. The reconciler misses it and sends it again.
+    The message is lost then; the reconciler notices that and sends it again.
     """
     try:
         yield
@@ -41,10 +41,10 @@ def store_may_refuse(logger: logging.Logger) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runner:
-    """How units of one kind are worked on.
+    """Runs units of one kind.
 
-    `fail_for_good` is told of a `PipelineError` that every further attempt would meet too; without it such an error is
-    raised like any other.
+    `fail_for_good` is called with a `PipelineError`, which every further attempt would meet too; without it such an
+    error is raised like any other.
     """
 
     kind: Literal["shard", "run"]
@@ -58,15 +58,15 @@ class Runner:
         """Claim a unit and work on it, unless there is nothing to do.
 
         Args:
-            lease: Of the unit, not claimed yet.
-            settled: Why there is nothing to do, whatever Redis says; None if there is.
-            work: Does the unit; it is given the number of the attempt, from 1, and uses `lease` as its guard.
+            lease: The unit's lease, not claimed yet.
+            settled: Why there is nothing to do, whatever Redis says; None if there is something to do.
+            work: Does the unit's work; it takes the number of the attempt, from 1, and uses `lease` as its guard.
 
         Returns:
             What `work` returned; None if there was nothing to do, or the unit was given back or failed.
 
         Raises:
-            BaseException: What `work` raised and nothing here explains, after the lease went back with it.
+            BaseException: What `work` raised and is not handled here, after the lease was given back with its text.
         """
         outcome, attempt = (settled, 0) if settled else lease.claim()
         if outcome != "claimed":
@@ -91,7 +91,7 @@ class Runner:
         except _PASSING as error:
             self.logger.error(self._event("failed"), extra={"reason": repr(error)})
             lease.release(counted=True, error=str(error) or type(error).__name__)
-        except BaseException as error:  # also SystemExit: the lease goes back first, then the error goes on to Celery
+        except BaseException as error:  # also SystemExit: give the lease back first, then let the error reach Celery
             if self.fail_for_good is None or not isinstance(error, PipelineError):
                 lease.release(counted=True, error=f"{type(error).__name__}: {error}")
                 raise

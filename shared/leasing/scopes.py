@@ -1,6 +1,6 @@
-"""The scopes and units of the ledger, and how texts from Redis are read, whatever somebody wrote there.
+"""The scopes and units of the ledger, and how texts from Redis are read safely, whatever somebody wrote there.
 
-Pure; `shared/leasing/ledger.py` says which keys there are.
+No input or output here; `shared/leasing/ledger.py` lists the keys.
 """
 
 import json
@@ -20,7 +20,7 @@ _TEXT_LENGTH: Final = 2000
 
 RUN_UNIT: Final = "run"
 
-# The queues that hints wait in, which are lists of these names.
+# The queues that hints wait in: Redis lists with these names.
 SHARD_QUEUE: Final = "shards"
 RUN_QUEUE: Final = "train"
 
@@ -46,7 +46,7 @@ def message_id(scope: str, unit: str) -> str:
 
 
 def run_of(message: str) -> tuple[str, str] | None:
-    """The name and identity of the run that a hint is of, by its Celery task id; None for a hint of something else."""
+    """The name and identity of the run that a hint is about, from its Celery task id; None if it is not about a run."""
     scope, _, unit = message.rpartition("/")
     kind, _, run = scope.partition(":")
     name, _, incarnation = run.partition("@")
@@ -78,7 +78,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnderWay:
-    """What the ledger knows of a scope's units that are neither done nor failed."""
+    """What the ledger knows about a scope's units that are neither done nor failed."""
 
     queued: dict[str, float]
     leased: dict[str, dict[str, Any]]
@@ -120,7 +120,7 @@ class ScopeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """What a worker or trainer says of itself: `kind` is worker or trainer, `slots` its number of processes."""
+    """What a worker or trainer says about itself: `kind` is worker or trainer, `slots` its number of processes."""
 
     kind: str
     slots: int
@@ -137,7 +137,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demand:
-    """How many `shards` and `runs` are to be done still, whether somebody is at work on them or not."""
+    """How many `shards` and `runs` remain to be done, whether somebody is at work on them or not."""
 
     shards: int
     runs: int
@@ -153,7 +153,7 @@ class Demand:
 
 
 def as_number(text: str | None) -> float | None:
-    """`text` as a finite number, or None if it is none."""
+    """`text` as a finite number, or None if it is not one."""
     try:
         value = float(text) if text is not None else math.nan
     except ValueError:
@@ -162,13 +162,13 @@ def as_number(text: str | None) -> float | None:
 
 
 def as_count(text: str | None) -> int:
-    """`text` as a whole number from 0 to 2**31, or 0 if it is none."""
+    """`text` as a whole number from 0 to 2**31, or 0 if it is not one."""
     value = as_number(text)
     return int(value) if value is not None and 0 <= value <= 2**31 and value == int(value) else 0
 
 
 def _facts(text: str | None) -> dict[str, Any]:
-    """`text` as a JSON object, or an empty one if it is none."""
+    """`text` as a JSON object, or an empty one if it is not one."""
     try:
         facts = json.loads(text or "{}")
     except (ValueError, RecursionError):
