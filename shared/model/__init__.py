@@ -1,1 +1,1 @@
-"""What a `.tflite` is and says of itself, read with the standard library only."""
+"""What a `.tflite` is and says about itself, read with the standard library only."""

@@ -1,7 +1,7 @@
-"""What an exported model says of itself: labels, picture size and the rest, zipped to the end of the `.tflite`.
+"""What an exported model says about itself: labels, picture size and so on, zipped to the end of the `.tflite`.
 
-Format: the associated files of "TensorFlow Lite Model Metadata": a zip archive behind the flatbuffer, which zip readers
-find from the file's end and TFLite ignores. Needs the standard library only, so that `predict` runs anywhere.
+Format: the associated files of "TensorFlow Lite Model Metadata": a zip archive after the flatbuffer, which zip readers
+find from the file's end and TFLite ignores. Needs only the standard library, so that `predict` runs anywhere.
 """
 
 import io
@@ -20,20 +20,20 @@ LABELS_FILE: Final = "labels.txt"
 CALIBRATION_FILE: Final = "score_calibration.txt"
 DESCRIPTION_FILE: Final = "voc2tflite.json"
 
-# A uint8 input undoes this by its scale, 1 / PIXEL_STD; the file's metadata names both.
+# A uint8 input has this normalisation in its scale, 1 / PIXEL_STD; the file's metadata names both values.
 PIXEL_MEAN: Final = 127.5
 PIXEL_STD: Final = 127.5
 
-# Bytes that are read of each file. Labels: 10,000 names of 25 letters, where 1,200 are many for a data set. The
+# How many bytes of each file are read. Labels: 10,000 names of 25 letters; a large data set has 1,200 classes. The
 # description: a hundred times what is written.
 _LIMITS: Final = {LABELS_FILE: 256 * 2**10, DESCRIPTION_FILE: 64 * 2**10}
 
-# What a job may ask for (`shared/jobs/job.py`), and the network takes: its coarsest level has a cell per 32 px.
+# The sizes that a job may ask for and that the network accepts: its coarsest level has a cell per 32 px.
 _LEAST_SIZE_PX: Final = 32
 _MOST_SIZE_PX: Final = 4096
 _MOST_DIGITS: Final = 12
 
-# Type of each field of the description, and those that need not be there.
+# The type of each field of the description, and the fields that may be missing.
 _TYPES: Final[dict[str, type]] = {
     **dict.fromkeys(("name", "version", "licence", "resize", "data_digest", "form"), str),
     "image_size": int,
@@ -44,7 +44,7 @@ _OPTIONAL: Final = frozenset({"form", "best_score", "decoding"})
 
 _BOX_FORM: Final = "ty tx th tw"
 _SCORE_FORM: Final = "lifted logits"
-# Type and range of the numbers of a decoding: within them no box overflows.
+# The types and ranges of a decoding's numbers: within these ranges no box overflows.
 _DECODING_RANGES: Final[dict[str, tuple[type, float, float]]] = {
     "strides": (int, 1, 256),
     **dict.fromkeys(("prior_strides", "center_scale", "size_scale"), (float, 0.1, 100.0)),
@@ -53,7 +53,7 @@ _DECODING_RANGES: Final[dict[str, tuple[type, float, float]]] = {
     "most_detections": (int, 1, 1000),
 }
 
-# From which score on a detection is shown where a file does not say what is best for it: those of 0.2.0.
+# The least score of a detection that is shown if a file does not name its best threshold, as those of 0.2.0 do not.
 _USUAL_SCORE: Final = 0.4
 
 
@@ -61,12 +61,12 @@ _USUAL_SCORE: Final = 0.4
 class Decoding:
     """How the outputs of a file without suppression become detections (`trainer/inference/decode.py`).
 
-    Output `boxes` has four numbers a cell, (ty, tx, th, tw): the box's centre is the cell's, moved by
-    t / `center_scale` priors, its sides are exp(t / `size_scale`) priors; a prior is a square of `prior_strides`
-    strides of the cell's level.
+    Output `boxes` has four numbers per cell, (ty, tx, th, tw): the box's centre is the cell's centre moved by
+    t / `center_scale` priors, and its sides are exp(t / `size_scale`) priors. A prior is a square whose side is
+    `prior_strides` strides of the cell's level.
     Cells run over the levels of `strides` (px), each row by row. Output `scores` has for each class a logit raised by
-    `score_lift`. Boxes below `least_score`, and those that overlap a better one by an IoU above `nms_iou`, whatever
-    their classes, are left out; `most_detections` are kept.
+    `score_lift`. Boxes below `least_score` are left out, as are those that overlap a better one, of any class, with an
+    IoU above `nms_iou`; the best `most_detections` are kept.
     """
 
     strides: tuple[int, ...]
@@ -81,16 +81,16 @@ class Decoding:
     scores: str = _SCORE_FORM
 
     def cells(self, image_size: int) -> int:
-        """Boxes of a picture of `image_size` px."""
+        """How many boxes a picture of `image_size` px has."""
         return sum((image_size // stride) ** 2 for stride in self.strides)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDescription:
-    """What an exported file says of itself; every client reads it, `predict` obeys it.
+    """What an exported file says about itself; every client can read it, and `predict` follows it.
 
-    `best_score` is the threshold with the best F1 on the validation pictures, in [0, 1]; None where nobody measured it.
-    `decoding` is None where suppression is inside the file.
+    `best_score` is the threshold with the best F1 on the validation pictures, in [0, 1]; None if it was not measured.
+    `decoding` is None if suppression is inside the file.
     """
 
     name: str
@@ -106,7 +106,7 @@ class ModelDescription:
 
     @property
     def threshold(self) -> float:
-        """The least score of a detection that is worth showing, where a person says nothing else."""
+        """The least score of a detection worth showing, unless a person chooses another."""
         return _USUAL_SCORE if self.best_score is None else self.best_score
 
     def sentence(self) -> str:
@@ -125,10 +125,10 @@ class ModelDescription:
 
 
 def read_description(model: bytes | Path | ModelFile) -> ModelDescription:
-    """What the `.tflite` says of itself.
+    """What the `.tflite` says about itself.
 
     Raises:
-        ExportError: It cannot be read, or carries no description of this project, or one that cannot be.
+        ExportError: It cannot be read, or has no description by this project, or an invalid one.
     """
     file = model if isinstance(model, ModelFile) else ModelFile.read(model)
     members = file.members(_LIMITS)
@@ -142,7 +142,7 @@ def _labels(content: bytes, file: ModelFile) -> tuple[str, ...]:
     except UnicodeDecodeError as error:
         found = f"{LABELS_FILE} is not UTF-8 (byte {error.start:,})"
         raise file.refusal(found, "the class names in UTF-8") from error
-    # Not splitlines(): names may hold other characters that it takes for a line's end (U+2028, form feed).
+    # Not splitlines(): names may hold other characters that it takes for line ends (U+2028, form feed).
     names = text.removesuffix("\n").split("\n")
     if "" in names:
         raise file.refusal(f"line {names.index('') + 1} of {LABELS_FILE} is empty", "a class name a line")
@@ -153,7 +153,7 @@ def _labels(content: bytes, file: ModelFile) -> tuple[str, ...]:
 
 
 def _fields(content: bytes, file: ModelFile) -> dict[str, Any]:
-    """The description's fields but for the labels, each of its type and within its range."""
+    """The description's fields except for the labels, each checked for its type and range."""
     try:
         stated = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -183,7 +183,7 @@ def _fields(content: bytes, file: ModelFile) -> dict[str, Any]:
 
 
 def _decoding(stated: dict[str, Any], file: ModelFile) -> Decoding:
-    """How to decode, each number of its type and in a range in which decoding is safe."""
+    """How to decode, each number checked for its type and for a range in which decoding is safe."""
     wanted = {field.name for field in fields(Decoding)}
     if stated.keys() != wanted:
         raise file.refusal(f"decoding has {quoted(sorted(stated))}", f"{', '.join(sorted(wanted))}")
@@ -201,7 +201,7 @@ def _decoding(stated: dict[str, Any], file: ModelFile) -> Decoding:
 def description_archive(offset: int, description: ModelDescription) -> bytes:
     """The archive that follows `offset` bytes of model.
 
-    Stored, without times, so that the same model is the same bytes.
+    It is not compressed and has no time stamps, so that the same model gives the same bytes.
     """
     fields = {key: value for key, value in asdict(description).items() if key != "labels" and value is not None}
     files = {
@@ -210,7 +210,7 @@ def description_archive(offset: int, description: ModelDescription) -> bytes:
         CALIBRATION_FILE: "1.0,1.0,0.0\n" * len(description.labels),
         DESCRIPTION_FILE: json.dumps(fields, sort_keys=True, ensure_ascii=False),
     }
-    # Written behind a stand-in for the model, so that the offsets in the directory count from the file's start.
+    # Written after a stand-in for the model, so that the offsets in the directory count from the file's start.
     target = io.BytesIO(b"\0" * offset)
     target.seek(offset)
     with zipfile.ZipFile(target, "a", zipfile.ZIP_STORED) as archive:

@@ -1,7 +1,7 @@
-"""A `.tflite` from anywhere -> its bytes and the files zipped to its end, none of them larger than it may be.
+"""A `.tflite` from anywhere -> its bytes and the files zipped to its end, all within size limits.
 
-Sizes are looked at before anything is read or unpacked, and no more is read than that: what the file says of itself may
-be a lie. Needs the standard library only.
+Sizes are checked before anything is read or unpacked, and reading stops at the limit too, because a stated size may be
+a lie. Needs only the standard library.
 """
 
 import io
@@ -15,36 +15,36 @@ from typing import Final
 
 from shared.errors import ExportError
 
-# The largest that this project makes, `medium` in float32, has 19 MB.
+# The largest model that this project makes, `medium` in float32, has 19 MB.
 MOST_MODEL_BYTES: Final = 128 * 2**20
 
-# zipfile makes an object of every member in the directory: 45,000 fit into this, 40 MB and 0.4 s. Ours has three
-# members, and 0.9 MB with the most labels that are read.
+# zipfile makes an object of every member in the directory: 45,000 fit into this, which takes 40 MB and 0.4 s. Ours has
+# three members, and 0.9 MB with as many labels as are read.
 MOST_ARCHIVE_BYTES: Final = 2 * 2**20
 
-# Unpacking by other methods has no bound on its memory (LZMA: a dictionary of up to 4 GB).
+# Other compression methods have no bound on their memory (LZMA: a dictionary of up to 4 GB).
 _METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _ENCRYPTED: Final = 0x1
 
-# What zipfile raises over damaged archives.
+# What zipfile raises for damaged archives.
 _ZIP_ERRORS: Final = (
     *(zipfile.BadZipFile, zlib.error, struct.error),
     *(EOFError, KeyError, OSError, RuntimeError, ValueError),
 )
 
 _IDENTIFIER: Final = b"TFL3"
-# Begin of a member, of the directory, of the end.
+# The signatures of a member, of a directory entry and of the end record.
 _ZIP_MARKS: Final = (b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06")
 
-# Characters of a text from the file that a refusal quotes.
+# How many characters of a text from the file an error quotes.
 _MOST_QUOTED: Final = 120
 
 _WHAT_TO_DO: Final = "take a file that voc2tflite exported, or export its run again (voc2tflite export RUN)"
 
 
 def quoted(found: object) -> str:
-    """What the file holds as a refusal may print it: in Python's form, without control characters, not too long."""
-    # A long text is cut first: its form may be many times as long.
+    """A value from the file as an error may print it: as Python's repr, without control characters, not too long."""
+    # A long text is cut first: its repr may be many times as long.
     text = repr(found[:_MOST_QUOTED] if isinstance(found, str) else found)
     is_cut = len(text) > _MOST_QUOTED or (isinstance(found, str) and len(found) > _MOST_QUOTED)
     return f"{text[:_MOST_QUOTED]}…" if is_cut else text
@@ -52,17 +52,17 @@ def quoted(found: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFile:
-    """The bytes of a model, not yet trusted, and how refusals name it."""
+    """The bytes of a model, not yet trusted, and the name that errors give it."""
 
     name: str
     content: bytes
 
     @classmethod
     def read(cls, model: bytes | Path, name: str | None = None) -> "ModelFile":
-        """Take a model's bytes, or read them; `name` is its path where none is given, in quotes if it has line breaks.
+        """Take a model's bytes, or read them; `name` is by default its path, quoted if it has unprintable characters.
 
         Raises:
-            ExportError: It is no file, cannot be read, or is larger than `MOST_MODEL_BYTES`.
+            ExportError: It is not an ordinary file, cannot be read, or is larger than `MOST_MODEL_BYTES`.
         """
         if name is None:
             name = str(model) if isinstance(model, Path) else "model"
@@ -76,7 +76,7 @@ class ModelFile:
         return file
 
     def check_identifier(self) -> None:
-        """Refuse what does not begin as a TFLite flatbuffer.
+        """Refuse a file that does not begin as a TFLite flatbuffer.
 
         Raises:
             ExportError: Its bytes 4 to 7 are not `TFL3`.
@@ -86,9 +86,9 @@ class ModelFile:
             raise self.refusal(found, f"a .tflite ({_IDENTIFIER.decode()} as its bytes 4 to 7)")
 
     def _read(self, path: Path) -> bytes:
-        """The bytes at `path`, not many more than are taken."""
+        """The bytes at `path`, at most one more than is allowed."""
         try:
-            # A pipe is waited for, and a device may have no end.
+            # Reading a pipe would wait, and a device may never end.
             if not path.is_file():
                 raise self.refusal("no such file, or none of the ordinary kind", "a .tflite")
             with open(path, "rb") as stream:
@@ -97,17 +97,17 @@ class ModelFile:
             raise self.refusal(f"it cannot be read ({error.strerror})", "a .tflite") from error
 
     def refusal(self, found: str, expected: str) -> ExportError:
-        """The error of a file that is not used: what was found, what was expected, what to do, in one line."""
+        """The error for a file that is refused: what was found, what was expected, what to do, in one line."""
         return ExportError(f"{self.name}: {found}; expected {expected}; {_WHAT_TO_DO}")
 
     def members(self, limits: Mapping[str, int]) -> dict[str, bytes]:
-        """Files of the archive behind the model, by name; `limits` says how many bytes of each are read at most.
+        """Files of the archive after the model, by name; `limits` gives the most bytes that each may have.
 
         Raises:
-            ExportError: There is no archive, it lacks one of them, or one cannot be unpacked within its limit.
+            ExportError: There is no archive, it lacks one of the files, or one cannot be unpacked within its limit.
         """
         try:
-            # Offsets in the directory count from the file's start; zipfile makes up for what is cut off before.
+            # Offsets in the directory count from the file's start; zipfile allows for the part cut off in front.
             with zipfile.ZipFile(io.BytesIO(self.content[-MOST_ARCHIVE_BYTES:])) as archive:
                 return {name: _unpacked(archive, name, most) for name, most in limits.items()}
         except _ZIP_ERRORS as error:
@@ -126,7 +126,7 @@ def _unpacked(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
     if member.file_size > most:
         raise zipfile.BadZipFile(f"{name} unpacks to {member.file_size:,} bytes, at most {most:,} are read")
     with archive.open(member) as stream:
-        # To the end and no further: the checksum is looked at there, and the size above may be a lie.
+        # One byte beyond the limit: reading to the end checks the checksum, and the stated size may be a lie.
         content = stream.read(most + 1)
     if len(content) > most:
         raise zipfile.BadZipFile(f"{name} unpacks to more than {most:,} bytes")
