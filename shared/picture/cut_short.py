@@ -1,6 +1,6 @@
-"""A picture that ends too early -> the same picture, closed, and how much of it is there: told by decoding it.
+"""A picture that ends too early -> the same picture with its end added, and how much of it is there, by decoding it.
 
-Downloads and cards lose the last bytes of a file; nearly all of such a picture can be decoded, and usual trainers
+Downloads and memory cards lose the last bytes of files. Nearly all of such a picture can be decoded, and most trainers
 take it as it is. Only what the decoder shows counts: docs/decisions/0067.
 """
 
@@ -17,19 +17,19 @@ from shared.picture import jpeg
 from shared.picture.decoder_warnings import decoder_warnings, is_end
 from shared.picture.header import ImageHeader
 
-# The share of its rows that must be there for a picture to be kept.
+# A picture is kept if at least this share of its rows is there.
 KEPT_FROM: Final = 0.99
 
 _END_OF_IMAGE: Final = b"\xff\xd9"
 _SIGNATURE_BYTES: Final = 8
 _SAMPLES: Final = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # by PNG's colour type
 _DEPTHS: Final = frozenset({1, 2, 4, 8, 16})
-_UP: Final = b"\x02"  # PNG's filter that repeats the row above where all differences are 0
+_UP: Final = b"\x02"  # PNG's filter Up: with all differences 0 it repeats the row above
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closed:
-    """A file that ended too early, closed; `rows` is the share of its rows that was there, 0 to 1.
+    """A file that ended too early, with its end added; `rows` is the share of its rows that was there, 0 to 1.
 
     The rest is gray (JPEG), or the last row repeated (PNG).
     """
@@ -39,16 +39,16 @@ class Closed:
 
 
 def told(rows: float) -> str:
-    """What a person is told of a picture of which a share of `rows` is there."""
-    # Cut off, not rounded: 99.96 % is not all.
+    """What a person is told about a picture of whose rows a share of `rows` is there."""
+    # Rounded down: 99.96 % must not become 100 %.
     return f"cut short: {math.floor(rows * 1000) / 10:g} % of its rows can be decoded"
 
 
 def close(content: bytes, header: ImageHeader) -> Closed | None:
-    """Close a file that ends too early; None for what is damaged in another way, or cannot be told.
+    """Add the missing end to a file that ends too early; None if it is damaged otherwise, or that cannot be known.
 
     Raises:
-        ImageError: It is no picture.
+        ImageError: It is not a readable picture.
     """
     if header.format == "jpeg":
         return _close_jpeg(content)
@@ -56,19 +56,19 @@ def close(content: bytes, header: ImageHeader) -> Closed | None:
 
 
 def _close_jpeg(content: bytes) -> Closed | None:
-    """The end of the last scan's data is where the picture with that data last differs from the one without.
+    """Close a JPEG. Its last scan's data ends where the pictures decoded with and without that data last differ.
 
-    libjpeg leaves a block without data as it was before the scan, gray at first. The row in which the data ends counts
-    by the part of it that is there.
+    libjpeg leaves a block without data as it was before the scan, which is gray at first. The row in which the data
+    ends counts in part.
     """
     frame, scans = jpeg.read_frame(content), list(jpeg.scans(content))
     if not scans or not jpeg.has_every_scan(frame, [header for _, header in scans]):
         return None
-    # Data that ends too early before an end marker was damaged on the way: all rows may be there, and wrong.
+    # With an end marker the file is damaged, not cut short: all rows may be there, but wrong.
     if _END_OF_IMAGE in content[scans[-1][0] :]:
         return None
     closed = content + _END_OF_IMAGE
-    # At 1/8 a pixel is the average of a block; a later scan of a progressive file may leave that as it is.
+    # At scale 1/8 a pixel is the average of a block, which a later scan of a progressive file may not change.
     scale, block = (cv2.IMREAD_REDUCED_COLOR_8, 1) if frame.is_sequential else (cv2.IMREAD_COLOR, 8)
     damage, pixels = _decode(closed, scale)
     if pixels is None or (damage is not None and not is_end(damage)):
@@ -84,7 +84,7 @@ def _close_jpeg(content: bytes) -> Closed | None:
 
 
 def _decode(content: bytes, scale: int) -> tuple[str | None, NDArray[np.uint8] | None]:
-    """The damage that the decoder reports, and the raw pixels [H, W, 3], None if it gave up."""
+    """The damage that the decoder reports, and the raw pixels, uint8 [H, W, 3], or None if it gave up."""
     try:
         with decoder_warnings() as warnings:
             pixels = cv2.imdecode(np.frombuffer(content, np.uint8), scale | cv2.IMREAD_IGNORE_ORIENTATION)
@@ -94,7 +94,7 @@ def _decode(content: bytes, scale: int) -> tuple[str | None, NDArray[np.uint8] |
 
 
 def _share_before(pixels: NDArray[np.uint8], without: NDArray[np.uint8], mcu: tuple[int, int]) -> float:
-    """The share of the MCUs before the last one in which the two pictures differ; that one is half there."""
+    """The share of MCUs before the last one in which the two pictures differ, which is not complete."""
     width, height = mcu
     across, down = math.ceil(pixels.shape[1] / width), math.ceil(pixels.shape[0] / height)
     differing_rows = np.flatnonzero(np.any(pixels != without, axis=(1, 2)))
@@ -127,9 +127,9 @@ def _close_png(content: bytes, header: ImageHeader) -> Closed | None:
 
 
 def _png_parts(content: bytes) -> tuple[bytes, bytes] | None:
-    """What stands before the first IDAT chunk, and the data of all of them, as far as the file reaches.
+    """The bytes before the first IDAT chunk, and the data of all IDAT chunks, as far as the file goes.
 
-    None for a file that has its end, or a chunk with a wrong checksum: that is damage of another kind.
+    None if the file has its end, or a chunk has a wrong checksum: that is damage of another kind.
     """
     position, first, data = _SIGNATURE_BYTES, 0, bytearray()
     while position + 8 <= len(content):

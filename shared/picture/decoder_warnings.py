@@ -1,8 +1,8 @@
 """What the C decoders write to standard error while they decode, and what it means for the picture.
 
-libjpeg goes on decoding after damaged scan data and says so only there (so does libtiff). OpenCV passes on neither, and
-a second, strict decoder would double the cost. Source of the texts: libjpeg's jerror.h, the JWRN_ messages; only the
-first one of a picture is printed.
+libjpeg and libtiff go on decoding after damaged data and say so only on standard error. OpenCV does not pass this on,
+and a second, strict decoder would double the cost. Source of the texts: the JWRN_ messages in libjpeg's jerror.h; only
+the first one of a picture is printed.
 """
 
 import os
@@ -13,23 +13,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-# Damaged scan data: what was decoded after it is gray, shifted or of another colour.
+# Damaged scan data: whatever was decoded after it is gray, shifted or in the wrong colour.
 _DAMAGE: Final = re.compile(
     rb"Corrupt JPEG data: (?!bad ICC)[^\n]*|Premature end of JPEG file|Inconsistent progression sequence[^\n]*"
     rb"|Invalid SOS parameters[^\n]*|[^\n]*TIFF_Error[^\n]*"
 )
-# Cameras pad the scan with zeros before the end marker; libjpeg calls these bytes extraneous, the picture is whole.
+# Cameras pad the scan with zeros before the end marker; libjpeg calls these bytes extraneous, but the picture is whole.
 _PADDING: Final = re.compile(rb"Corrupt JPEG data: (\d+) extraneous bytes before marker 0xd9")
-# Written by a decoder, and of no interest in the log of this process.
+# Lines that a decoder writes; they do not belong in the log of this process.
 _DECODER: Final = re.compile(
     rb"Corrupt JPEG|Premature end|Warning: unknown JFIF|Inconsistent prog|Invalid SOS|Unknown Adobe|libpng |\[ ?WARN:"
     rb"|\[ERROR:|\s*$"
 )
 
-# What libjpeg says of data that ends too early, and nothing else.
+# What libjpeg says if data ends too early, and only then.
 _ENDED: Final = re.compile(r"Premature end of JPEG file|Corrupt JPEG data: premature end of data segment")
 
-# The descriptor of standard error belongs to the process, so one thread decodes at a time.
+# The descriptor of standard error belongs to the whole process, so one thread decodes at a time.
 _tap: Final = threading.Lock()
 
 
@@ -50,20 +50,20 @@ class DecoderWarnings:
 
 
 def is_end(damage: str) -> bool:
-    """Whether `damage` says that the data ends too early; what came before is whole then."""
+    """Whether `damage` says that the data ends too early, in which case everything before is whole."""
     return _ENDED.fullmatch(damage) is not None
 
 
 @contextmanager
 def decoder_warnings() -> Iterator[DecoderWarnings]:
-    """Collect what is written to descriptor 2 inside the block, and pass on what no decoder wrote.
+    """Collect what is written to descriptor 2 inside the block, and pass on the lines that no decoder wrote.
 
-    Costs about 15 µs (tests/bench/picture_stage.py). A log line of another thread may be caught; it is written to
-    the true standard error when the block ends.
+    Costs about 15 µs (tests/bench/picture_stage.py). A log line of another thread may be caught too; it is written to
+    the real standard error when the block ends.
     """
     warnings = DecoderWarnings()
     with _tap:
-        # A file for each picture: forked workers would share the position in a common one, and mix their warnings.
+        # A file for each picture: forked workers would share the position of a common one and mix their warnings.
         caught = _open_memory()
         saved = os.dup(2)
         os.dup2(caught, 2)

@@ -1,6 +1,6 @@
-"""Image bytes -> `ImageHeader`: format by magic, size and orientation, read without decoding a pixel.
+"""Image bytes -> `ImageHeader`: format (by the first bytes), size and orientation, read without decoding a pixel.
 
-A decompression bomb is refused here. Sources: PNG (W3C, section 5), WebP container (RFC 9649), GIF89a section 18,
+Decompression bombs are refused here. Sources: PNG (W3C, section 5), WebP container (RFC 9649), GIF89a section 18,
 BMP (Windows GDI, BITMAPINFOHEADER), TIFF 6.0, JPEG (T.81).
 """
 
@@ -13,25 +13,25 @@ from shared.image_formats import ImageFormat
 from shared.picture import CONVERT, heif, jpeg, tiff
 from shared.text import LFS_POINTER
 
-# The compression of a BMP whose pixels are cut up by masks.
+# The compression value of a BMP whose pixels are taken apart by masks.
 _BITFIELDS: Final = 3
-# Red, green and blue of 32-bit pixels in the order that most files have.
+# The masks of red, green and blue in 32-bit pixels, as most files have them.
 _USUAL_MASKS: Final = struct.pack("<III", 0xFF0000, 0xFF00, 0xFF)
-# The colour type of a PNG of one gray sample a pixel.
+# The colour type of a PNG with one gray sample per pixel.
 _GRAY: Final = 0
-# From this orientation on the picture lies on its side: width and height change places.
+# From this orientation on the picture lies on its side: width and height are swapped.
 _FIRST_SIDEWAYS: Final = 5
-# ISO media files by their brand; OpenCV reads them on some machines only.
+# ISO media files by their brand; OpenCV reads them only on some machines.
 _ISO_BRANDS: Final = {b"avif": "AVIF", b"avis": "AVIF"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageHeader:
-    """What a picture says of itself. `width` and `height` are pixels as stored, before any orientation (1 to 8).
+    """What a picture says about itself; `width` and `height` are pixels as stored, before any orientation (1 to 8).
 
-    `can_pass` tells that the file may be stored as it is: baseline JPEG, three components, upright, no EXIF. `is_cut`
-    tells that it ends before its own end, as far as a header says (PNG). `clear_gray` is the sample of a gray PNG, of
-    its own depth, that is transparent.
+    `can_pass` says that the file may be stored as it is: baseline JPEG, three components, no EXIF. `is_cut` says that
+    the file is cut short, as far as headers show (PNG only). `clear_gray` is the gray value, in the file's own bit
+    depth, that is transparent in a gray PNG.
     """
 
     format: ImageFormat
@@ -44,12 +44,12 @@ class ImageHeader:
 
     @property
     def upright_size(self) -> tuple[int, int]:
-        """(width, height) in pixels as a viewer shows it."""
+        """(width, height) in pixels as a viewer shows the picture."""
         is_sideways = self.orientation >= _FIRST_SIDEWAYS
         return (self.height, self.width) if is_sideways else (self.width, self.height)
 
     def is_other_than(self, labelled: tuple[int, int] | None) -> str:
-        """What to tell of a `<size>` that is the picture's neither as it is stored nor upright; "" for any other."""
+        """A remark if the `<size>` matches the picture neither as stored nor upright; "" if it matches or is None."""
         if labelled is None or labelled in (self.upright_size, (self.width, self.height)):
             return ""
         width, height = self.upright_size
@@ -60,8 +60,8 @@ def read_header(content: bytes, *, max_pixels: int) -> ImageHeader:
     """Read the header of an image file.
 
     Raises:
-        ImageFormatUnknown: The first bytes tell.
-        ImageError: Unreadable, or more than `max_pixels` pixels.
+        ImageFormatUnknown: The first bytes are not those of a supported format.
+        ImageError: The header is unreadable, or the picture has more than `max_pixels` pixels.
     """
     header = _read(content)
     if header.width < 1 or header.height < 1:
@@ -166,12 +166,12 @@ def _read_bmp(content: bytes) -> ImageHeader:
     if _little(content, 14, 4) == 12:
         return _header("bmp", _little(content, 18, 2), _little(content, 20, 2))
     _check_masks(content)
-    # A negative height says that the rows run from the top.
+    # A negative height means that the rows run from the top.
     return _header("bmp", _little(content, 18, 4, signed=True), abs(_little(content, 22, 4, signed=True)))
 
 
 def _check_masks(content: bytes) -> None:
-    """Refuse masks that OpenCV passes over: it reads those of 32-bit pixels from headers of 56 bytes on."""
+    """Refuse masks that OpenCV ignores: it reads those of 32-bit pixels only in headers of at least 56 bytes."""
     if _little(content, 14, 4) >= 56 or _little(content, 28, 2) != 32 or _little(content, 30, 4) != _BITFIELDS:
         return
     masks = content[54:66]

@@ -1,4 +1,4 @@
-"""HEIC and HEIF, the photos of phones -> pixels, where `pillow-heif` is installed (`pip install pillow-heif`)."""
+"""HEIC and HEIF, the photos of phones -> pixels, if `pillow-heif` is installed (`pip install pillow-heif`)."""
 
 import io
 from typing import TYPE_CHECKING, Any, Final
@@ -9,19 +9,19 @@ if TYPE_CHECKING:  # the producer reads headers, and has no numpy
     import numpy as np
     from numpy.typing import NDArray
 
-# Brands of an ISO media file (ISO/IEC 23008-12, annex B) that hold pictures coded by HEVC.
+# Brands of ISO media files (ISO/IEC 23008-12, annex B) that hold pictures coded with HEVC.
 BRANDS: Final = (b"heic", b"heix", b"heim", b"heis", b"mif1", b"msf1")
 
 _DAMAGED: Final = "truncated or damaged HEIC"
 
 
 def is_heif(content: bytes) -> bool:
-    """Whether a file is one by its first bytes."""
+    """Whether a file is HEIC or HEIF, by its first bytes."""
     return content[4:8] == b"ftyp" and content[8:12] in BRANDS
 
 
 def read_size(content: bytes) -> tuple[int, int]:
-    """(width, height) in pixels of the upright picture: the file's own turns are applied, its EXIF is for people.
+    """(width, height) in pixels of the upright picture: turned as HEIF's own properties say, not as its EXIF says.
 
     Raises:
         ImageError: It cannot be read, or `pillow-heif` is not installed.

@@ -19,14 +19,14 @@ _BARE: Final = frozenset({0x01, *range(0xD0, 0xD8)})
 
 
 def segments(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Marker and content of each segment before the first scan, without the segment's length field.
+    """The marker and content of each segment before the first scan, without the segment's length field.
 
     Raises:
         ImageError: The segments lead out of the file, or there is no scan.
     """
     position = 2
     while True:
-        # libjpeg skips stray bytes before a marker; so does this walk, or both would see other frames.
+        # libjpeg skips stray bytes before a marker; we must too, or we could see a different frame.
         position = content.find(b"\xff", position)
         while position != -1 and content[position : position + 1] == b"\xff":
             position += 1
@@ -56,7 +56,7 @@ class Frame:
 
     @property
     def is_sequential(self) -> bool:
-        """Whether each block comes in one piece, so that its average tells whether it came at all."""
+        """Whether each block is stored in one piece, so that its average shows whether it is there."""
         return self.marker in _SEQUENTIAL
 
 
@@ -69,7 +69,7 @@ def read_frame(content: bytes) -> Frame:
     for marker, segment in segments(content):
         if marker in FRAMES and len(segment) >= 6 + 3 * segment[5] > 6:
             own = [segment[at : at + 3] for at in range(6, 6 + 3 * segment[5], 3)]
-            # A picture of one component has an MCU of one block, whatever it says (A.2.2).
+            # With one component an MCU is one block, whatever the sampling factors say (A.2.2).
             sides = [(entry[1] >> 4, entry[1] & 15) for entry in own] if len(own) > 1 else [(1, 1)]
             return Frame(
                 marker=marker,
@@ -81,7 +81,7 @@ def read_frame(content: bytes) -> Frame:
 
 
 def scans(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """Where the data of each scan begins, and the scan's header without its length field."""
+    """For each scan, the position where its data begins, and its header without the length field."""
     position = 2
     while (position := content.find(b"\xff", position)) != -1 and position + 4 <= len(content):
         marker = content[position + 1]
@@ -97,7 +97,7 @@ def scans(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def has_every_scan(frame: Frame, headers: Iterable[bytes]) -> bool:
-    """Whether the scans with these headers bring every coefficient of every component to its last bit (G.1.1)."""
+    """Whether the scans with these headers code every coefficient of every component down to its last bit (G.1.1)."""
     missing = {(component, place) for component in frame.components for place in range(64)}
     for header in headers:
         count = header[0] if header else 0

@@ -1,7 +1,7 @@
-"""EXIF orientation -> which frame the boxes are in, and the turn that makes boxes upright.
+"""EXIF orientation -> which frame the boxes are in, and the rotation that makes boxes upright.
 
-Two frames: *raw*, as the pixels are stored, and *upright*, as a viewer shows them. Labelling tools differ in the frame
-that they write boxes in, so it is decided for each picture, from its `<size>` and its boxes.
+There are two frames: *raw*, as the pixels are stored, and *upright*, as a viewer shows them. Labelling tools differ in
+the frame that they write boxes in, so it is decided for each picture from its `<size>` and its boxes.
 Source of the orientation values: Exif 2.3, section 4.6.4, tag 0x0112.
 """
 
@@ -13,15 +13,15 @@ Frame = Literal["upright", "raw"]
 # (xmin, ymin, xmax, ymax) in pixels.
 _Box = tuple[float, float, float, float]
 
-# From this value on the picture lies on its side: width and height change places.
+# From this value on the picture lies on its side: width and height are swapped.
 FIRST_SIDEWAYS: Final = 5
-# Boxes of 1-based tools reach one pixel beyond the edge and still belong to the frame.
+# Boxes of 1-based tools may reach one pixel beyond the edge of their frame.
 _EDGE_PX: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameChoice:
-    """The frame that the boxes are taken in, and by what it was decided; `default` is a guess and is counted."""
+    """The frame that the boxes are taken to be in, and what decided it; `default` is a guess and is counted."""
 
     frame: Frame
     by: Literal["no_turn", "no_boxes", "size", "boxes", "default"]
@@ -34,9 +34,9 @@ def choose_frame(
     boxes: Sequence[_Box],
     default: Frame,
 ) -> FrameChoice:
-    """Decide in which frame `boxes` are, (xmin, ymin, xmax, ymax) in its pixels; `default` is what `--exif` says.
+    """Decide which frame `boxes`, (xmin, ymin, xmax, ymax) in its pixels, are in; `default` is what `--exif` says.
 
-    Sizes are (width, height): `raw_size` of the stored pixels, `labelled_size` as the annotation names it, if it does.
+    Sizes are (width, height): `raw_size` of the stored pixels, `labelled_size` from the annotation, if it has one.
     """
     if orientation == 1:
         return FrameChoice(frame="upright", by="no_turn")

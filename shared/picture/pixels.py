@@ -1,4 +1,4 @@
-"""What OpenCV decoded of a picture file -> 8-bit BGR, upright: the same in shards and where a model looks at photos.
+"""What OpenCV decoded from a picture file -> upright 8-bit BGR: the same for shards and for detection in photos.
 
 Source of the orientation values: Exif 2.3, section 4.6.4, tag 0x0112.
 """
@@ -15,9 +15,9 @@ from shared.picture.header import ImageHeader
 
 Pixels = NDArray[np.uint8]
 
-# What makes raw pixels upright, as `turn_box` in `orientation.py` moves boxes; 7 is a transpose, then a half turn.
+# OpenCV's flips that make raw pixels upright, matching `turn_box` in `orientation.py`.
 _FLIPS: Final = {2: 1, 3: -1, 4: 0}
-# `rotate` takes a tenth of the time of a flip and a transpose.
+# `rotate` takes a tenth of the time of a flip and a transpose. 7 is a transpose, then a half turn.
 _ROTATIONS: Final = {6: cv2.ROTATE_90_CLOCKWISE, 7: cv2.ROTATE_180, 8: cv2.ROTATE_90_COUNTERCLOCKWISE}
 
 
@@ -31,15 +31,15 @@ def turn_pixels(pixels: Pixels, orientation: int) -> Pixels:
 
 
 def to_bgr(content: bytes, header: ImageHeader, pixels: NDArray[Any]) -> Pixels:
-    """Gray, 16-bit and alpha -> 8-bit BGR [H, W, 3]. What is transparent becomes white, as in browsers.
+    """Gray, 16-bit and alpha -> 8-bit BGR [H, W, 3]. Transparent parts become white, as in browsers.
 
     Args:
-        content: The file, which is no JPEG and no HEIF.
-        header: What it says of itself.
-        pixels: Of `cv2.IMREAD_UNCHANGED`: [H, W] or [H, W, channels].
+        content: The file, neither JPEG nor HEIF.
+        header: The file's header.
+        pixels: The file decoded with `cv2.IMREAD_UNCHANGED`: [H, W] or [H, W, channels].
 
     Raises:
-        ImageError: Samples or channels that are not read.
+        ImageError: The type of samples or the number of channels is not supported.
     """
     pixels = _as_declared(content, header, pixels)
     is_premultiplied = _is_premultiplied(content, header, pixels)
@@ -66,19 +66,19 @@ def is_deep(content: bytes, header: ImageHeader) -> bool:
 
 
 def _over_white(pixels: NDArray[Any], *, is_premultiplied: bool) -> Pixels:
-    """BGRA -> BGR."""
+    """BGRA -> BGR over white."""
     colours: Any = cv2.cvtColor(pixels, cv2.COLOR_BGRA2BGR)
     alpha: Any = cv2.cvtColor(pixels[:, :, 3], cv2.COLOR_GRAY2BGR)
     if not is_premultiplied:
-        cv2.multiply(colours, alpha, dst=colours, scale=1 / 255)  # rounded: no product lies between two numbers
+        cv2.multiply(colours, alpha, dst=colours, scale=1 / 255)  # rounds; no product lies halfway between two numbers
     cv2.bitwise_not(alpha, dst=alpha)
     return cv2.add(colours, alpha, dst=colours)  # type: ignore[no-any-return]  # saturates at 255
 
 
 def _as_declared(content: bytes, header: ImageHeader, pixels: NDArray[Any]) -> NDArray[Any]:
-    """What OpenCV passes over: that a gray is transparent (it becomes white), 0 is white, or channel 4 no alpha."""
+    """Apply what OpenCV ignores: a transparent gray (it becomes white), 0 as white, a channel 4 that is not alpha."""
     if header.clear_gray is not None and pixels.ndim == 2:
-        # The file's samples have 1 to 16 bits, here they fill 8 or 16.
+        # The file's samples have 1 to 16 bits; OpenCV scales them to fill 8 or 16.
         most = 2 ** content[24] - 1
         white = np.iinfo(pixels.dtype).max
         return np.where(pixels == (header.clear_gray & most) * white // most, white, pixels).astype(pixels.dtype)
@@ -97,14 +97,14 @@ def _tags(content: bytes, header: ImageHeader) -> dict[int, int]:
 def _has_alpha(content: bytes, header: ImageHeader, pixels: NDArray[Any]) -> bool:
     """Whether the fourth channel of `pixels` [H, W, 4] is alpha."""
     if header.format == "bmp":
-        # Headers below 56 bytes have no mask for it; with one, GDI still leaves 0 everywhere, and that byte is unused.
+        # Headers below 56 bytes have no alpha mask. GDI writes a mask but leaves alpha 0 everywhere: then it is unused.
         return int.from_bytes(content[14:18], "little") >= 56 and bool(pixels[:, :, 3].any())
-    # 0: unspecified, as the infrared of aerial photos. Without the tag it is alpha: OpenCV writes RGBA so.
+    # 0 means unspecified, such as the infrared of aerial photos. Without the tag it is alpha: OpenCV writes RGBA so.
     return _tags(content, header).get(tiff.EXTRA_SAMPLES) != 0
 
 
 def _is_premultiplied(content: bytes, header: ImageHeader, pixels: NDArray[Any]) -> bool:
-    """Whether colours come multiplied by their alpha: libtiff does so to 8-bit samples, some files to others."""
+    """Whether colours are already multiplied by alpha: libtiff does that to 8-bit samples; other files may say so."""
     if header.format != "tiff":
         return False
     return pixels.dtype == np.uint8 or _tags(content, header).get(tiff.EXTRA_SAMPLES) == 1

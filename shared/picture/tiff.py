@@ -20,7 +20,7 @@ PLANES: Final = 284
 EXTRA_SAMPLES: Final = 338
 SAMPLE_FORMAT: Final = 339
 
-# The photometric interpretation of gray whose 0 is white.
+# The photometric interpretation of gray in which 0 is white.
 WHITE_IS_ZERO: Final = 0
 
 # Field types that hold whole numbers: BYTE, SHORT, LONG.
@@ -31,14 +31,14 @@ _MAX_ENTRIES: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Directory:
-    """The whole-number tags of a directory: the first value of each, and where in the block it stands."""
+    """The whole-number tags of a directory: the first value of each, and its position and format in the block."""
 
     values: dict[int, int]
     offsets: dict[int, tuple[int, str]]
 
 
 def read_directory(block: bytes) -> Directory | None:
-    """The first directory of `block`; None if `block` is no TIFF structure or is cut off before it."""
+    """The first directory of `block`; None if `block` is not a TIFF structure or is cut off before its directory."""
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(block[:4])
     if order is None or len(block) < 8:
         return None
@@ -53,7 +53,7 @@ def read_directory(block: bytes) -> Directory | None:
         if kind not in _WHOLE or count == 0:
             continue
         code = order + _WHOLE[kind]
-        # Values of up to four bytes stand in the entry itself, longer ones where it points to.
+        # Values of up to four bytes are in the entry itself, longer ones where it points.
         inline = count * struct.calcsize(code) <= 4
         offset = entry + 8 if inline else struct.unpack_from(order + "I", block, entry + 8)[0]
         if tag not in values and offset + struct.calcsize(code) <= len(block):
@@ -63,7 +63,7 @@ def read_directory(block: bytes) -> Directory | None:
 
 
 def orientation(directory: Directory | None) -> int:
-    """The orientation (1 to 8) that a directory names; 1 where it names none."""
+    """The orientation (1 to 8) that a directory names; 1 if it names none."""
     value = 1 if directory is None else directory.values.get(ORIENTATION, 1)
     return value if 1 <= value <= 8 else 1
 
@@ -88,8 +88,9 @@ def check_samples(directory: Directory) -> None:
     """Refuse samples that OpenCV cannot turn into 8-bit RGB correctly.
 
     Raises:
-        ImageError: Samples that are not whole numbers of at most 16 bits; more than 8 bits with a plane for each colour
-            (OpenCV takes them for pixels of the first one); gray with alpha (OpenCV drops the alpha).
+        ImageError: Samples are not unsigned whole numbers of at most 16 bits; or have more than 8 bits with a plane for
+            each colour (OpenCV takes them for pixels of the first plane); or are gray with alpha (OpenCV drops the
+            alpha).
     """
     bits, sample_format = directory.values.get(BITS, 1), directory.values.get(SAMPLE_FORMAT, 1)
     if bits > 16 or sample_format != 1:
