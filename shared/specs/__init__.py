@@ -1,1 +1,1 @@
-"""What is asked of the workers and of the trainer, and the options that a person types for it."""
+"""What jobs and runs ask of the workers and the trainer, and the options that a person types for that."""

@@ -23,10 +23,11 @@ _TURN: Final = _change("Turn by 90 degrees: where nothing has an up.", "--quarte
 class Augmentation(Frozen):
     """How strongly training pictures are changed; the defaults are the measured ones (docs/decisions/0028).
 
-    Probabilities in [0, 1]; `zoom`, `aspect`, `contrast`, `saturation` are the largest factor up or down, minus 1;
-    `translate` a share of the side; `rotate_deg` and `hue_deg` degrees either way; `brightness` a share of white.
-    `mosaic` is the share of pictures put together from four, `mosaic_until` the share of the steps that have such.
-    `paste` is the share of pictures that get objects of others, None: as the backbone wants it.
+    Flips and quarter turns are probabilities in [0, 1]; `zoom`, `aspect`, `contrast` and `saturation` are the largest
+    factor up or down, minus 1; `translate` is a share of the side, `brightness` a share of white; `rotate_deg` and
+    `hue_deg` are degrees either way. `mosaic` is the share of pictures put together from four, `mosaic_until` the share
+    of the steps that have such pictures. `paste` is the share of pictures with objects pasted in from others; None:
+    chosen for the backbone.
     """
 
     flip_horizontal: Annotated[float, _MIRROR, _SHARE] = 0.5
@@ -41,7 +42,7 @@ class Augmentation(Frozen):
     paste: Annotated[
         Annotated[float, _SHARE] | None,
         _change("Share of pictures with objects pasted in; default: half, of a pretrained network with few photos."),
-        Field(exclude_if=lambda paste: paste is None),  # digests of older versions are without it
+        Field(exclude_if=lambda paste: paste is None),  # older versions' digests do not contain it
     ] = None
     brightness: Annotated[float, _COLOURS, _SHARE] = 0.15
     contrast: Annotated[float, _COLOURS, Field(ge=0, le=4)] = 0.3

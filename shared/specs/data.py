@@ -1,4 +1,4 @@
-"""What is asked of the workers: how a folder is read and what its shards hold."""
+"""What a job asks of the workers: how a folder is read and what its shards hold."""
 
 import re
 from typing import Annotated, Literal
@@ -40,7 +40,7 @@ Pattern = Annotated[str, Field(max_length=1000), AfterValidator(_regular_express
 
 
 class DataOptions(Frozen):
-    """What a person may ask of the data: what `lint` and `submit` read it by. docs/reading-rules.md says more.
+    """The options by which `lint` and `submit` read a data set; details are in docs/reading-rules.md.
 
     `image_size` is the side of the stored square picture in pixels, `split` the shares of train, val and test.
     """
@@ -59,7 +59,7 @@ class DataOptions(Frozen):
     group_by: Annotated[
         Pattern | None,
         Option("Photos in whose paths this regular expression finds the same text go to one split.", "Splits"),
-        Field(exclude_if=lambda group_by: group_by is None),  # as for `damaged`
+        Field(exclude_if=lambda group_by: group_by is None),  # older versions' digests do not contain it
     ] = None
     classes: Annotated[
         ClassNames | None,
@@ -86,7 +86,7 @@ class DataOptions(Frozen):
     damaged: Annotated[
         Literal["keep", "drop"],
         Option("A picture that ends too early: keep it if 99 % of its rows are there, or drop.", "Data"),
-        Field(exclude_if=lambda damaged: damaged == "keep"),  # digests of older versions are without it
+        Field(exclude_if=lambda damaged: damaged == "keep"),  # older versions' digests do not contain it
     ] = "keep"
     background: Annotated[
         Literal["none", "orphans"], Option("Images without XML: none or orphans (kept as background).", "Data")
@@ -95,7 +95,7 @@ class DataOptions(Frozen):
 
 
 class JobSpec(DataOptions):
-    """What a job asks of the workers. Every field changes the bytes of the shards, or which shards there are."""
+    """What a job asks of the workers; every field changes the bytes of the shards, or which shards there are."""
 
     shard_images: Annotated[int, Option("At most this many pictures per shard.", "Output"), Field(ge=1, le=4096)] = 256
     jpeg_quality: int = Field(default=95, ge=50, le=100)

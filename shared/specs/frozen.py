@@ -1,4 +1,4 @@
-"""What the models of files and messages are made of: the frozen base, its canonical JSON, names and identities."""
+"""The basis of all models of files and messages: the frozen base class, its canonical JSON, names and identities."""
 
 import hashlib
 import json
@@ -9,31 +9,33 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from shared.text import class_name
 
-# Of every file and message of this project; raised when an older program could misread a newer file.
+# The schema version of every file and message of this project; raised when an older program could misread a newer file.
 SCHEMA_VERSION: Final = 1
 
 # A job's and a run's name is a folder name on every file system and object store, and part of a Redis key.
 NAME_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 
-# Spelled as the names read from XML are, so that what a person types, or an older version submitted, is the same.
+# Normalised as names from XML are, so that what a person types, or an older version submitted, matches them.
 ClassName = Annotated[str, AfterValidator(class_name)]
 
-# A name is not an identity: people remove a job and submit another of its name. This is one: 32 random hex digits, made
-# when the job is submitted. What version 0.1.0 wrote has none, and its text must stay what its digest was made of.
+# A name is not an identity: people remove a job and submit another one under its name. The identity is 32 random hex
+# digits, made when the job is submitted. Files of version 0.1.0 have none; an empty one is left out of the JSON, so
+# that their digests stay the same.
 Incarnation = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{32})?$"), Field(exclude_if=operator.not_)]
 
-# `schema.SHARD_FORMAT` of whoever wrote it. Version 0.1.0 noted none, which is 0 and, as above, not in the text.
+# `schema.SHARD_FORMAT` of the program that wrote the file. Version 0.1.0 wrote none, which counts as 0 and, as above,
+# is left out of the JSON.
 ShardFormat = Annotated[int, Field(ge=0, exclude_if=operator.not_)]
 
 
 class Frozen(BaseModel):
-    """A value at a door: immutable, strict about its fields."""
+    """Base of the models of files, messages and options: immutable, strict about its fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     def to_json(self) -> str:
-        """The canonical JSON text: sorted keys, no white space, UTF-8 as it is."""
+        """The canonical JSON text: sorted keys, no white space, non-ASCII characters unescaped."""
         return canonical_json(self.model_dump(mode="json"))
 
     def digest(self) -> str:
@@ -42,5 +44,5 @@ class Frozen(BaseModel):
 
 
 def canonical_json(value: Any) -> str:
-    """`value` as JSON with sorted keys and no white space, so that a digest of the text is one of the meaning."""
+    """`value` as JSON with sorted keys and no white space, so that equal values give equal texts and digests."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)

@@ -1,7 +1,7 @@
-"""Models whose fields carry their option of the command line -> options to type, to show and to type again.
+"""Models whose fields carry their command-line option -> options to parse, to show and to type again.
 
-A field is an option when its annotation carries an `Option`. The model stays the only place that knows the option's
-help, default and bounds; the command line, `reproduce` and the table in the documents are made from it here.
+A field is an option if its annotation has an `Option`. The model is the only place that knows the option's help,
+default and bounds; the command line, `reproduce` and the table in the documents are made from it here.
 """
 
 import math
@@ -20,11 +20,11 @@ from shared.text import collapsed
 Group = Literal["Data", "Splits", "Training", "Changes to training pictures", "Output"]
 Model = TypeVar("Model", bound=BaseModel)
 
-# What a switch sets where the field's default is 0: a change is made to every other picture.
+# What a switch sets if the field's default is 0: the change is made to half of the pictures.
 SWITCHED_ON: Final = 0.5
 
-# The old name of `old=new` may have `\=` for its own equals signs, and `\\` for a backslash before one. Other
-# backslashes are as they stand: control characters of class names are shown by them.
+# In `old=new`, `\=` in the old name stands for an equals sign, and `\\` for a backslash in front of one. Other
+# backslashes are taken literally: control characters in class names are shown with them.
 _RENAME: Final = re.compile(r"((?:[^=\\]|\\[=\\]|\\(?![=\\]))*)=(.*)", re.DOTALL)
 _UNESCAPED: Final = re.compile(r"\\([=\\])")
 _ESCAPED: Final = re.compile(r"=|\\(?=[=\\]|$)")
@@ -33,10 +33,11 @@ _BACKSLASH: Final = r"\\\g<0>"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """How a person asks for a field.
+    """How a person sets a field on the command line.
 
-    `flags` is its name where it is not the field's. A switch, `--on` or `--on/--off`, is typed without a value and
-    moves a number between 0 and its usual strength; fields may share one. A common option is one that people use first.
+    `flags` is the option's name if it is not the field's. A switch, `--on` or `--on/--off`, is typed without a value
+    and sets a number to 0 or to its usual strength; several fields may share one. A common option is one that people
+    need first.
     """
 
     help: str
@@ -48,7 +49,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOption:
-    """An option of a model: the field's path in the model, and what the field says."""
+    """An option of a model, with the path, annotation and default of its field."""
 
     option: Option
     path: tuple[str, ...]
@@ -57,7 +58,7 @@ class ModelOption:
 
     @property
     def is_switch(self) -> bool:
-        """Whether it is typed without a value."""
+        """Whether the option is typed without a value."""
         return self.option.is_switch or self.annotation is bool
 
     @property
@@ -67,12 +68,12 @@ class ModelOption:
 
     @property
     def name(self) -> str:
-        """The option as a name of Python: `vertical_flips`; `from_`, as `from` is no name there."""
+        """The option as a Python name: `vertical_flips`; `from_`, because `from` is a keyword."""
         name = self.flags.split("/")[0].removeprefix("--").replace("-", "_")
         return f"{name}_" if iskeyword(name) else name
 
     def typed(self, value: Any) -> list[str]:
-        """The words that set the field to `value`; none where a switch has no word for it."""
+        """The words that set the field to `value`; none if a switch has no word for it."""
         if self.is_switch:
             on, _, off = self.flags.partition("/")
             return [on] if value else [off] if off else []
@@ -80,7 +81,7 @@ class ModelOption:
 
 
 def spell(value: Any) -> list[str]:
-    """A field's value as texts, one for each time that its option is typed."""
+    """A field's value as texts, one for each time that its option must be typed."""
     match value:
         case dict():
             return [f"{_ESCAPED.sub(_BACKSLASH, old)}={new}" for old, new in value.items()]
@@ -88,14 +89,14 @@ def spell(value: Any) -> list[str]:
             return ["/".join(map(str, value))]
         case tuple():
             return [",".join(value)]
-        case None:  # only a bound is ever set to None by a person
+        case None:  # a person can set only a bound to None, by typing 0
             return ["0"]
         case _:
             return [str(value).removesuffix(".0")]
 
 
 def options_of(model: type[BaseModel]) -> Iterator[ModelOption]:
-    """The options of `model` and of the models in it, in their order."""
+    """The options of `model` and of the models nested in it, in the order of their fields."""
     for name, field in model.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from (replace(inner, path=(name, *inner.path)) for inner in options_of(field.annotation))
@@ -105,14 +106,14 @@ def options_of(model: type[BaseModel]) -> Iterator[ModelOption]:
 
 
 def words(asked: BaseModel, model: type[BaseModel], always: Collection[str] = ()) -> list[str]:
-    """What a person types to ask for `asked`: the options of `model` that are not at their defaults.
+    """The words a person types to get `asked`: the options of `model` that are not at their defaults.
 
     Args:
-        asked: What was asked for; of `model`.
-        model: Whose options are looked at.
-        always: Names of options that are typed also where they are at their defaults.
+        asked: What was asked for; has the fields of `model`.
+        model: The model whose options are used.
+        always: Names of options that are typed even at their defaults.
     """
-    typed: dict[str, list[str]] = {}  # by option: fields may share a switch
+    typed: dict[str, list[str]] = {}  # by option name, because fields may share a switch
     for option in options_of(model):
         value: Any = asked
         for step in option.path:
@@ -124,11 +125,11 @@ def words(asked: BaseModel, model: type[BaseModel], always: Collection[str] = ()
 
 
 def parse_options(model: type[Model], typed: Mapping[str, Any]) -> Model:
-    """What was typed as a `model`.
+    """The typed options as a `model`.
 
     Args:
-        model: Its fields say what is allowed.
-        typed: By name of option; None where nothing was typed. Switches are booleans.
+        model: Its fields define what is allowed.
+        typed: The values by option name; None if nothing was typed. Switches are booleans.
 
     Raises:
         OptionError: A value is not allowed; the text names the option.
@@ -151,7 +152,7 @@ def parse_options(model: type[Model], typed: Mapping[str, Any]) -> Model:
 
 
 def _fault_texts(error: ValidationError, options: list[ModelOption], typed: Mapping[str, Any]) -> Iterator[str]:
-    """One line for each fault: the option as it was typed, and what is expected."""
+    """One line per fault: the option as it was typed, and what was expected."""
     for fault in error.errors():
         expected = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
         found = [option for option in options if fault["loc"][: len(option.path)] == option.path]
@@ -161,7 +162,7 @@ def _fault_texts(error: ValidationError, options: list[ModelOption], typed: Mapp
 
 
 def plain_type(annotation: Any) -> Any:
-    """The type of what a person types for a field: texts for tuples and mappings, otherwise the field's own."""
+    """The type of what a person types for a field: text for tuples, texts for mappings, else the field's own type."""
     if get_origin(annotation) in (Union, UnionType):
         return plain_type(next(part for part in get_args(annotation) if part is not NoneType)) | None
     if get_origin(annotation) is Annotated:
@@ -195,11 +196,11 @@ def _renames(typed: list[str]) -> dict[str, str]:
     return renamed
 
 
-# How the texts of three kinds of options are read: `80/10/10`, `a,b`, and `old=new` (several times).
+# Parsers of three kinds of options: `80/10/10`, `a,b`, and `old=new` (several times).
 SharesText: Final = BeforeValidator(lambda typed: _shares(typed) if isinstance(typed, str) else typed)
 NamesText: Final = BeforeValidator(
     lambda typed: tuple(filter(None, map(collapsed, typed.split(",")))) if isinstance(typed, str) else typed
 )
 RenamesText: Final = BeforeValidator(lambda typed: _renames(typed) if isinstance(typed, list) else typed)
-# An option's 0 that means "no bound".
+# For options whose 0 means "no bound".
 ZeroIsNone: Final = BeforeValidator(lambda typed: typed or None)

@@ -1,4 +1,4 @@
-"""What is asked of the trainer: a run of a job, a fold of an audit, and what may change of a run afterwards."""
+"""What is asked of the trainer: a run of a job, a fold of an audit, and what may change about a run afterwards."""
 
 import operator
 from typing import Annotated, Final, Literal, Self
@@ -10,14 +10,14 @@ from shared.specs.frozen import SCHEMA_VERSION, Frozen, Incarnation, Name
 from shared.specs.options import Option, words
 from shared.specs.training import BACKBONE_OPTION, Backbone, Nms, TrainingOptions
 
-# More folds cost more trainings, and each learns from hardly more photos.
+# More folds cost more trainings, each with hardly more photos to learn from.
 MOST_FOLDS: Final = 10
 
 
 class FoldOptions(TrainingOptions):
-    """What a person may ask of the trainings of an audit: nothing is selected by val there, and nothing exported.
+    """Options of the trainings of an audit, which select nothing by the validation split and export nothing.
 
-    Nor do they go on from a trained network, which may have learnt the labels that it is to judge.
+    Nor do they continue a trained network, which may have learned the labels that it would judge.
     """
 
     start: None = None
@@ -30,11 +30,11 @@ class FoldOptions(TrainingOptions):
 
 
 class RunSpec(TrainingOptions):
-    """A training run: what is asked, and of which job; saved as `runs/<run>/request.json` before the trainer is hinted.
+    """The request for a training run of a job; saved as `runs/<run>/request.json` before the trainer gets a hint.
 
-    `incarnation` is that of the job. `kind` says nothing any more; version 0.1.0 wrote it, and digests are made of it.
-    A run with a `fold` (of so many `folds`) of an audit learns from all photos but its part, and detects in that part.
-    One that `audits` other runs trains nothing: it holds what they saw against the labels, once they are done.
+    `incarnation` is that of the job. `kind` no longer means anything; version 0.1.0 wrote it, and digests contain it.
+    A run with a `fold` (one of `folds`) of an audit learns from all photos except its part, and detects in that part.
+    A run that `audits` other runs trains nothing: it compares what they saw with the labels, once they are done.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -42,9 +42,9 @@ class RunSpec(TrainingOptions):
     job: Name
     incarnation: Incarnation = ""
     kind: Literal["train"] = "train"
-    # Decided when it was asked for.
+    # No `auto` here: the backbone is chosen when the run is asked for.
     backbone: Annotated[Backbone, BACKBONE_OPTION] = "conv"
-    # Digests of ordinary runs are without the three.
+    # The next three are not in the digests of ordinary runs.
     fold: Annotated[int, Field(ge=0, exclude_if=operator.not_)] = 0
     folds: Annotated[int, Field(ge=0, le=MOST_FOLDS, exclude_if=operator.not_)] = 0
     audits: Annotated[tuple[Name, ...], Field(exclude_if=operator.not_)] = ()
@@ -57,12 +57,12 @@ class RunSpec(TrainingOptions):
 
     @property
     def has_model(self) -> bool:
-        """Whether it ends with a model to hand out: neither a fold of an audit nor its analysis does."""
+        """Whether the run ends with a model to hand out, which a fold of an audit and its analysis do not."""
         return not self.fold and not self.audits
 
     @property
     def int8_file(self) -> str:
-        """The int8 model that it hands out; of two, the one with suppression inside."""
+        """The name of the int8 model that the run hands out; of two, the one with suppression inside."""
         return "model_int8_raw.tflite" if self.nms == "outside" else "model_int8.tflite"
 
     def trains_as(self, other: "RunSpec") -> bool:
@@ -72,7 +72,7 @@ class RunSpec(TrainingOptions):
 
 
 class ReleaseOptions(Frozen):
-    """What a person may change of a run: how its weights are exported and judged; None leaves that as it was."""
+    """What a person may change about a finished run's export and evaluation; None leaves a field as it was."""
 
     quantize: Annotated[
         Literal["ptq", "qat"] | None,
@@ -86,10 +86,10 @@ class ReleaseOptions(Frozen):
     ] = None
 
     def applied_to(self, asked: RunSpec) -> RunSpec:
-        """What is asked of a run from now on.
+        """The request `asked` with these changes.
 
         Raises:
-            OptionError: It does not fit the rest of what was asked.
+            OptionError: The changes do not fit the rest of the request.
         """
         try:
             return RunSpec.model_validate(asked.model_dump() | self.model_dump(exclude_none=True))
@@ -98,11 +98,11 @@ class ReleaseOptions(Frozen):
 
     @classmethod
     def between(cls, before: RunSpec, now: RunSpec) -> Self:
-        """What leads from what was asked `before` to what is asked `now`, of a run that trains the same."""
+        """The changes from the request `before` to `now`, for a run that trains the same."""
         asked = {name: getattr(now, name) for name in cls.model_fields if getattr(now, name) != getattr(before, name)}
         return cls(**asked)
 
     @property
     def typed(self) -> list[str]:
-        """The words of the command line that ask for it; none where all is as it was."""
+        """The words of the command line that ask for these changes; none if nothing changes."""
         return words(self, type(self))

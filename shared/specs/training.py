@@ -1,4 +1,4 @@
-"""What a person may ask of training, and what is chosen where nothing is asked."""
+"""The options of training, and what is chosen if nothing is asked for."""
 
 import operator
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ QAT_REFUSED: Final = (
 # Where non-maximum suppression is: inside the exported files, outside, or files of both kinds.
 Nms = Literal["inside", "outside", "both"]
 
-# Their weights come with the trainer; the short one has no last four blocks (docs/decisions/0103).
+# Backbones whose weights come with the trainer; the short one lacks the last four blocks (docs/decisions/0103).
 Lite = Literal["efficientnet_lite0", "efficientnet_lite0_short", "efficientnet_lite2"]
 Backbone = Literal["conv", Lite, "mobilenet_v2", "mobilenet_v3_small"]
 
@@ -29,36 +29,36 @@ BACKBONE_OPTION: Final = Option(
     "Training",
 )
 
-# With fewer training photos, and fewer objects on them, ImageNet's features are worth more than what they alone can
-# teach (docs/decisions/0080).
+# With fewer training photos than this, and fewer objects on them, features from ImageNet are worth more than what the
+# photos alone can teach (docs/decisions/0080).
 FEW_PHOTOS: Final = 1_000
 FEW_OBJECTS: Final = 2_000
 
-# A run that goes on from a trained network: shares of the steps and of the peak rate that a training from nothing of
-# that network takes (docs/decisions/0089).
+# For a run that continues a trained network: its share of the steps and of the peak rate of training that network from
+# nothing (docs/decisions/0089).
 CONTINUED_STEPS: Final = 1 / 3
 CONTINUED_RATE: Final = 3 / 4
-# However few the photos are: no training is shorter by default.
+# However few photos there are, no training is shorter by default.
 FEWEST_STEPS: Final = 400
 
-# Share of pictures with pasted objects where a taught backbone learns from fewer photos than these, by heart (decision
-# 0096).
+# The share of pictures with pasted objects if a taught backbone learns from fewer than FEW_TO_PASTE photos, which it
+# would otherwise learn by heart (docs/decisions/0096).
 TAUGHT_PASTE: Final = 0.5
 FEW_TO_PASTE: Final = 60
 
-# Of a run that is to `distil`: the share of its minutes that it may imitate for; the rest is the training loop's.
+# The share of the minutes of a run with `distil` that it may spend imitating; the rest is for the training loop.
 DISTIL_SHARE: Final = 0.5
 
 
 class TrainingOptions(Frozen):
-    """What a person may ask of training.
+    """The options of training.
 
     `epochs` None lets the trainer choose by the size of the set; `max_minutes` bounds the training loop (None: not).
     `batch` is per replica. `final` trains on train + val (no selection by val). `max_drop` is in points of mAP50.
-    `weights` of a published backbone: none, imagenet (EfficientNet-Lite always), or the store's key of a file; `freeze`
-    None lets the trainer choose. `start` is the store's key of a trained network that the run goes on from.
-    `stop_at_map` (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better one) end training early by the
-    validation split.
+    `weights` of a published backbone are none, imagenet (always for EfficientNet-Lite), or a file's key in the store;
+    `freeze` None lets the trainer choose. `start` is the key in the store of a trained network that the run continues.
+    `stop_at_map` (mAP over IoU 0.5 to 0.95) and `patience` (epochs without a better mAP) end training early, judged on
+    the validation split.
     """
 
     model: Annotated[
@@ -90,19 +90,19 @@ class TrainingOptions(Frozen):
         Option(
             "Go on from a RUN, its folder or its model.keras: in fewer steps, at a lower rate.", "Training", "--from"
         ),
-        Field(exclude_if=lambda start: start is None),  # digests of older versions are without it
+        Field(exclude_if=lambda start: start is None),  # older versions' digests do not contain it
     ] = None
     freeze: Annotated[
         float | None,
         Option("Share of steps in which a pretrained or distilled backbone does not learn; default: 0.15.", "Training"),
-        Field(ge=0, le=1, exclude_if=lambda freeze: freeze is None),  # digests of older versions are without it
+        Field(ge=0, le=1, exclude_if=lambda freeze: freeze is None),  # older versions' digests do not contain it
     ] = None
     distil: Annotated[
         bool,
         Option(
             "Of conv: learn from EfficientNet-Lite0 what ImageNet taught it, then train. No slower a model.", "Training"
         ),
-        Field(exclude_if=operator.not_),  # digests of older versions are without it
+        Field(exclude_if=operator.not_),  # older versions' digests do not contain it
     ] = False
     batch: Annotated[int, Option("Pictures per step and replica.", "Training"), Field(ge=1, le=1024)] = 8
     learning_rate: Annotated[
@@ -111,7 +111,7 @@ class TrainingOptions(Frozen):
     precision: Annotated[
         Literal["float32", "mixed_float16", "mixed_bfloat16"] | None,
         Option("Default: bfloat16 for conv on CPUs with units for it (avx512_bf16), else float32.", "Training"),
-        Field(exclude_if=lambda precision: precision is None),  # digests of older versions have float32
+        Field(exclude_if=lambda precision: precision is None),  # older versions' digests contain float32
     ] = None
     seed: Seed = 0
     final: Annotated[bool, Option("Train on train + val.", "Training")] = False
@@ -133,13 +133,13 @@ class TrainingOptions(Frozen):
         Option(
             "Suppression inside the files, outside (for GPUs, NPUs and browsers), or files of both kinds.", "Output"
         ),
-        Field(exclude_if=lambda nms: nms == "inside"),  # digests of older versions are without it
+        Field(exclude_if=lambda nms: nms == "inside"),  # older versions' digests do not contain it
     ] = "inside"
 
     @model_validator(mode="before")
     @classmethod
     def _lite_is_pretrained(cls, fields: Any) -> Any:
-        """EfficientNet-Lite's weights come with the trainer: nobody has to ask for them; a trained one has its own."""
+        """EfficientNet-Lite always starts from imagenet, unless it continues a trained network, which has weights."""
         is_new = isinstance(fields, dict) and fields.get("start") is None
         if is_new and fields.get("backbone") in get_args(Lite):
             return fields | {"weights": "imagenet" if fields.get("weights", "none") == "none" else fields["weights"]}
@@ -175,7 +175,7 @@ class TrainingOptions(Frozen):
         return self
 
     def effective_augmentation(self, photos: int) -> Augmentation:
-        """What is asked for, to learn from so many photos; where no share of pasted objects is asked for, with ours."""
+        """The augmentation for training with this many photos; chooses the share of pasted objects if none is asked."""
         share = self.augmentation.paste
         is_helped = self.is_taught and self.backbone != "efficientnet_lite0_short"
         wanted = TAUGHT_PASTE if is_helped and photos < FEW_TO_PASTE else 0.0
@@ -183,38 +183,38 @@ class TrainingOptions(Frozen):
 
     @property
     def loop_minutes(self) -> float | None:
-        """Minutes that the training loop may take; None: no bound."""
+        """How many minutes the training loop may take; None: no bound."""
         if self.max_minutes is None or not self.distil:
             return self.max_minutes
         return (1 - DISTIL_SHARE) * self.max_minutes
 
     @property
     def is_pretrained(self) -> bool:
-        """Whether the backbone is a published one that begins with weights that somebody has trained."""
+        """Whether the backbone is a published one that starts with trained weights."""
         return self.weights != "none" or (self.start is not None and self.backbone != "conv")
 
     @property
     def is_taught(self) -> bool:
-        """Whether the backbone begins with what others have learned: their weights, or by `distil` their features."""
+        """Whether the backbone starts with what others have learned: their weights or, by `distil`, their features."""
         return self.is_pretrained or self.distil
 
     def with_files_in(self, store: str) -> Self:
-        """These options as a person types them: the store's keys of files as paths in the store `store`."""
+        """These options as a person types them: keys of files become paths in the store `store`."""
         keys = {"weights": self.weights, "start": self.start}
         files = {name: f"{store}/{key}" for name, key in keys.items() if key is not None and key.startswith("weights/")}
         return self.model_copy(update=files)
 
     def photos_learned(self, counts: Mapping[str, int]) -> int:
-        """How many photos a run learns from, by the `counts` of its job."""
+        """How many photos a run learns from, given the `counts` of its job."""
         return sum(counts.get(split, 0) for split in (("train", "val") if self.final else ("train",)))
 
     def with_backbone(self, counts: Mapping[str, int], known: "TrainingOptions | None") -> "TrainingOptions":
         """These options with the backbone that `auto` stands for.
 
         Args:
-            counts: Of the job: photos by split, and `objects_kept`.
-            known: The run of this name, if it was asked for before: it keeps its backbone, and the float32 that
-                versions of before wrote down unasked.
+            counts: The job's counts: photos by split, and `objects_kept`.
+            known: The run of this name, if it was asked for before: it keeps its backbone, and the float32 that earlier
+                versions wrote down unasked.
         """
         fields = self.model_dump()
         if self.precision is None and known is not None and known.precision == "float32":
@@ -227,7 +227,7 @@ class TrainingOptions(Frozen):
 
     def _is_for_pretrained(self, counts: Mapping[str, int]) -> bool:
         if self.model != "small" or self.quantize != "ptq" or self.distil:
-            return False  # who asks for another size, for fine-tuning or for a teacher, wants our network
+            return False  # asking for another size, for fine-tuning or for a teacher means asking for our network
         photos, all_photos = (
             self.photos_learned(counts),
             sum(counts.get(split, 0) for split in ("train", "val", "test")),
