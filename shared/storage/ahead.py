@@ -1,4 +1,4 @@
-"""Many objects, fetched at the same time and handed out in order, while memory holds a bounded part of them."""
+"""Many objects, fetched in parallel and handed out in order, with bounded memory."""
 
 import threading
 from collections import deque
@@ -12,12 +12,12 @@ from shared.errors import StorageError
 Asked = TypeVar("Asked")
 Found = TypeVar("Found")
 
-# Told the bytes that are about to come; waits for room, and raises a `StorageError` where nobody needs them any more.
+# Called with the number of bytes about to arrive; waits for room, and raises `StorageError` if nobody needs them now.
 Admit = Callable[[int], None]
 
-# At 50 ms a request 32 of them bring 640 objects a second, more than one core decodes.
+# At 50 ms per request, 32 threads bring 640 objects a second, more than one core decodes.
 THREADS: Final = 32
-# Of what was fetched and is not used up yet. The next one in order is let in whatever its size.
+# The most bytes that are fetched but not used yet. The next object in order is admitted whatever its size.
 MOST_BYTES: Final = 64 << 20
 
 _WAITING_A_THREAD: Final = 8
@@ -25,10 +25,10 @@ _LOOK_EACH_S: Final = 1.0
 
 
 class Ahead(Generic[Asked, Found]):
-    """What `fetch` makes of each of `asked`, in their order; a context manager, after which nothing more is begun.
+    """The results of `fetch` for each of `asked`, in order; a context manager, after which no new fetch begins.
 
-    `fetch` is called in threads; it gets the `Admit` that it has to ask before it takes bytes into memory. These count
-    until the result after its own is taken.
+    `fetch` runs in threads; it is given an `Admit`, which it must call before it takes bytes into memory. The bytes
+    count until the next result after its own is taken.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class Ahead(Generic[Asked, Found]):
             yield self.take()
 
     def take(self, look: Callable[[], None] = lambda: None) -> Found:
-        """The next result, or what `fetch` raised; `look` is called each second that it does not come, and may raise.
+        """The next result, or what `fetch` raised; while waiting, `look` is called every second, and may raise.
 
         Raises:
-            IndexError: There is none.
+            IndexError: There is no further result.
         """
         self._begin_more()
         future = self._waiting.popleft()
@@ -80,9 +80,9 @@ class Ahead(Generic[Asked, Found]):
         return future.result()
 
     def _begin_more(self) -> bool:
-        """Fill what is fetched ahead, once half of it is used up; whether there is anything to take.
+        """Begin further fetches once half of those ahead are used up; returns whether there is anything to take.
 
-        So that arrivals come in bursts, and not one by one in the middle of the decoder's work.
+        So objects arrive in bursts, and not one by one in the middle of the decoder's work.
         """
         if len(self._waiting) > self._most_waiting // 2:
             return True

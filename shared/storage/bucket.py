@@ -1,4 +1,4 @@
-"""A URL -> the bucket that it names, with the credentials of this machine."""
+"""A URL -> the bucket that it names, opened with this machine's credentials."""
 
 import os
 import re
@@ -18,24 +18,24 @@ from shared.settings import RequestSettings
 
 EXPECTED: Final = "expected a folder, or s3://, gs:// or az:// with a bucket and perhaps a folder in it"
 
-# What the clients themselves look for first.
+# The variable that the clients themselves look for first.
 _KEY: Final = "AWS_ACCESS_KEY_ID"
-# The names of a profile's settings, and what they are to the client.
+# The settings of an AWS profile, and their names in the client.
 _PROFILE: Final = {
     "aws_access_key_id": "access_key_id",
     "aws_secret_access_key": "secret_access_key",
     "aws_session_token": "session_token",
     "region": "region",
 }
-# What servers say to wrong credentials, and to right ones without permission; the last line is Azure's.
+# What servers answer to wrong credentials, or to right ones without permission; the last line is Azure's.
 _DENIED: Final = (
     *("AccessDenied", "SignatureDoesNotMatch", "InvalidAccessKeyId", "Token"),
     *("400 Bad Request", "401 Unauthorized", "403 Forbidden"),
     *("AuthorizationFailure", "AuthenticationFailed", "AuthorizationPermissionMismatch"),
 )
-# What servers say where the bucket itself is not there: S3 and Google, Azure.
+# What servers answer if the bucket does not exist: S3 and Google, then Azure.
 NO_BUCKET: Final = ("NoSuchBucket", "ContainerNotFound")
-# By scheme: what names a server of one's own, one of the variables that credentials need, and what to set or have.
+# By scheme: the variable for a server of one's own, one of the variables for credentials, and what to set or have.
 _ACCESS: Final = {
     "s3": ("AWS_ENDPOINT_URL", _KEY, f"{_KEY} and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the machine's role"),
     "gs": (
@@ -49,17 +49,18 @@ _ACCESS: Final = {
         "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or the machine's identity",
     ),
 }
-# A server that is away or asks to slow down is asked again for so long; then the caller decides. Five attempts at a
-# shard last longer than a minute by that, and a person who mistyped an address waits no longer. The time decides, not
-# the tries: pauses are drawn at random, and 20 tries were over after 7 to 19 s.
+# How long a server that is away or asks to slow down is retried; then the caller decides. Five attempts at a shard thus
+# last more than a minute, and a person who mistyped an address waits only this long. The time is the limit, not the
+# number of retries: pauses are random, and 20 retries were over after 7 to 19 s.
 _RETRIES: Final = {
     "max_retries": 1000,
     "retry_timeout": timedelta(seconds=20),
     "backoff": {"init_backoff": timedelta(seconds=0.1), "max_backoff": timedelta(seconds=3), "base": 2},
 }
-# Without TLS only where an address says http:// itself (AWS_ENDPOINT_URL).
+# No TLS only if an address itself says http:// (AWS_ENDPOINT_URL).
 _CLIENT: Final = {"allow_http": True, "connect_timeout": timedelta(seconds=5)}
-# A server refuses what has changed on its way to it. By the signature alone S3 does so too, SeaweedFS 4.48 does not.
+# With a checksum, servers refuse data that changed on the way. S3 does so by the signature alone; SeaweedFS 4.48 does
+# not.
 _S3: Final = {"checksum_algorithm": "SHA256"}
 
 
@@ -67,10 +68,10 @@ def open_bucket(url: str) -> ObjectStore:
     """The bucket and folder that `url` names; no request is made.
 
     Credentials come from the environment (`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`,
-    `AZURE_STORAGE_ACCOUNT_KEY`, ...), on S3 else from a profile of `~/.aws`, else from the machine's own role.
+    `AZURE_STORAGE_ACCOUNT_KEY`, ...); otherwise, on S3, from a profile of `~/.aws`; otherwise from the machine's role.
 
     Raises:
-        StorageError: The URL is of no kind that is supported, or holds a secret; the profile that is named has no keys.
+        StorageError: The URL is of an unsupported kind or holds a secret, or the named profile has no keys.
     """
     require_plain(url)
     own: dict[str, Any] = {**_S3, **profile_settings(os.environ)} if url.startswith("s3:") else {}
@@ -84,10 +85,10 @@ def open_bucket(url: str) -> ObjectStore:
 
 
 def require_plain(url: str) -> None:
-    """Refuse a URL of no kind that is supported, and one that may hold a secret, which is not repeated.
+    """Refuse a URL of an unsupported kind, or one that may hold a secret; the error does not repeat the secret.
 
     Raises:
-        StorageError: Then.
+        StorageError: The URL is refused.
     """
     scheme, _, rest = url.partition("://")
     if set(rest) & set("@?#") or ":" in rest.split("/")[0]:
@@ -100,7 +101,7 @@ def require_plain(url: str) -> None:
 
 
 def advice(url: str, reason: str, rights: str = "list the bucket and to read what is in it") -> str:
-    """What a person can do about a request to the bucket of `url`, which needs `rights`, that failed for `reason`."""
+    """What a person can do about a request to the bucket of `url` that failed for `reason`; it needs `rights`."""
     scheme = url.partition(":")[0]
     own_server, key, how = _ACCESS[scheme]
     if any(told in reason for told in NO_BUCKET):
@@ -108,7 +109,7 @@ def advice(url: str, reason: str, rights: str = "list the bucket and to read wha
         return f"is the {kind}'s name right, and {own_server} for a server of your own?"
     has_profile = scheme == "s3" and profile_settings(os.environ).get("access_key_id")
     is_denied = any(told in reason for told in _DENIED)
-    # Azure and Google have further ways to credentials, of which nothing is known here until they are refused.
+    # Azure and Google have further sources of credentials, so only a refusal shows that there are none.
     if not (os.environ.get(key) or has_profile) and (scheme == "s3" or is_denied):
         return f"no credentials were found: set {how}"
     if is_denied:
@@ -117,13 +118,13 @@ def advice(url: str, reason: str, rights: str = "list the bucket and to read wha
 
 
 def profile_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """What AWS's own programs read from `~/.aws` and obstore does not: the keys and the region of a profile.
+    """The keys and region of a profile in `~/.aws`, which AWS's own programs read and obstore does not.
 
     Args:
-        environment: `AWS_PROFILE` names the profile; keys that are in the environment go before it.
+        environment: `AWS_PROFILE` names the profile; keys in the environment take precedence.
 
     Raises:
-        StorageError: The profile that is named has no keys.
+        StorageError: The named profile has no keys.
     """
     if environment.get(_KEY):
         return {}

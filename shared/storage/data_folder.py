@@ -1,4 +1,4 @@
-"""`DataFolder`: where the photos of a data set lie, a path or a folder of a bucket."""
+"""`DataFolder`: where the photos of a data set lie, a path or a folder in a bucket."""
 
 import os
 import time
@@ -13,7 +13,8 @@ from shared.storage.bucket import advice, require_plain
 from shared.storage.files import Stamp
 from shared.storage.objects import Fetched, ObjectStorage
 
-# Before a file is asked for again that was cut short on its way; not after so long, which a lease has to outlive.
+# The pauses before a file whose transfer failed is asked for again, and the time after which it is given up: a lease
+# must last longer.
 _PAUSES_S: Final = (0.2, 1.0, 3.0)
 _ENOUGH_S: Final = 15.0
 
@@ -24,7 +25,7 @@ def _at_once(_size_bytes: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BucketFolder:
-    """A folder of a bucket by its URL, without a slash at its end. What has a path's name does the same as there."""
+    """A folder in a bucket, by its URL without a final slash; methods named like those of `Path` do the same."""
 
     url: str
 
@@ -36,26 +37,26 @@ class BucketFolder:
 
     @property
     def name(self) -> str:
-        """The last part of the URL: of a whole bucket its name."""
+        """The last part of the URL; for a whole bucket, the bucket's name."""
         return self.url.rpartition("/")[2]
 
     @property
     def parent(self) -> "BucketFolder":
-        """The folder that it is in; of a whole bucket itself."""
+        """The folder that contains it; for a whole bucket, the bucket itself."""
         above = self.url.rpartition("/")[0]
         return self if above.endswith("/") else BucketFolder(above)
 
     @property
     def objects(self) -> ObjectStorage:
-        """What reads below it: one client for each process."""
+        """The client that reads the files in this folder, one per process."""
         return _client(self.url, os.getpid())
 
     def fetch(self, path: str, span: tuple[int, int] | None = None, admit: Callable[[int], None] = _at_once) -> Fetched:
-        """A file, or its bytes of `span`, as `ObjectStorage.fetch` has it; what does not arrive is asked for again.
+        """A file, or its bytes in `span`, as `ObjectStorage.fetch` returns it; failed transfers are tried again.
 
         Raises:
-            FileNotFoundError: There is none.
-            StorageError: It did not arrive; the client alone has tried a server that is away for 20 s.
+            FileNotFoundError: There is no such file.
+            StorageError: It did not arrive; the client itself retries a server that is away for 20 s.
         """
         began = time.monotonic()
         for pause_s in (*_PAUSES_S, None):
@@ -70,18 +71,18 @@ class BucketFolder:
         raise AssertionError("the last pause is none")  # for the type checker
 
     def resolve(self) -> "BucketFolder":
-        """Itself, as a path without links."""
+        """Itself, because a bucket has no links."""
         return self
 
     def is_dir(self) -> bool:
-        """Whether there is an object below it; raises as `files`."""
+        """Whether there is an object below it; raises as `files` does."""
         return next(iter(self.files()), None) is not None
 
     def files(self) -> Iterator[tuple[str, Stamp]]:
-        """Key and stamp of each object below it, listed in pages.
+        """The key and stamp of each object below it, listed in pages.
 
         Raises:
-            StorageError: The bucket is absent, refuses or does not answer.
+            StorageError: The bucket is absent, refuses access or does not answer.
         """
         try:
             yield from self.objects.walk("")
@@ -109,10 +110,10 @@ DataFolder = Path | BucketFolder
 
 
 def data_folder(text: str) -> DataFolder:
-    """What a person or a setting names: a path, or the URL of a folder in a bucket; no request is made.
+    """The folder that a person or a setting names, a path or the URL of a folder in a bucket; no request is made.
 
     Raises:
-        StorageError: The URL is of no kind that is supported, or may hold a secret.
+        StorageError: The URL is of an unsupported kind, or may hold a secret.
     """
     if "://" not in text or text.startswith("file://"):
         return Path(text.removeprefix("file://"))

@@ -16,35 +16,36 @@ from typing import IO, Final
 from shared.errors import StorageError
 from shared.storage.files import FolderMark, Stamp, T
 
-# Between the target's name and the writer's own; the reconciler removes such files once nobody can be writing them.
+# In a temporary file's name, between the target's name and the writer's. The reconciler removes such files once nobody
+# can be writing them.
 TEMPORARY_MARK = ".tmp-"
 
-# No usual file system takes a longer name.
+# No common file system allows a longer name.
 _MOST_NAME_BYTES: Final = 255
 
-# A folder with these bits is written into by a whole group: what is made in it belongs to the group, which may write.
+# A whole group writes into a folder with these bits: what is made in it belongs to the group, which may write.
 _GROUPS_OWN: Final = stat.S_ISGID | stat.S_IWGRP
 
 _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
-# Asking whether a lock is held takes it for a moment, so a run tries this often before it gives up.
+# Checking whether a lock is held takes it for a moment, so taking it is tried this often before giving up.
 _TRIES: Final = 5
 _PAUSE_S: Final = 0.05
 
 
 class _StagedFile:
-    """A temporary file, and the name that it may get; the name is made durable."""
+    """A temporary file and the name that it may get; the new name is synced to disk."""
 
     def __init__(self, temporary: Path, target: Path) -> None:
         self._temporary, self._target = temporary, target
 
     def publish(self) -> None:
-        """Rename it."""
+        """Rename the temporary file."""
         os.replace(self._temporary, self._target)
         _sync_folder(self._target.parent)
 
     def create(self) -> bool:
-        """Link it, which fails where there is a file: of all who try at once, one is told True.
+        """Link it, which fails if there is a file: of several simultaneous calls exactly one returns True.
 
         Raises:
             StorageError: The file system has no hard links.
@@ -64,7 +65,7 @@ class _StagedFile:
         return True
 
     def replace(self, seen: object) -> bool:
-        """Rename it if the stamp of what has the name is the same."""
+        """Rename it if the file that has the name still has the stamp `seen`."""
         if _stamp(self._target.lstat()) != seen:
             return False
         self.publish()
@@ -72,7 +73,7 @@ class _StagedFile:
 
 
 class FolderStorage:
-    """The files of a local folder; raises the system's `OSError`, and `StorageError` where the folder is not there."""
+    """The files of a local folder; raises the system's `OSError`, and `StorageError` if the folder is not there."""
 
     def __init__(self, root: str) -> None:
         folder = Path(root.removeprefix("file://")).expanduser().absolute()
@@ -85,11 +86,11 @@ class FolderStorage:
         return Path(self.root, key)
 
     def begin(self, call: Callable[[], T]) -> Callable[[], T]:
-        """The call itself: nothing is won by doing it early."""
+        """The call itself: there is no gain in making it early."""
         return call
 
     def at_once(self, calls: Iterable[Callable[[], None]]) -> None:
-        """Make the calls one right after the other, up to one that raises."""
+        """Make the calls one after another, until one raises."""
         for call in calls:
             call()
 
@@ -98,7 +99,7 @@ class FolderStorage:
         Path(self.root).mkdir(parents=True, exist_ok=True)
 
     def make_shared_folder(self, key: str) -> None:
-        """Make a folder that the group may write into where the first folder of `key` has the setgid bit."""
+        """Make a folder; its group may write into it if the first folder of `key` has the setgid bit."""
         folder = self.path(key)
         self._make_folder(folder)
         is_shared = self.path(key.split("/")[0]).stat().st_mode & stat.S_ISGID
@@ -120,23 +121,23 @@ class FolderStorage:
 
     @contextmanager
     def staged(self, key: str, content: bytes) -> Iterator["_StagedFile"]:
-        """Write `content` under a temporary name for the length of the block, which may publish it."""
+        """Write `content` under a temporary name that lasts for the block, which may publish it."""
         with self._written(key, [content]) as temporary:
             yield _StagedFile(temporary, self.path(key))
 
     def version(self, key: str) -> Stamp:
-        """The stamp of whatever has the name, be it a link that leads in a circle: it is going to be replaced."""
+        """The stamp of whatever has the name, even a circular link: it is going to be replaced."""
         return _stamp(self.path(key).lstat())
 
     def link(self, source: str, key: str) -> None:
-        """Give a file a further name; copy it where the file system or its owner allows no links."""
+        """Give a file a further name; copy it if the file system or the file's owner allows no links."""
         with self._temporary(key) as temporary:
             try:
                 os.link(self.path(source), temporary)
             except OSError:
                 self.write(key, [self.read(source)])
                 return
-            # rename(2) leaves both names where they are one file already; `_temporary` then removes the one.
+            # If both names are the same file already, rename(2) does nothing; `_temporary` then removes its own.
             _StagedFile(temporary, self.path(key)).publish()
 
     @contextmanager
@@ -151,7 +152,7 @@ class FolderStorage:
 
     @contextmanager
     def _temporary(self, key: str) -> Iterator[Path]:
-        """A name beside `key` that nobody else uses; at the end of the block nothing has it any more."""
+        """A name beside `key` that nobody else uses; whatever still has it at the end of the block is removed."""
         target = self.path(key)
         self._make_folder(target.parent)
         mark = f"{TEMPORARY_MARK}{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -164,7 +165,7 @@ class FolderStorage:
                 temporary.unlink()
 
     def _make_folder(self, folder: Path) -> None:
-        """Make `folder` of a store that is there: a vanished mount must not be written below its mount point."""
+        """Make `folder` if the store exists: nothing must be written into the mount point of a vanished mount."""
         if not Path(self.root).is_dir():
             raise StorageError(f"cannot write {folder}: the store {self.root} is not there (mounted?)")
         folder.mkdir(parents=True, exist_ok=True)
@@ -186,7 +187,7 @@ class FolderStorage:
             yield from file
 
     def stamp(self, key: str) -> Stamp | None:
-        """The stamp of a regular file; None where it is no regular file."""
+        """The stamp of a regular file; None if it is not one."""
         status = self.path(key).stat()
         return _stamp(status) if stat.S_ISREG(status.st_mode) else None
 
@@ -199,15 +200,15 @@ class FolderStorage:
         found = {}
         with os.scandir(self.path(folder)) as entries:
             for entry in entries:
-                # A file that goes away between the two looks was not there.
+                # A file that vanishes between listing and stat counts as absent.
                 with suppress(FileNotFoundError):
-                    # We make no symbolic links; one may lead in a circle.
+                    # We make no symbolic links, and a foreign one may be circular.
                     if TEMPORARY_MARK not in entry.name and entry.is_file(follow_symlinks=False):
                         found[entry.name] = _stamp(entry.stat(follow_symlinks=False))
         return found
 
     def walk(self, folder: str) -> Iterator[tuple[str, Stamp]]:
-        """Key and stamp of each regular file in a folder and below, symbolic links left out."""
+        """The key and stamp of each regular file in a folder and below, without symbolic links."""
         for root, _, names in os.walk(self.path(folder)):
             for path in (Path(root, name) for name in names):
                 with suppress(FileNotFoundError):
@@ -217,29 +218,29 @@ class FolderStorage:
 
     @contextmanager
     def locked(self, key: str) -> Iterator[Callable[[], bool] | None]:
-        """Hold a lock that the kernel drops however this process ends; it stays held until then."""
+        """Hold a lock, which the kernel drops however this process ends."""
         with self.path(key).open("w") as file:
             yield (lambda: True) if _try_to_lock(file) else None
 
     def is_locked(self, key: str) -> bool:
-        """Whether a process of this machine, or of those that share the file system's locks, holds a lock."""
+        """Whether a process on this machine, or on one that shares the file system's locks, holds a lock."""
         try:
             with self.path(key).open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
         except OSError:
-            return False  # no such file, or a file system without locks, where nobody could take one either
+            return False  # no such file, or a file system without locks, on which nobody could take one either
         return False
 
     def marks(self, folder: str, names: Iterable[str], inside: Sequence[str]) -> dict[str, FolderMark | None]:
-        """The times of the folders `names`, each with those `inside` it; None where there is no telling."""
+        """The times of the folders `names`, each with the folders `inside` it; None if one cannot be read."""
         found: dict[str, FolderMark | None] = {}
         for name in names:
             path = f"{self.root}/{folder}/{name}"
             try:
                 below = [os.stat(f"{path}/{each}").st_mtime_ns for each in inside]  # noqa: PTH116
-                found[name] = (os.stat(path).st_mtime_ns, *below)  # noqa: PTH116  # a Path costs more than the look
+                found[name] = (os.stat(path).st_mtime_ns, *below)  # noqa: PTH116  # making a Path costs more than stat
             except OSError:
                 found[name] = None
         return found
@@ -249,7 +250,7 @@ class FolderStorage:
         self.path(key).unlink()
 
     def remove_tree(self, folder: str) -> None:
-        """Remove a folder and all in it, at once: it is renamed first."""
+        """Remove a folder and everything in it; it vanishes at once because it is renamed first."""
         path = self.path(folder)
         aside = path.with_name(f"{path.name}{TEMPORARY_MARK}{uuid.uuid4().hex}")
         path.rename(aside)
@@ -259,8 +260,8 @@ class FolderStorage:
 def _new_file(path: Path) -> IO[bytes]:
     """The new file `path`, which the group may write if it may write into the folder.
 
-    Linux lets nobody link another user's file without the right to write it (`fs.protected_hardlinks`): without this
-    a shard that one job lends to another would be copied.
+    Linux lets nobody link another user's file without the right to write it (`fs.protected_hardlinks`); otherwise a
+    shard that one job shares with another would have to be copied.
     """
     file = open(path, "xb")  # noqa: SIM115  # the caller's to close
     if path.parent.stat().st_mode & _GROUPS_OWN == _GROUPS_OWN:
@@ -269,7 +270,7 @@ def _new_file(path: Path) -> IO[bytes]:
 
 
 def _try_to_lock(file: IO[str]) -> bool:
-    """Take the lock; False if another process keeps it."""
+    """Take the lock; returns False if another process keeps it."""
     for _ in range(_TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -299,7 +300,7 @@ def _remove(path: Path) -> None:
     if not path.is_dir() or path.is_symlink():
         path.unlink(missing_ok=True)
         return
-    # What another process removed makes the first pass stop; the second removes the rest.
+    # The first pass stops at a file that another process removed; the second removes the rest.
     with suppress(FileNotFoundError):
         shutil.rmtree(path)
     if path.exists():

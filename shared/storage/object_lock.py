@@ -1,7 +1,7 @@
-"""A lock that is an object: taken by a conditional write, rewritten while it is held, taken over when that ends.
+"""A lock that is an object: taken by a conditional write, rewritten while held, taken over when the rewriting stops.
 
-Nobody's clock is trusted: a holder is dead when whoever waits has seen the same version for `DEAD_S` on a clock of its
-own. What is taken away from a holder that stood still, it notices at its next beat.
+No other machine's clock is trusted: a holder counts as dead when a waiting process has seen the same version for
+`DEAD_S` by its own clock. A holder that stood still and lost the lock notices at its next beat.
 """
 
 import json
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 BEAT_S: Final = 2.0
-# Several beats, and more than a request is tried again for.
+# Several beats, and longer than a request is retried.
 DEAD_S: Final = 25.0
-# A look in between.
+# How often a waiting process looks.
 _LOOK_S: Final = 0.5
 
-# What the object holds while nobody holds the lock. It is not removed then: that could not be made conditional.
+# The object's content while nobody holds the lock. It is not removed, because removal cannot be made conditional.
 _FREE: Final = b"{}"
 
 
@@ -40,13 +40,13 @@ class Found:
 
 
 class ConditionalWrites(Protocol):
-    """What a lock needs of a store."""
+    """What a lock needs from a store."""
 
     def find(self, key: str) -> Found | None:
-        """An object, or None where it is absent."""
+        """An object, or None if it is absent."""
 
     def swap(self, key: str, content: bytes, old: "UpdateVersion | None") -> "UpdateVersion | None":
-        """Write an object if its version is `old`, or with None if it is absent: its new version, None if refused."""
+        """Write an object if its version is `old` (None: if it is absent). Returns the new version, None if refused."""
 
 
 class ObjectLocks:
@@ -57,7 +57,7 @@ class ObjectLocks:
         self._seen: dict[str, tuple[Found, float]] = {}
 
     def is_held(self, key: str) -> bool:
-        """Whether somebody holds the lock; a dead holder is known after `dead_s`, by a look before and one after."""
+        """Whether somebody holds the lock; a dead holder is detected by two calls more than `dead_s` apart."""
         found = self._objects.find(key)
         if found is None or found.content == _FREE:
             return False
@@ -72,7 +72,7 @@ class ObjectLocks:
 
     @contextmanager
     def held(self, key: str) -> Iterator[Callable[[], bool] | None]:
-        """Hold the lock for the length of the block, or yield None; a dead holder's is waited for and taken over."""
+        """Hold the lock during the block, or yield None; a dead holder's lock is waited for and taken over."""
         version = self._take(key)
         if version is None:
             yield None
@@ -82,11 +82,11 @@ class ObjectLocks:
             yield beat.is_ours
 
     def _take(self, key: str) -> "UpdateVersion | None":
-        """The version of the lock as taken; None where its holder lives."""
+        """The version of the lock as taken; None if its holder is alive."""
         watched = self._objects.find(key)
         while (found := self._objects.find(key)) is not None and found.content != _FREE:
             if found != watched:
-                return None  # it beats
+                return None  # its holder is alive
             if self._is_dead(key, found):
                 logger.warning("lock_taken_over", extra={"key": key, "holder": found.content.decode(errors="replace")})
                 break
@@ -99,7 +99,7 @@ class _Beat:
 
     def __init__(self, objects: ConditionalWrites, key: str, version: "UpdateVersion", beat_s: float) -> None:
         self._objects, self._key, self._version, self._beat_s = objects, key, version, beat_s
-        self._unanswered: set[bytes] = set()  # beats of which nobody knows whether they were written
+        self._unanswered: set[bytes] = set()  # beats that may or may not have been written
         self._is_lost, self._ended = False, threading.Event()
         self._thread = threading.Thread(target=self._keep, name="lock", daemon=True)
 
@@ -114,7 +114,7 @@ class _Beat:
         self._ended.set()
         self._thread.join()
         if not self._is_lost:
-            with suppress(OSError):  # then it ends by itself
+            with suppress(OSError):  # others will take it for dead
                 self._objects.swap(self._key, _FREE, self._version)
 
     def _keep(self) -> None:
@@ -131,11 +131,11 @@ class _Beat:
             self._version = version or self._version
 
     def _version_of_unanswered(self) -> "UpdateVersion | None":
-        """The lock's version where it is a beat of ours that was written after all, and no other holder's."""
+        """The lock's version if it is a beat of ours that was written after all; None if it is another holder's."""
         found = self._objects.find(self._key) if self._unanswered else None
         return found.version if found is not None and found.content in self._unanswered else None
 
 
 def _mine() -> bytes:
-    """Who holds the lock, for people; no two are the same, so that each beat is another version."""
+    """Who holds the lock, for people; each call differs, so that each beat is a new version."""
     return json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "beat": uuid.uuid4().hex}).encode()

@@ -22,29 +22,29 @@ from shared.storage.object_lock import Found, ObjectLocks
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutResult, UpdateVersion
 
-# Requests of one process side by side, apart from those for photos, which have threads of their own. The most are for a
-# shard's two files, each of which may look at its job by two more.
+# How many requests one process makes in parallel, apart from those for photos, which have threads of their own. The
+# most are made for a shard's two files, each of which may check its job with two more requests.
 _AT_ONCE: Final = 8
-# What is smaller is one PUT; while more is written memory holds a few parts of it.
+# Smaller content is one PUT; of larger content memory holds a few parts while it is written.
 _PART_BYTES: Final = 8 << 20
-# What one request removes at most, and about what one lists.
+# The most objects that one request removes, and about how many one lists.
 _PAGE: Final = 1000
-# Of a request whose connection is reset: a server that was started again resets each that was open.
+# How often a request is tried if its connection is reset: a restarted server resets each open connection.
 _TRIES: Final = 3
-# The answers to a range from the start of an object without a byte.
+# The answers to a request for a range of an empty object.
 _NO_SUCH_RANGE: Final = ("InvalidRange", "416")
-# What a person does about an error by its code; a request is signed with the time of the machine that makes it.
+# What a person can do about an error, by its code; requests are signed with the time of this machine.
 _REMEDIES: Final = {
     "RequestTimeTooSkewed": "; set this machine's clock",
     "ExpiredToken": "; set new credentials, then do the same again",
 }
-# What the answer to a HEAD, which has no words, means by its status.
+# What the status of an answer to HEAD means, as such an answer has no text.
 _WORDLESS: Final = {
     "400": "the credentials may have expired, or the region is another than the bucket's",
     "401": "these credentials do not allow it, or this machine's clock is wrong",
     "403": "these credentials do not allow it, or this machine's clock is wrong",
 }
-# In an object's metadata: the write that made it.
+# The key in an object's metadata that names the write that made it.
 _WRITE: Final = "write"
 
 
@@ -59,44 +59,44 @@ class Fetched:
 class ObjectStorage:
     """The files of a bucket below one URL; raises `OSError`.
 
-    An empty object of the name of a folder, as consoles and some servers make them, is no file in it.
+    An empty object with the name of a folder, as consoles and some servers make them, does not count as a file in it.
 
-    A process that was forked from one that had used a bucket cannot use any: the client's threads do not live on there,
-    and it would hang or crash. Each request there raises instead.
+    A process forked from one that has used a bucket cannot use any bucket: the client's threads do not survive the
+    fork, and it would hang or crash. Each request there raises an error instead.
     """
 
     def __init__(self, root: str) -> None:
         self.root = root.rstrip("/")
         self._bucket = open_bucket(root)
         self._locks = ObjectLocks(self)
-        # Threads begin with the first call, which a process that is forked later may not have made.
+        # Its threads begin with the first call, so creating it before a fork is safe.
         self._threads = ThreadPoolExecutor(_AT_ONCE, "request")
 
     def path(self, key: str) -> None:
         """None: an object has no path."""
 
     def begin(self, call: Callable[[], T]) -> Callable[[], T]:
-        """Make the call in a thread; what is returned waits for its result."""
+        """Make the call in a thread; the returned function waits for its result."""
         return self._threads.submit(call).result
 
     def at_once(self, calls: Iterable[Callable[[], None]]) -> None:
-        """Make all calls side by side; the others come to their end before an error is raised, and write no later."""
+        """Make all calls in parallel; an error is raised only after all have ended, so that none writes later."""
         begun = [self._threads.submit(call) for call in calls]
         wait(begun)
         for done in begun:
             done.result()
 
     def make_root(self) -> None:
-        """Nothing: a bucket is made by who owns it, and has no folders."""
+        """Do nothing: a bucket is made by its owner, and has no folders."""
 
     def make_shared_folder(self, key: str) -> None:
-        """Nothing: a bucket has no folders."""
+        """Do nothing: a bucket has no folders."""
 
     def remove_temporaries(self, folder: str) -> None:
-        """Nothing: no object is temporary."""
+        """Do nothing: no object is temporary."""
 
     def write(self, key: str, chunks: Iterable[bytes]) -> None:
-        """Write an object from a stream: one PUT, or a multipart upload that is aborted where `chunks` raises."""
+        """Write an object from a stream: one PUT, or a multipart upload that is aborted if `chunks` raises."""
         parts = _parts(chunks)
         first, second = next(parts, b""), next(parts, None)
         content = first if second is None else chain((first, second), parts)
@@ -105,7 +105,7 @@ class ObjectStorage:
 
     @contextmanager
     def staged(self, key: str, content: bytes) -> Iterator["_StagedObject"]:
-        """Keep `content` in memory for the length of the block, which may write it."""
+        """Keep `content` in memory during the block, which may write it."""
         yield _StagedObject(self, key, content)
 
     def version(self, key: str) -> "UpdateVersion":
@@ -114,11 +114,11 @@ class ObjectStorage:
             return _version(obstore.head(self._bucket, key))
 
     def swap(self, key: str, content: bytes, old: "UpdateVersion | None") -> "UpdateVersion | None":
-        """Write an object if its version is `old`, or with None if it does not exist.
+        """Write an object if its version is `old` (None: if it does not exist).
 
         Returns:
-            Its new version; None where it is another than `old`. A write whose answer was lost is sent again and
-            refused because of itself: therefore each leaves a mark of its own in the object's metadata.
+            Its new version; None if its version is not `old`. A write whose answer was lost is sent again and refused
+            because of itself, so each write leaves its own mark in the object's metadata.
         """
         mark = uuid.uuid4().hex
         with _as_os_errors():
@@ -139,7 +139,7 @@ class ObjectStorage:
         return _version(made)
 
     def _version_by(self, mark: str, key: str) -> "UpdateVersion | None":
-        """The version of an object if the write of this mark made it."""
+        """The version of an object if the write with this mark made it; otherwise None."""
         try:
             found = obstore.get(self._bucket, key, options={"head": True})
         except FileNotFoundError:
@@ -147,7 +147,7 @@ class ObjectStorage:
         return _version(found.meta) if found.attributes.get(_WRITE) == mark else None
 
     def find(self, key: str) -> Found | None:
-        """The bytes of an object and their version, or None where it is absent."""
+        """The bytes of an object and their version, or None if it is absent."""
         try:
             with _as_os_errors():
                 found = obstore.get(self._bucket, key)
@@ -157,7 +157,7 @@ class ObjectStorage:
 
     @contextmanager
     def locked(self, key: str) -> Iterator[Callable[[], bool] | None]:
-        """Hold a lock that is an object, rewritten again and again; when that ends it is taken over."""
+        """Hold a lock that is an object, rewritten again and again; when that stops it can be taken over."""
         with self._locks.held(key) as is_ours:
             yield is_ours
 
@@ -180,16 +180,16 @@ class ObjectStorage:
         with _as_os_errors():
             if start == 0 and end is None:
                 return bytes(obstore.get(self._bucket, key).bytes())
-            size = obstore.head(self._bucket, key)["size"]  # a server refuses a range that is empty
+            size = obstore.head(self._bucket, key)["size"]  # servers refuse an empty range
             end = size if end is None else min(end, size)
             return bytes(obstore.get_range(self._bucket, key, start=start, end=end)) if start < end else b""
 
     def fetch(
         self, key: str, span: tuple[int, int] | None = None, admit: Callable[[int], None] = lambda _: None
     ) -> Fetched:
-        """An object, or its bytes of `span` (start, end) as far as there are any, by one GET.
+        """An object, or as many of its bytes in `span` (start, end) as exist, by one GET.
 
-        `admit` is told how many bytes there are before they come, and may wait or raise.
+        `admit` is called with the number of bytes before they are read, and may wait or raise.
         """
         try:
             with _as_os_errors():
@@ -227,7 +227,7 @@ class ObjectStorage:
             return _stamp(obstore.head(self._bucket, key))
 
     def names(self, folder: str) -> list[str]:
-        """The names directly below a prefix; some servers name a folder for minutes after its last file is gone."""
+        """The names directly below a prefix; some servers list a folder for minutes after its last file is gone."""
         with _as_os_errors():
             found = obstore.list_with_delimiter(self._bucket, folder)
         paths = (*found["common_prefixes"], *(meta["path"] for meta in found["objects"]))
@@ -240,7 +240,7 @@ class ObjectStorage:
         return {_name(meta["path"]): _stamp(meta) for meta in found["objects"] if meta["path"] != folder}
 
     def walk(self, folder: str) -> Iterator[tuple[str, Stamp]]:
-        """Key and stamp of each object below a prefix."""
+        """The key and stamp of each object below a prefix."""
         for page in self._pages(folder):
             yield from ((meta["path"], _stamp(meta)) for meta in page if meta["path"] != folder)
 
@@ -254,7 +254,7 @@ class ObjectStorage:
             yield page
 
     def marks(self, _folder: str, names: Iterable[str], _inside: Sequence[str]) -> dict[str, FolderMark | None]:
-        """No marks: an object store has no folders that would tell of changes."""
+        """No marks: an object store has no folders that would show changes."""
         return dict.fromkeys(names)
 
     def remove(self, key: str) -> None:
@@ -263,14 +263,14 @@ class ObjectStorage:
             _repeated(partial(obstore.delete, self._bucket, key))
 
     def remove_tree(self, folder: str) -> None:
-        """Remove every object below a prefix, page by page: who is killed in the middle leaves some."""
+        """Remove every object below a prefix, page by page; a process killed in the middle leaves some."""
         for page in self._pages(folder):
             keys = [meta["path"] for meta in page]
             try:
                 with _as_os_errors():
                     _repeated(partial(obstore.delete, self._bucket, keys))
             except FileNotFoundError:
-                # Azure and Google say so of one that is gone already, and may not have come to the others.
+                # Azure and Google raise this for an object that is gone already, and may not have removed the others.
                 self.at_once(partial(self._remove_if_there, key) for key in keys)
 
     def _remove_if_there(self, key: str) -> None:
@@ -285,15 +285,15 @@ class _StagedObject:
         self._objects, self._key, self._content = objects, key, content
 
     def publish(self) -> None:
-        """Write it."""
+        """Write the object."""
         self._objects.write(self._key, [self._content])
 
     def create(self) -> bool:
-        """Write it unless there is one, by a conditional write."""
+        """Write the object unless there is one, by a conditional write."""
         return self._objects.swap(self._key, self._content, None) is not None
 
     def replace(self, seen: Any) -> bool:
-        """Write it over that version, by a conditional write."""
+        """Replace the version `seen` of the object, by a conditional write."""
         return self._objects.swap(self._key, self._content, seen) is not None
 
 
@@ -320,7 +320,7 @@ def _stamp(meta: "ObjectMeta") -> Stamp:
 
 
 def _tag(meta: "ObjectMeta") -> str:
-    """An object's ETag without quotes: Azure's listings have none, its answers about one object do."""
+    """An object's ETag without quotes: Azure's listings have no quotes, its answers about one object do."""
     return str(meta["e_tag"]).strip('"')
 
 
@@ -330,10 +330,10 @@ def _version(told: "ObjectMeta | PutResult") -> "UpdateVersion":
 
 
 def _repeated(request: Callable[[], T]) -> T:
-    """The result of a request, made again where its connection is reset.
+    """The result of a request, which is made again if its connection is reset.
 
-    The client does so by itself for a GET or a plain PUT, but not where it removes an object or writes one under a
-    condition. Both may be done twice: what is gone stays gone, and the mark of `swap` tells its own write.
+    The client does so by itself for a GET or a plain PUT, but not for removals and conditional writes. Both may be done
+    twice: what is gone stays gone, and by its mark `swap` recognises its own write.
     """
     for _ in range(_TRIES - 1):
         try:
@@ -346,7 +346,7 @@ def _repeated(request: Callable[[], T]) -> T:
 
 @contextmanager
 def _as_os_errors() -> Iterator[None]:
-    """Raise what the client raises as what a folder would raise, with a reason of one line."""
+    """Turn the client's errors into the `OSError`s that a folder would raise, with a reason of one line."""
     _require_own_threads()
     try:
         yield
@@ -360,7 +360,7 @@ def _as_os_errors() -> Iterator[None]:
 
 @cache
 def _first_user() -> int:
-    """The process that made the first request; one that was forked from it finds that here."""
+    """The process that made the first request; a process forked from it sees the same value."""
     return os.getpid()
 
 
@@ -370,7 +370,7 @@ def _require_own_threads() -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The server's own words if it gave any, otherwise the client's innermost."""
+    """The server's own words if it gave any, otherwise the client's innermost message."""
     text, _, details = str(error).partition("\n\nDebug source")
     if re.search(r"\bkind: Timeout\b", details):
         return "no whole answer within VOC_REQUEST_TIMEOUT_S"
@@ -378,7 +378,7 @@ def _reason(error: Exception) -> str:
         return "the answer was cut short"
     told = re.search("<Code>(?P<code>.*?)</Code>.*?<Message>(?P<message>.*?)</Message>", text, re.DOTALL)
     if told is not None:
-        message = unescape(told["message"]).partition("\n")[0]  # Azure has lines on the request behind it
+        message = unescape(told["message"]).partition("\n")[0]  # Azure adds lines about the request
         return f"{told['code']}: {message}{_REMEDIES.get(told['code'], '')}"
     found = " ".join(text.rpartition(" - ")[2].split())[:200].rstrip(": ")
     status = re.search(r"\b40[013]\b", found)

@@ -1,7 +1,7 @@
-"""`Storage`: atomic write, read and list in the one place that holds the truth of every job.
+"""`Storage`: atomic write, read and list in the one place that holds the truth about every job.
 
-A file appears whole or not at all. `FolderStorage` or `ObjectStorage` does the work, each as `Files` says; here are the
-names of what is done and the errors.
+A file appears whole or not at all. `FolderStorage` or `ObjectStorage` does the work, each implementing `Files`; this
+class turns their errors into messages for people.
 """
 
 import errno
@@ -16,11 +16,11 @@ from shared.storage.files import Files, FolderMark, Staged, Stamp, T
 from shared.storage.folder import FolderStorage
 from shared.storage.objects import ObjectStorage
 
-# There is nothing, or a file where a folder should be.
+# Nothing is there, or a file is where a folder should be.
 _ABSENT: Final = (FileNotFoundError, NotADirectoryError)
-# What else the system says where there is no file of this name: it is a folder, or a link that leads in a circle.
+# Other errors that mean that there is no file with this name: it is a folder, or a circular link.
 _NO_FILE: Final = frozenset({errno.EISDIR, errno.ELOOP})
-# What to do about a store that refuses to be written.
+# What to do if a store cannot be written.
 _REMEDIES: Final = {
     errno.EROFS: "; make it writable, or name another store",
     errno.ENOSPC: "; make room, then do the same again",
@@ -32,11 +32,11 @@ class Publish(Protocol):
     """Gives staged files their names; see `Storage.staged`."""
 
     def __call__(self, require_ours: Callable[[], None] | None = None, /) -> None:
-        """Give them."""
+        """Give the files their names."""
 
 
 class Storage:
-    """The store at one root, a folder path or the URL of a bucket. Keys are relative, with `/` as separator.
+    """The store at one root, a folder path or the URL of a bucket; keys are relative, with `/` as separator.
 
     Raises (every method): `StorageError` with the key and the system's reason, unless the name of the method ends in
     `_or_none` and the file is just absent.
@@ -49,11 +49,11 @@ class Storage:
         self.is_local = self._files.path("") is not None
 
     def url(self, key: str) -> str:
-        """Where `key` lies, for a person, and in a folder for `tf.io.gfile`."""
+        """Where `key` lies, for a person and, in a folder, for `tf.io.gfile`."""
         return f"{self.root}/{key}"
 
     def begin(self, call: Callable[[], T]) -> Callable[[], T]:
-        """What gives the result of `call`, which reads or writes here, or raises what it raised.
+        """A function that returns the result of `call`, which reads or writes here, or raises its error.
 
         In a bucket the call is made at once in a thread, so that the caller's next request does not wait for it; in a
         folder it is made when the result is asked for.
@@ -62,7 +62,7 @@ class Storage:
 
     @contextmanager
     def _doing(self, what: str, key: str) -> Iterator[None]:
-        """Turn what the system raises into a `StorageError` that names the file and what was being done."""
+        """Turn the system's errors into a `StorageError` that names the file and what was being done."""
         try:
             yield
         except OSError as error:
@@ -81,22 +81,23 @@ class Storage:
         return path
 
     def make_root(self) -> None:
-        """Make the store's folder. Only a person's own command does so: elsewhere it would hide a vanished mount."""
+        """Make the store's folder; only commands that a person runs may do so, lest it hide a vanished mount."""
         with self._doing("make the store", ""):
             self._files.make_root()
 
     def make_shared_folder(self, key: str) -> None:
         """Make the folder `key`; its group may write into it if the first folder of `key` has the setgid bit.
 
-        In Compose a worker is another user than who submits, of the same group, and may write into this folder and no
-        other: `prepare` gives `jobs` the bit, and files made in here belong to the group too. Elsewhere the group gets
-        no right: a person's own group may be everybody on that machine. An object store has no folders.
+        In Compose the worker and the submitter are different users of the same group, and the worker may write into
+        this folder and no other: `prepare` gives `jobs` the bit, and files made in here belong to the group too.
+        Elsewhere the group gets no right: a person's group may be everybody on that machine. An object store has no
+        folders.
         """
         with self._doing("share", key):
             self._files.make_shared_folder(key)
 
     def write(self, key: str, content: bytes) -> None:
-        """Write `key` whole or not at all, replacing what is there."""
+        """Write `key` whole or not at all, replacing any file that is there."""
         with self.staged({key: content}) as publish:
             publish()
 
@@ -107,13 +108,13 @@ class Storage:
 
     @contextmanager
     def staged(self, contents: Mapping[str, bytes]) -> Iterator[Publish]:
-        """Write several files now and give them their names later, in a folder one right after the other.
+        """Write several files now and give them their names later; in a folder they appear one right after another.
 
-        The block gets a function that gives the names. What the block does not publish is removed at its end.
+        The block gets a function that gives the names. Files that the block does not publish are removed at its end.
 
-        Its argument, if there is one, raises unless the caller may still replace what others have written: it is asked
-        where a name is taken, and what was seen there before is what is replaced. So a writer that stood still, and
-        whose work was given to another one meanwhile, replaces nothing of the other's (a `LeaseLost`).
+        The function's optional argument raises unless the caller may still replace what others have written. It is
+        called if a name is taken, and only the version seen there before that call is replaced. So a writer that stood
+        still, and whose work meanwhile went to another one, replaces nothing of the other's (a `LeaseLost`).
         """
         staged: dict[str, Staged] = {}
 
@@ -137,17 +138,17 @@ class Storage:
                     raise LeaseLost(f"{self.url(key)}: another attempt wrote it just now")
 
     def create(self, key: str, content: bytes) -> bool:
-        """Write `key` unless it exists; False if it does. Of all who try at once exactly one is told True."""
+        """Write `key` unless it exists; False if it does. Of several simultaneous calls exactly one returns True."""
         with self._doing("create", key), self._files.staged(key, content) as staged:
             return staged.create()
 
     def remove_temporaries(self, folder: str) -> None:
-        """Remove what is half written or half removed directly in `folder`, once nobody can be writing it."""
+        """Remove half-written and half-removed files directly in `folder`; call it when nobody can be writing them."""
         with self._doing("clear", folder):
             self._files.remove_temporaries(folder)
 
     def link(self, source: str, key: str) -> None:
-        """Give the file `source` the further name `key`, replacing what is there; copy it where links are impossible.
+        """Give the file `source` the further name `key`, replacing what is there; copy it if links are impossible.
 
         Files are replaced by renaming and never written into, so two names of one file never see each other change.
         """
@@ -156,10 +157,10 @@ class Storage:
 
     @contextmanager
     def locked(self, key: str) -> Iterator[Callable[[], bool] | None]:
-        """Hold the lock `key`, in a folder that is there, for the length of the block; None where another process does.
+        """Hold the lock `key`, in an existing folder, during the block, which gets None if another process holds it.
 
-        The block gets a function that tells whether it is still held. Where it is not, this process stood still for so
-        long that another one took it for dead; that can be in a bucket only. In a folder a lock ends with its process.
+        Otherwise the block gets a function that tells whether the lock is still held. It is lost only in a bucket, if
+        this process stood still for so long that another took it for dead. In a folder a lock ends with its process.
         """
         with ExitStack() as stack:
             with self._doing("lock", key):
@@ -167,7 +168,7 @@ class Storage:
             yield is_ours
 
     def is_locked(self, key: str) -> bool:
-        """Whether a process holds the lock `key`, in a bucket also if it died less than half a minute ago."""
+        """Whether a process holds the lock `key`; in a bucket also True if it died less than half a minute ago."""
         with self._doing("look at", key):
             return self._files.is_locked(key)
 
@@ -182,7 +183,7 @@ class Storage:
             return self._files.read(key)
 
     def read_or_none(self, key: str) -> bytes | None:
-        """The whole of `key`, or None where there is no such file."""
+        """The whole of `key`, or None if there is no such file."""
         with self._doing("read", key), _absent_is_none():
             return self._files.read(key)
         return None
@@ -199,13 +200,13 @@ class Storage:
                 yield line.rstrip(b"\n")
 
     def stamp_or_none(self, key: str) -> Stamp | None:
-        """The stamp of the file `key`, or None where there is no such file."""
+        """The stamp of the file `key`, or None if there is no such file."""
         with self._doing("stat", key), _absent_is_none():
             return self._files.stamp(key)
         return None
 
     def size_or_none(self, key: str) -> int | None:
-        """Size of `key` in bytes, or None where there is no such file."""
+        """The size of `key` in bytes, or None if there is no such file."""
         stamp = self.stamp_or_none(key)
         return None if stamp is None else stamp.size_bytes
 
@@ -214,31 +215,31 @@ class Storage:
         return self.stamp_or_none(key) is not None
 
     def list_names(self, folder: str) -> list[str]:
-        """Sorted names of what is directly in `folder`, without temporary files; empty where it is absent.
+        """Sorted names of everything directly in `folder`, without temporary files; empty if it is absent.
 
-        The servers of some buckets name a folder for minutes after its last file is gone.
+        The servers of some buckets list a folder for minutes after its last file is gone.
         """
         with self._doing("list", folder), suppress(*_ABSENT):
             return sorted(self._files.names(folder))
         return []
 
     def list_stamps(self, folder: str) -> dict[str, Stamp]:
-        """The files directly in `folder` by name, sorted, without temporary ones; empty where it is absent."""
+        """The files directly in `folder` by name, sorted, without temporary ones; empty if it is absent."""
         with self._doing("list", folder), suppress(*_ABSENT):
             return dict(sorted(self._files.stamps(folder).items()))
         return {}
 
     def marks_of(self, folder: str, names: Iterable[str], *inside: str) -> dict[str, FolderMark | None]:
-        """The marks of the folders `names` in `folder`; one request or look for each of them and of those `inside`.
+        """The marks of the folders `names` in `folder`; costs one stat for each of them and of those `inside`.
 
-        A mark changes when a file is written into the folder or removed from it, or from one of those `inside` it. It
-        is None where there is no telling.
+        A mark changes when a file is written into or removed from the folder or one of those `inside` it. It is None
+        if that cannot be known.
         """
         with self._doing("list", folder):
             return self._files.marks(folder, names, inside)
 
     def walk(self, folder: str) -> dict[str, Stamp]:
-        """The files in `folder` and below by key, temporary ones too; empty where it is absent."""
+        """The files in `folder` and below by key, temporary ones too; empty if it is absent."""
         with self._doing("list", folder):
             return dict(self._files.walk(folder))
 
@@ -253,9 +254,9 @@ class Storage:
             self._files.remove(key)
 
     def remove_tree(self, folder: str) -> None:
-        """Remove `folder` and all in it if it is there.
+        """Remove `folder` and everything in it if it is there.
 
-        A local folder is gone at once, by a rename; a process killed in the middle leaves a temporary folder beside it
+        A local folder vanishes at once, by a rename; a process killed in the middle leaves a temporary folder beside it
         for `remove_temporaries`. In a bucket it leaves some of the files.
         """
         with self._doing("remove", folder), suppress(*_ABSENT):
@@ -264,7 +265,7 @@ class Storage:
 
 @contextmanager
 def _absent_is_none() -> Iterator[None]:
-    """Leave the block where the system says that there is no file of this name."""
+    """Leave the block silently if the system says that there is no file with this name."""
     try:
         yield
     except OSError as error:
