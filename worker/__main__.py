@@ -1,6 +1,6 @@
 """The commands of the worker: `synthesize` makes a VOC folder, `inspect` shows a job's shards.
 
-`python -m worker` has these alone.
+`python -m worker` has only these.
 """
 
 import json

@@ -17,16 +17,16 @@ from worker.picture.encode import use_one_thread
 from worker.settings import WorkerSettings
 from worker.task import ShardWorker, do_task
 
-# Slots of one speed end their shards at the same time, and all wait for a far bucket at once. Each gets another nice
-# level, so that some always work while others wait (docs/decisions/0102).
+# Equally fast slots finish their shards at the same time and then all wait for a distant bucket at once. Each gets its
+# own nice level, so that some always work while others wait (docs/decisions/0102).
 _NICE_LEVELS: Final = 6
 
 settings = WorkerSettings()
 logs.set_up(settings.log_format, settings.log_level)
 faults.arm(settings.fault)
 
-# No `worker_max_tasks_per_child`: children do not grow (docs/decisions/0048), and one that ends while the parent
-# connects to Redis again makes Celery end the whole worker.
+# No `worker_max_tasks_per_child`: children do not leak memory (docs/decisions/0048), and one that ends while the parent
+# reconnects to Redis makes Celery end the whole worker.
 app = celery_app("worker", settings.broker(), SHARD_QUEUE)
 stop = StopRequest()
 
@@ -59,7 +59,7 @@ look_after(
         stop=stop,
         scopes=lambda: [job_scope(job) for job in readable_jobs(this_worker().storage)],
         heartbeat_file=settings.heartbeat_file,
-        # After this a child gives back at its next picture; the rest of the time is for one slow picture.
+        # After this time a child gives its shard back at its next picture; the rest is for one slow picture.
         finish_s=settings.soft_stop_s * 0.75,
         stop_s=settings.soft_stop_s,
         nice_levels=_NICE_LEVELS,

@@ -27,13 +27,13 @@ from worker.record.tfrecord import read_records
 
 Features = dict[str, list[Value]]
 
-# Side of one tile of the grid.
+# The side of one tile of the grid.
 TILE_PX: Final = 320
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """A record that was drawn from a shard: where it stands and what it holds."""
+    """A record that was drawn at random: its shard, its number there from 0, and its features."""
 
     shard: str
     number: int
@@ -43,7 +43,7 @@ class Drawn:
 def draw_records(storage: Storage, job: str, *, count: int, seed: int, split: Split | None = None) -> list[Drawn]:
     """Draw `count` random records (or all, if fewer) from a job's finished shards, or from those of one `split`.
 
-    They come in the order of the shards; the same seed draws the same records.
+    They are in the order of the shards; the same seed draws the same records.
 
     Raises:
         ShardError: There is no such job, it has no finished shard with a record, or a shard is damaged.
@@ -57,7 +57,7 @@ def draw_records(storage: Storage, job: str, *, count: int, seed: int, split: Sp
     places = [(receipt.shard, number) for receipt in receipts for number in range(receipt.written)]
     if not places:
         raise ShardError(f"{storage.url(JobPaths(job).shards)}: no finished shard with a record")
-    # Not for secrets: the seed is there so that two people see the same pictures.
+    # No cryptographic randomness: the seed lets two people see the same pictures.
     chosen = set(random.Random(seed).sample(places, min(count, len(places))))  # noqa: S311
     drawn: list[Drawn] = []
     for receipt in receipts:
@@ -90,7 +90,7 @@ def _draw_tile(drawn: Drawn) -> Pixels:
         dash: Dash = "dashed" if difficult else "solid"
         text = f"{name}?" if difficult else name
         marks.append(Mark(box=(xmin, ymin, xmax, ymax), text=text, colour=colour_of(int(class_id)), dash=dash))
-    # The smallest has the first choice of where its name goes.
+    # The smallest box comes first, so that its name gets the best place.
     marks.sort(key=lambda mark: (mark.box[2] - mark.box[0]) * (mark.box[3] - mark.box[1]))
     file_name = _texts(features, schema.FILENAME)[0].rsplit("/", 1)[-1]
     return caption(draw_marks(picture, marks), f"{drawn.shard[:11]} #{drawn.number} {file_name}")
@@ -105,7 +105,7 @@ def _bytes(features: Features, key: str) -> list[bytes]:
 
 
 def describe_record(drawn: Drawn) -> str:
-    """Every feature of a record on a line of its own: key, kind and values."""
+    """Every feature of a record on its own line: key, kind and values."""
     lines = [f"{drawn.shard} record {drawn.number}"]
     for key, kind in schema.FEATURES.items():
         values = [_spell(key, value) for value in drawn.features[key]]

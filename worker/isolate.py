@@ -1,11 +1,11 @@
-"""Pairs prepared in a child process, from a shard's second attempt on: what kills the child is only one picture.
+"""Preparing pairs in a child process, from a shard's second attempt on, so that a bad picture kills only the child.
 
-The child takes one pair at a time, under limits of memory and of time. The picture that it dies on is quarantined, and
-a new child goes on after it. It is a `subprocess`, because Celery's pool processes may have no children of
-multiprocessing.
+The child takes one pair at a time, under limits of memory and time. The picture that it dies on is quarantined, and a
+new child goes on with the next one. It is a `subprocess`, because Celery's pool processes may not have multiprocessing
+children.
 
-Protocol on the child's pipes, one JSON line each: in, the job and then pairs, with their files where the child cannot
-read them itself; out, a line when it is ready and then the answer to each pair.
+Protocol on the child's pipes, one line each: in go the job and then the pairs, with their files if the child cannot
+read them itself; out come a line when it is ready and then the answer to each pair. All but that line are JSON.
 """
 
 import logging
@@ -34,19 +34,19 @@ _READY: Final = b"ready"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refused:
-    """The `StorageError` that the child met: the fault of the store or the folder, not of the picture."""
+    """The `StorageError` that the child met, which is the fault of the store or the folder, not of the picture."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Missing:
-    """Why there are no bytes of a file: it will never be there."""
+    """Why a file has no bytes, which will not change."""
 
     reason: str
 
 
-# A pair's files by path where they were fetched for the child.
+# A pair's files by path, if they were fetched for the child.
 _Files = dict[str, bytes | _Missing]
 
 _BASE64: Final = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
@@ -56,16 +56,17 @@ _ANSWER: Final[TypeAdapter[Outcome | _Refused]] = TypeAdapter(Outcome | _Refused
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Limits of one child: its address space in MiB, and the seconds that one picture may take."""
+    """The limits of one child: its address space in MiB, and the seconds that one picture may take."""
 
     memory_mb: int
     picture_s: float
 
 
 class Isolated:
-    """Prepares pairs in a child, which is gone at the end of the `with` block; a `Prepare` for `write_shard`.
+    """Prepares pairs in a child, which is ended with the `with` block; a `Prepare` for `write_shard`.
 
-    The child reads below `data_root`, or gets what `read` brings here: waiting for a server is no fault of a picture.
+    The child reads below `data_root`, or is given what `read` fetches here: waiting for a server must not count against
+    the time of a picture.
     """
 
     def __init__(self, job: Job, data_root: Path | None, limits: Limits, fault: str, read: Read | None = None) -> None:
@@ -94,10 +95,10 @@ class Isolated:
         return answer
 
     def _files(self, pair: PathPair) -> _Files:
-        """The files of a pair as far as they were fetched here.
+        """The files of a pair that are fetched here: all that the child will ask for, or none without `read`.
 
         Raises:
-            StorageError: One does not arrive.
+            StorageError: A file does not arrive.
         """
         files: _Files = {}
         for path, kind in ((pair.annotation, AnnotationError), (pair.image, ImageError)):
@@ -106,7 +107,7 @@ class Isolated:
                     files[path] = self._read(path, kind)
                 except InputError as error:
                     files[path] = _Missing(reason=str(error))
-                    break  # the child asks for no more
+                    break  # the child will not ask for the next file
         return files
 
     def _stop(self) -> None:
@@ -119,7 +120,7 @@ class Isolated:
         self._child = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603
         _write_line(_pipe(self._child.stdin), self._job.to_json().encode())
         if _pipe(self._child.stdout).readline().rstrip() != _READY:
-            # No picture is to blame: the attempt fails and counts.
+            # No picture is to blame, so the attempt fails and counts.
             raise OSError(f"the process that prepares pictures apart {_death(self._child)} in its start")
         return self._child
 
@@ -127,7 +128,7 @@ class Isolated:
         """The child's answer.
 
         Raises:
-            _ChildDiedError: It died by itself, or takes too long and is to be killed.
+            _ChildDiedError: It died by itself, or takes too long and must be killed.
         """
         try:
             _write_line(_pipe(child.stdin), asked)
@@ -163,7 +164,7 @@ def _write_line(pipe: IO[bytes], line: bytes) -> None:
 
 
 def _serve(data_root: str, memory_mb: int, fault: str) -> None:
-    """The child's side: prepare what is asked until the pipe ends."""
+    """The child's side: prepare the pairs that come in until the pipe ends."""
     faults.arm(fault)
     faults.reached("isolated:start")
     use_one_thread()
@@ -183,7 +184,7 @@ def _serve(data_root: str, memory_mb: int, fault: str) -> None:
 
 
 def _given(files: _Files) -> Read:
-    """What brings the files that came with a pair."""
+    """A `Read` of the files that came with a pair."""
 
     def read(path: str, error_class: type[AnnotationError | ImageError]) -> bytes:
         content = files[path]

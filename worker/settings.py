@@ -1,4 +1,4 @@
-"""Settings of the workers (`VOC_*`)."""
+"""The settings of the workers (`VOC_*`)."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`write_shard`: one task -> one shard and its receipt. The whole of a worker's work, free of Celery.
+"""`write_shard`: one task -> one shard and its receipt. All of a worker's work, independent of Celery.
 
 The receipt counts each pair of the task once: written, or quarantined with a finding.
 """
@@ -26,7 +26,7 @@ from worker.record.tfrecord import tfrecord
 
 Prepare = Callable[[PathPair], Outcome]
 
-# Ids of annotations are unique in the job, because source ids are.
+# Makes annotation ids unique in the job, because source ids are.
 _ANNOTATIONS_PER_IMAGE = 100_000
 
 
@@ -54,14 +54,14 @@ def write_shard(
         task: The pairs.
         job: The task's job; the caller has checked the task against its plan.
         storage: Where the job lies.
-        data_root: Folder, perhaps of a bucket, that holds the data set; nothing outside it is read.
+        data_root: The folder, perhaps in a bucket, that holds the data set; nothing outside it is read.
         guard: Asked after each picture and before the files get their names.
-        attempt: Number of this attempt, from 1; it is in the receipt.
-        prepare: Makes the outcome of a pair, in another process if it likes; by default it is made in this one.
+        attempt: The number of this attempt, from 1; it is in the receipt.
+        prepare: Makes the outcome of a pair, perhaps in another process; by default it is made in this one.
 
     Raises:
-        StorageError: The store or the data set's folder is absent, full or refuses; or nothing is there as submitted.
-        StopRequested, Cancelled, LeaseLost: From the guard; nothing is left behind then.
+        StorageError: The store or the data set's folder is absent, full or refuses; or no pair is as it was submitted.
+        StopRequested, Cancelled, LeaseLost: Raised by the guard; nothing is left behind then.
     """
     outcomes: list[Outcome] = []
     with nullcontext(prepare) if prepare else _prepared_here(task, job, data_root, guard) as prepare_one:
@@ -73,7 +73,7 @@ def write_shard(
     receipt = _make_receipt(task, outcomes, files, attempt)
     _publish(task, files, storage, guard)
     with storage.staged({JobPaths(task.job).receipt(task.shard): receipt.to_json().encode()}) as publish:
-        guard.before_publish()  # this process may have been frozen meanwhile, and the lease lost or the job removed
+        guard.before_publish()  # this process may have been frozen, and the lease lost or the job removed meanwhile
         publish(guard.before_publish)
     reached("shard:after_receipt")
     return receipt
@@ -87,10 +87,10 @@ def _prepared_here(task: ShardTask, job: Job, data_root: DataFolder, guard: Guar
 
 
 def _check_it_is_the_set(outcomes: list[Outcome], folder: DataFolder) -> None:
-    """Blame the data root, not the pairs, where it leads to another set or to none.
+    """Blame the data root, not the pairs, if it leads to another data set or to none.
 
     Raises:
-        StorageError: None of several pairs is in `folder` as it was submitted.
+        StorageError: There are several pairs, and none is in `folder` as it was submitted.
     """
     changed = [one.finding for one in outcomes if isinstance(one, Quarantine) and one.finding.kind == "pair_changed"]
     if len(outcomes) > 1 and len(changed) == len(outcomes):
@@ -115,7 +115,7 @@ def _make_files(outcomes: list[Outcome]) -> _Files:
 
 
 def _coco_annotation(source_id: int, number: int, stored: StoredObject) -> dict[str, object]:
-    """COCO form: `bbox` is [x, y, width, height] in pixels of the stored picture."""
+    """An object in COCO form; `bbox` is [x, y, width, height] in pixels of the stored picture."""
     xmin, ymin, xmax, ymax = stored.box
     return {
         "id": source_id * _ANNOTATIONS_PER_IMAGE + number,
@@ -129,7 +129,7 @@ def _coco_annotation(source_id: int, number: int, stored: StoredObject) -> dict[
 
 
 def _publish(task: ShardTask, files: _Files | None, storage: Storage, guard: Guard) -> None:
-    """Give both files their names, while the work is still ours; a dry job has none."""
+    """Give both files their names if the work is still ours; a dry job has no files."""
     if files is None:
         guard.before_publish()
         return

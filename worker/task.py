@@ -1,6 +1,6 @@
-"""One message -> one shard, claimed, written and noted; free of Celery.
+"""One message -> one shard, claimed, written and noted; independent of Celery.
 
-The door between the queue and `write_shard`: it refuses messages that are not of a plan, and owns the lease.
+It stands between the queue and `write_shard`: it refuses messages that are not in a plan, and owns the lease.
 """
 
 import logging
@@ -32,7 +32,7 @@ _RUNNER: Final = Runner(kind="shard", logger=logger)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardWorker:
-    """What a worker's process needs to write shards: the store, the pictures, and its name and terms as a holder.
+    """What a worker's process needs to write shards: the store, the pictures, and its terms as a lease holder.
 
     `limits` and `fault` (for tests) are for the child that prepares the pictures of a repeated attempt.
     """
@@ -51,7 +51,7 @@ def do_task(message: Any, worker: ShardWorker) -> None:
     The message is a JSON value from the queue; anybody may have put it there.
 
     Raises:
-        Exception: Whatever `write_shard` raises that no passing fault explains, after the lease went back with it;
+        Exception: Whatever `write_shard` raises that is not a passing fault, after the lease was given back with it;
             Celery logs it.
     """
     try:
@@ -77,7 +77,7 @@ def admit(message: Any, storage: Storage) -> tuple[ShardTask, Job]:
 
     Raises:
         MessageError: It is malformed, its job is unknown or was removed, or it is not the line of the plan that it
-            says to be.
+            claims to be.
         FormatError: The job was written by another version, or its file is damaged.
     """
     task = read_message(ShardTask, message)
@@ -96,7 +96,7 @@ def admit(message: Any, storage: Storage) -> tuple[ShardTask, Job]:
 
 
 def _held_receipt(storage: Storage, job: Job, shard: str) -> ShardReceipt | None:
-    """The receipt of `shard`, if its file is there with the size that it says; None has the shard written again."""
+    """The receipt of `shard` if its file exists with the stated size; None means that the shard is written again."""
     receipt = read_receipt(storage, job, shard)
     try:
         if receipt is not None:
@@ -108,7 +108,7 @@ def _held_receipt(storage: Storage, job: Job, shard: str) -> ShardReceipt | None
 
 
 def _settled(receipt: ShardReceipt | None, lease: Lease) -> str | None:
-    """Why there is nothing to do for a shard that has a receipt; the ledger is told, which may have missed it."""
+    """`done` if the shard has a receipt, else None; also tells the ledger, which may have missed it."""
     if receipt is None:
         return None
     lease.complete(written=receipt.written, quarantined=receipt.quarantined)
@@ -116,7 +116,7 @@ def _settled(receipt: ShardReceipt | None, lease: Lease) -> str | None:
 
 
 def _attempt(task: ShardTask, job: Job, lease: Lease, attempt: int, worker: ShardWorker) -> Done:
-    """Write the shard; from the second attempt on in isolation, because something in it may have killed the first."""
+    """Write the shard; from the second attempt on in a child, because a picture may have killed the first attempt."""
     storage, data_root = worker.storage, worker.data_root
     with ExitStack() as stack:
         prepare = stack.enter_context(_prepared_apart(task, job, lease, worker)) if attempt > 1 else None
@@ -128,7 +128,7 @@ def _attempt(task: ShardTask, job: Job, lease: Lease, attempt: int, worker: Shar
 
 @contextmanager
 def _prepared_apart(task: ShardTask, job: Job, lease: Lease, worker: ShardWorker) -> Iterator[Isolated]:
-    """Prepare pairs in a child, which reads a folder itself; from a bucket this process fetches for it."""
+    """Prepare pairs in a child, which reads a folder itself; files in a bucket are fetched by this process."""
     if not isinstance(worker.data_root, BucketFolder):
         with Isolated(job, worker.data_root, worker.limits, worker.fault) as apart:
             yield apart

@@ -1,1 +1,1 @@
-"""Image bytes to the stored picture: decoding, resizing, encoding."""
+"""Image bytes -> the stored picture: decoding, resizing, encoding."""

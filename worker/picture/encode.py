@@ -1,7 +1,7 @@
-"""Image bytes -> the stored picture: upright, of the model's size, a JPEG.
+"""Image bytes -> the stored picture: an upright JPEG of the model's size.
 
-This takes most of a worker's time. JPEGs are decoded at 1/2, 1/4 or 1/8 if that still leaves the target size; pixels
-are turned after they were made small.
+This takes most of a worker's time. JPEGs are decoded at 1/2, 1/4 or 1/8 if that is not below the target size; pixels
+are turned only after they have been made small.
 """
 
 import math
@@ -24,21 +24,22 @@ from worker.picture.perceptual_hash import LEAST_SIDE, perceptual_hash
 
 Pixels = NDArray[np.uint8]
 
-# Up to this factor a bilinear sample sees every source pixel. Against full decode + INTER_AREA it is nearer than
-# INTER_AREA after a scaled decode, which blurs twice (1080p -> 320: 51.5 dB against 48.5), at a fifth of the cost.
+# Up to this factor bilinear sampling uses every source pixel. Compared with full decode + INTER_AREA, the result is
+# closer than with INTER_AREA after a scaled decode, which blurs twice (1080p -> 320: 51.5 dB against 48.5 dB), at a
+# fifth of the cost.
 MAX_INTERPOLATED: Final = 2.0
 
 _REDUCED: Final = {8: cv2.IMREAD_REDUCED_COLOR_8, 4: cv2.IMREAD_REDUCED_COLOR_4, 2: cv2.IMREAD_REDUCED_COLOR_2}
 
 
 def use_one_thread() -> None:
-    """Keep OpenCV to the calling thread: a worker is one process of many, and its pool of threads dies at a fork."""
+    """Keep OpenCV to the calling thread: a worker is one process of many, and thread pools do not survive a fork."""
     cv2.setNumThreads(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredImage:
-    """What became of an image file: the `jpeg` that the record holds (b"" where the file was only looked at).
+    """What became of an image file: the `jpeg` that the record holds (b"" if the file was only checked).
 
     `hash` is its `perceptual_hash`; `rows` is the share of its rows that the file had, 1 unless it was cut short;
     `shades` is how many of 256 shades, from its darkest to its brightest, a file of 16 bits has; None of any other.
@@ -53,8 +54,8 @@ class StoredImage:
 def store_image(content: bytes, header: ImageHeader, spec: JobSpec) -> StoredImage:
     """Turn an image file into the JPEG of `spec.image_size` squared that the record holds.
 
-    A file that already is that JPEG passes byte for byte, after its scan was checked. One that is cut short is kept as
-    `spec.damaged` says.
+    A file that already is such a JPEG is kept byte for byte, after its scan was checked. Whether a file that is cut
+    short is kept depends on `spec.damaged`.
 
     Raises:
         ImageError: Truncated, damaged, or of a kind that cannot become 8-bit RGB correctly.
@@ -67,7 +68,7 @@ def store_image(content: bytes, header: ImageHeader, spec: JobSpec) -> StoredIma
 
 
 def _closed(content: bytes, header: ImageHeader, spec: JobSpec, error: ImageError) -> cut_short.Closed:
-    """The file closed, where it is kept; otherwise `error` is raised."""
+    """The file with its end added, if it may be kept; otherwise `error` is raised."""
     closed = cut_short.close(content, header) if spec.damaged == "keep" else None
     if closed is None or closed.rows < cut_short.KEPT_FROM:
         raise error
@@ -105,10 +106,10 @@ def _pad(pixels: Pixels, placement: Placement) -> Pixels:
 
 
 def check_image(content: bytes, header: ImageHeader, spec: JobSpec) -> StoredImage:
-    """Decode at the least cost that still shows damage, and what the picture shows.
+    """Decode a file as cheaply as damage can still be found, and hash the picture.
 
     Raises:
-        ImageError: As `store_image`.
+        ImageError: As `store_image` raises it.
     """
     rows = None
     try:
@@ -123,8 +124,8 @@ def check_image(content: bytes, header: ImageHeader, spec: JobSpec) -> StoredIma
 def decode(content: bytes, header: ImageHeader, at_least: tuple[int, int], *, is_closed: bool = False) -> Pixels:
     """Decode to 8-bit BGR in the raw frame, scaled down as far as JPEG allows without extra cost.
 
-    It is not scaled below `at_least`, (width, height) in raw pixels, and not turned: uint8 [H, W, 3]. `is_closed` says
-    that `content` is of `cut_short.close`: that its data ends too early is known.
+    The result, uint8 [H, W, 3], is not scaled below `at_least`, (width, height) in raw pixels, and not turned.
+    `is_closed` says that `content` comes from `cut_short.close`, so that data that ends too early is no error.
 
     Raises:
         ImageError: As `store_image`.
@@ -132,7 +133,7 @@ def decode(content: bytes, header: ImageHeader, at_least: tuple[int, int], *, is
     if header.format == "heif":
         return heif.decode(content)
     if header.is_cut and not is_closed:
-        # OpenCV fills memory as far as a chunk claims to reach (33 MB: 2.8 s of CPU, found by the fuzz run).
+        # OpenCV fills memory up to the size that a chunk claims (33 MB took 2.8 s of CPU; found by fuzzing).
         raise ImageError("truncated: PNG that ends within a chunk")
     if header.format != "jpeg":
         pixels = _imdecode(tiff.upright_copy(content) if header.format == "tiff" else content, cv2.IMREAD_UNCHANGED)
@@ -145,7 +146,7 @@ def decode(content: bytes, header: ImageHeader, at_least: tuple[int, int], *, is
 
 
 def _choose_scale(header: ImageHeader, at_least: tuple[int, int]) -> tuple[int, tuple[int, int]]:
-    """OpenCV's flag for the smallest decoded size that is not below `at_least`, with that (width, height)."""
+    """OpenCV's flag for the smallest decoded size that is not below `at_least`, and that size, (width, height)."""
     for divisor, flag in _REDUCED.items():
         size = (math.ceil(header.width / divisor), math.ceil(header.height / divisor))
         if size[0] >= at_least[0] and size[1] >= at_least[1]:
@@ -168,7 +169,7 @@ def _imdecode(content: bytes, flags: int, *, is_closed: bool = False) -> Pixels:
 
 
 def _check_size(pixels: Pixels, width: int, height: int) -> None:
-    """The pixel cap was checked against the header, so the decoder must have read the same size."""
+    """Check the decoded size: the limit on pixels was checked against the header's size."""
     if pixels.shape[:2] != (height, width):
         found = f"{pixels.shape[1]}x{pixels.shape[0]}"
         raise ImageError(f"its header says {width}x{height} pixels, {found} were decoded")
@@ -177,13 +178,13 @@ def _check_size(pixels: Pixels, width: int, height: int) -> None:
 def resize(pixels: Pixels, width: int, height: int) -> Pixels:
     """Resize uint8 [H, W, 3] to `width` x `height` pixels; the two sides may shrink or grow differently.
 
-    Average where a side shrinks by more than two, interpolate otherwise.
+    Averages if a side shrinks by more than a factor of two, interpolates otherwise.
     """
     rows, columns = pixels.shape[:2]
     if (columns, rows) == (width, height):
         return pixels
     if max(columns / width, rows / height) > MAX_INTERPOLATED:
-        # INTER_AREA falls back to interpolation, which aliases, as soon as one axis grows: first only what shrinks.
+        # If an axis grows, INTER_AREA falls back to interpolation, which aliases, so only shrink in this step.
         narrow = (min(width, columns), min(height, rows))
         pixels = cv2.resize(pixels, narrow, interpolation=cv2.INTER_AREA)  # type: ignore[assignment]
     if pixels.shape[:2] == (height, width):

@@ -1,1 +1,1 @@
-"""One pair of paths to one record of a TFRecord file."""
+"""One pair of paths -> one record of a TFRecord file."""

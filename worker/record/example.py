@@ -1,8 +1,8 @@
 """An encoded picture and its objects -> a serialized `tf.train.Example`, and back.
 
-The message types are built at run time in a descriptor pool of their own: no generated code, and no clash where
-TensorFlow registers the same names in the same process. Field numbers: tensorflow/core/example/example.proto and
-feature.proto. Keys: `shared/jobs/schema.py`.
+The message types are built at run time in their own descriptor pool: no generated code, and no clash if TensorFlow
+registers the same names in the same process. Field numbers: tensorflow/core/example/example.proto and feature.proto.
+Keys: `shared/jobs/schema.py`.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ Value = int | float | bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """One object of a record. `box` is (xmin, ymin, xmax, ymax) in pixels of the stored picture, inside it."""
+    """One object of a record; `box` is (xmin, ymin, xmax, ymax) in pixels of the stored picture, inside it."""
 
     class_id: int
     name: str
@@ -49,7 +49,7 @@ class StoredObject:
 
 
 def fractions(box: Box, size: int) -> tuple[float, float, float, float]:
-    """`box` in pixels -> fractions of the side `size` in [0, 1], rounded to what a float32 holds, same order."""
+    """`box` in pixels -> fractions of the side `size`, in [0, 1], rounded to float32, in the same order."""
     xmin, ymin, xmax, ymax = (float(np.float32(min(max(corner / size, 0.0), 1.0))) for corner in box)
     return xmin, ymin, xmax, ymax
 
@@ -93,7 +93,7 @@ def parse_example(record: bytes) -> dict[str, list[Value]]:
     """The features of a serialized Example, by key.
 
     Raises:
-        ShardError: It is no Example, or lacks a key of the schema, or holds it with another type.
+        ShardError: It is not an Example, lacks a key of the schema, or has a key with another type.
     """
     example = _Example()
     try:
@@ -109,7 +109,7 @@ def parse_example(record: bytes) -> dict[str, list[Value]]:
 
 
 def _build_example_class() -> Any:
-    """`tensorflow.Example` as a message class of a private pool."""
+    """The message class `tensorflow.Example` in a private pool."""
     file = descriptor_pb2.FileDescriptorProto(name="voc2tflite/example.proto", package="tensorflow", syntax="proto3")
     feature = file.message_type.add(name="Feature")
     feature.oneof_decl.add(name="kind")

@@ -1,4 +1,4 @@
-"""The files of a shard's pairs, from a folder as they are asked for, from a bucket fetched ahead of the decoder."""
+"""The files of a shard's pairs: read from a folder as they are asked for, or fetched ahead from a bucket."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ ErrorClass = type[AnnotationError | ImageError]
 
 
 class _Arrived(NamedTuple):
-    """A file, or why it did not come."""
+    """A file's content, or why it did not arrive."""
 
     path: str
     content: bytes | PipelineError
@@ -25,12 +25,12 @@ class _Arrived(NamedTuple):
 
 @contextmanager
 def files_of(task: ShardTask, job: Job, data_root: DataFolder, guard: Guard) -> Iterator[Read]:
-    """What reads the files of the task's pairs, one pair after the other."""
+    """A `Read` for the files of the task's pairs, which must be asked for in order."""
     if not isinstance(data_root, BucketFolder):
         yield partial(read_file, Inputs(data_root=data_root, folder=data_root / job.folder))
         return
     with Ahead(_files_in(task), partial(_fetch, data_root / job.folder)) as ahead:
-        # A server that is away is no standstill of this process, and who waits for it can be asked to stop.
+        # Waiting for a server that is away must not count as hanging, and must notice a request to stop.
         yield partial(_read, ahead, guard.advance)
 
 
@@ -43,7 +43,7 @@ def _files_in(task: ShardTask) -> Iterator[tuple[str, ErrorClass]]:
 
 
 def _read(ahead: Ahead[tuple[str, ErrorClass], _Arrived], look: Callable[[], None], path: str, _: ErrorClass) -> bytes:
-    """The next file of this path; the picture of an XML that was at fault is passed over. Raises as `read_file`."""
+    """The next file with this path; skips the picture of an XML that was rejected. Raises as `read_file` does."""
     while (arrived := ahead.take(look)).path != path:
         pass
     if isinstance(arrived.content, PipelineError):
@@ -63,9 +63,9 @@ def _content(folder: BucketFolder, path: str, error_class: ErrorClass, admit: Ad
     """The whole of an object.
 
     Raises:
-        PairChanged: There is none any more.
+        PairChanged: The object no longer exists.
         AnnotationError, ImageError: It is too large.
-        StorageError: It does not arrive, or the folder is empty: that is no fault of this file.
+        StorageError: It does not arrive, or the whole folder is empty, which is not the fault of this file.
     """
 
     def admit_file(size_bytes: int) -> None:

@@ -1,6 +1,6 @@
-"""A path of a pair -> the bytes of its file, or an error that blames either the pair or the mount.
+"""A path of a pair -> the bytes of the file, or an error that blames either the pair or the mount.
 
-The only place in which workers open files of the data set; those in a bucket come by `fetched_files`.
+The only place where workers open files of the data set; those in a bucket come through `fetched_files`.
 """
 
 import errno
@@ -17,24 +17,24 @@ from typing import Final
 from shared.annotation.parse import MAX_XML_BYTES
 from shared.errors import AnnotationError, ImageError, PairChanged, StorageError
 
-# For a picture above the largest camera files; it is read whole, so this bounds a worker's memory.
+# The limit for pictures is above the largest camera files. Files are read whole, so it bounds a worker's memory.
 MOST_BYTES: Final = {AnnotationError: MAX_XML_BYTES, ImageError: 512 * 2**20}
 
-# How many files beside a refused one are tried before it alone is blamed: a set is often copied with one mode.
+# How many other files in the folder are tried before a refused file alone is blamed: all may have the same mode.
 _SIBLINGS_TRIED: Final = 100
 
 # F_GETPATH of macOS writes into a buffer of MAXPATHLEN bytes.
 _MOST_PATH_BYTES: Final = 1024
 
-# What opens a folder that may be entered and not listed, where the system has it.
+# The flag that opens a folder that may be entered but not listed, if the system has one.
 _TO_LOOK_AT: Final = getattr(os, "O_PATH", os.O_RDONLY)
 
-# Of a file that grew since its size was asked.
+# How many bytes are read at a time from a file that grew after its size was asked for.
 _CHUNK_BYTES: Final = 2**20
 
 _OUTSIDE: Final = "leads out of the data root; refused"
 
-# The submit found a file there.
+# The file existed when the job was submitted.
 ABSENT: Final = "no such file any more"
 _IS_ABSENT: Final = (errno.ENOENT, errno.ENOTDIR)
 # The system's errors for which the path itself is to blame.
@@ -44,7 +44,8 @@ _NO_SUCH_FILE: Final = {
     errno.ENAMETOOLONG: "a name too long",
     errno.ENXIO: "not a regular file",
 }
-# Its errors both for a single file and for a mount that is not ready yet. Any other one blames the mount or us.
+# The system's errors both for a single file and for a mount that is not ready yet. Any other error is the fault of the
+# mount or of us.
 _REFUSED: Final = {
     errno.EACCES: "permission denied",
     errno.EPERM: "permission denied",
@@ -54,10 +55,10 @@ _REFUSED: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """Where the files of a job lie: `folder`, the data set, is below `data_root`, outside of which nothing is read.
+    """Where the files of a job lie: `folder`, the data set, is below `data_root`; nothing outside that is read.
 
-    `is_repeated` means that an earlier attempt failed. The first attempt blames the mount for a file that is refused.
-    By the second one the mount has had time to settle: if the folder can be listed, the pair is to blame.
+    `is_repeated` means that an earlier attempt failed. The first attempt blames the mount for a refused file. By the
+    second attempt the mount has had time to settle: if the folder can be listed, the pair is to blame.
     """
 
     data_root: Path
@@ -69,16 +70,16 @@ def read_file(inputs: Inputs, path: str, error_class: type[AnnotationError | Ima
     """The whole of a regular file of the data set; `error_class` says whether it is an XML file or a picture.
 
     Raises:
-        PairChanged: There is no such file any more.
-        AnnotationError, ImageError: Outside the data root, not a regular file, or too large; in a repeated attempt also
-            refused, where that is this file's own fault.
+        PairChanged: The file no longer exists.
+        AnnotationError, ImageError: It is outside the data root, not a regular file, or too large; in a repeated
+            attempt also if it is refused and that is this file's own fault.
         StorageError: The folder of the data set or of the file is absent, or the system refused the read.
     """
     absolute = os.path.join(inputs.folder, path)  # noqa: PTH118  # a Path costs 8 µs a file
     try:
         return _read_inside(absolute, path, inputs, error_class)
     except OSError as error:
-        # Of what lies outside nobody learns more than that it does.
+        # Nothing about files outside may leak except that they are outside.
         if _leads_out(absolute, inputs.data_root):
             raise error_class(f"{path}: {_OUTSIDE}") from error
         if inputs.is_repeated and error.errno in _REFUSED and _is_files_fault(absolute, inputs.folder, error):
@@ -93,10 +94,10 @@ def read_file(inputs: Inputs, path: str, error_class: type[AnnotationError | Ima
 
 
 def _check_folders(folder: Path, of_file: Path) -> None:
-    """Blame the mount, not the pairs, where the data set's folder or the one that a file was in is not there.
+    """Blame the mount, not the pairs, if the data set's folder or the folder of a missing file does not exist.
 
     Raises:
-        StorageError: One is absent, or the data set's is empty, as the place of a mount is without it.
+        StorageError: One is absent, or the data set's is empty, like a mount point with nothing mounted.
     """
     if not folder.is_dir() or _is_empty(folder):
         raise StorageError(f"{folder}: the folder of the data set is absent or empty; mount it, or set VOC_DATA_ROOT")
@@ -105,7 +106,7 @@ def _check_folders(folder: Path, of_file: Path) -> None:
 
 
 def _is_empty(folder: Path) -> bool:
-    """Whether nothing is in a folder; not where it may be entered only."""
+    """Whether a folder is known to be empty; False if it may not be listed."""
     try:
         with os.scandir(folder) as entries:
             return next(entries, None) is None
@@ -114,8 +115,8 @@ def _is_empty(folder: Path) -> bool:
 
 
 def _read_inside(absolute: str, path: str, inputs: Inputs, error_class: type[AnnotationError | ImageError]) -> bytes:
-    """The bytes of a regular file below the data root. What was opened is looked at, not what has its name now."""
-    # Before the file is opened: to open a device may already do something.
+    """The bytes of a regular file below the data root; it is the opened file that is checked, not its path."""
+    # Checked before opening, because opening a device may already have an effect.
     if not stat.S_ISREG(os.stat(absolute).st_mode):  # noqa: PTH116  # as above
         leads_out = _leads_out(absolute, inputs.data_root)
         raise error_class(f"{path}: {_OUTSIDE if leads_out else _NO_SUCH_FILE[errno.ENXIO]}")
@@ -135,7 +136,7 @@ def _read_inside(absolute: str, path: str, inputs: Inputs, error_class: type[Ann
 
 
 def _read_all(descriptor: int, size_bytes: int) -> bytes:
-    """The bytes of an open file, which was of this size a moment ago."""
+    """The bytes of an open file, which had this size a moment ago."""
     content = os.read(descriptor, size_bytes + 1)
     while more := os.read(descriptor, _CHUNK_BYTES):
         content += more
@@ -146,14 +147,14 @@ def _is_inside(descriptor: int, absolute: str, data_root: Path) -> bool:
     """Whether the open file that was found at the path `absolute` lies below the data root.
 
     Raises:
-        OSError: A link or a mount changed while this was found out.
+        OSError: A link or a mount changed during the check.
     """
     place = _place_of(descriptor)
     if place is not None:
         if not place.startswith(_root_place(data_root)):
-            _root_place.cache_clear()  # the data root may be a link, and lead elsewhere now
+            _root_place.cache_clear()  # the data root may be a link that leads elsewhere now
         return place.startswith(_root_place(data_root))
-    real = os.path.realpath(absolute)  # once: asked again it may be another
+    real = os.path.realpath(absolute)  # resolved only once: a second answer might differ
     if not Path(real).is_relative_to(os.path.realpath(data_root)):
         return False
     if not os.path.samestat(os.fstat(descriptor), os.lstat(real)):
@@ -162,7 +163,7 @@ def _is_inside(descriptor: int, absolute: str, data_root: Path) -> bool:
 
 
 def _place_of(descriptor: int) -> str | None:
-    """The path of an open file without links, in one call of the system; None where the system does not tell it."""
+    """The path of an open file without links, by one system call; None if the system does not tell it."""
     try:
         if sys.platform == "darwin":
             return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(_MOST_PATH_BYTES)).rstrip(b"\0"))
@@ -173,7 +174,7 @@ def _place_of(descriptor: int) -> str | None:
 
 @lru_cache(maxsize=1)
 def _root_place(data_root: Path) -> str:
-    """What the places of all files below the data root begin with."""
+    """The prefix of the places of all files below the data root."""
     try:
         descriptor = os.open(data_root, _TO_LOOK_AT)
     except PermissionError:
@@ -185,18 +186,18 @@ def _root_place(data_root: Path) -> str:
 
 
 def _leads_out(absolute: str, data_root: Path) -> bool:
-    """Whether links lead from this path out of the data root: asked name by name, 20 µs each."""
+    """Whether links lead from this path out of the data root; checks each part of the path, 20 µs each."""
     return not Path(os.path.realpath(absolute)).is_relative_to(os.path.realpath(data_root))
 
 
 def _is_files_fault(path: str, folder: Path, error: OSError) -> bool:
-    """Whether the file at `path` alone is to blame that it is refused, not its folder nor the user of this process."""
+    """Whether only the file at `path` is to blame for being refused, not its folder or this process's user."""
     may_be_of_all = isinstance(error, PermissionError) and _is_its_owners(path, folder)
     return _is_folder_sound(path) and not (may_be_of_all and not _has_readable_sibling(path))
 
 
 def _has_readable_sibling(path: str) -> bool:
-    """Whether this process may read another of the first files in the folder of the file at `path`."""
+    """Whether this process may read at least one of the first other files in the folder of `path`."""
     with os.scandir(os.path.dirname(path)) as entries:  # noqa: PTH120  # as above
         files = (entry.path for entry in entries if entry.path != path and entry.is_file())
         return any(os.access(file, os.R_OK) for file in islice(files, _SIBLINGS_TRIED))
@@ -205,7 +206,7 @@ def _has_readable_sibling(path: str) -> bool:
 def _is_its_owners(path: str, folder: Path) -> bool:
     """Whether the owner of the data set, another user than this process, may read the file.
 
-    In Compose a worker is another user than whoever copied the photos, so all of them may be refused.
+    In Compose the worker's user is not the one who copied the photos, so all of them may be refused.
     """
     try:
         status, owner = os.stat(path), folder.stat().st_uid  # noqa: PTH116  # as above
@@ -217,7 +218,7 @@ def _is_its_owners(path: str, folder: Path) -> bool:
 def _is_folder_sound(path: str) -> bool:
     """Whether the folder of the file at `path`, and that of the file it links to, can be listed and entered."""
     try:
-        os.stat(path)  # noqa: PTH116  # fails where the folder can be listed but not entered
+        os.stat(path)  # noqa: PTH116  # fails if the folder can be listed but not entered
         for file in {path, os.path.realpath(path)}:
             with os.scandir(os.path.dirname(file)) as entries:  # noqa: PTH120  # as above
                 next(entries, None)

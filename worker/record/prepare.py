@@ -1,7 +1,7 @@
 """One path pair -> one record, or the reason why there is none.
 
 It reads the two files, passes them through annotation, header, frame, image and example, and turns every `InputError`
-into a quarantine. Pure except for the reading of the two files (`input_files`, `fetched_files`).
+into a quarantine. Reading the two files (`input_files`, `fetched_files`) is its only side effect.
 """
 
 from collections.abc import Callable
@@ -31,13 +31,13 @@ from worker.record.input_files import Inputs, read_file
 # A picture of fewer shades shows next to nothing: 12 bits in 16 have 16.
 _FEW_SHADES: Final = 32
 
-# The bytes of a file of the data set; raises as `read_file`.
+# Returns the bytes of a file of the data set, given its path and error class; raises as `read_file` does.
 Read = Callable[[str, type[AnnotationError | ImageError]], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """What is the same for every pair of a job: what reads its files, and how they are understood and written."""
+    """What is the same for every pair of a job: how its files are read, understood and written."""
 
     read: Read
     spec: JobSpec
@@ -69,27 +69,27 @@ Outcome = PreparedExample | Quarantine
 
 
 def recipe_of(job: Job, data_root: Path, *, is_repeated: bool = False) -> Recipe:
-    """The recipe of a job in a folder below `data_root`; `is_repeated` if an earlier attempt failed."""
+    """The recipe of a job in a folder below `data_root`; `is_repeated` says that an earlier attempt failed."""
     inputs = Inputs(data_root=data_root, folder=data_root / job.folder, is_repeated=is_repeated)
     return recipe_by(job, partial(read_file, inputs))
 
 
 def recipe_by(job: Job, read: Read) -> Recipe:
-    """The recipe of a job whose files are brought by `read`."""
+    """The recipe of a job whose files come from `read`."""
     return Recipe(read=read, spec=job.spec, labels=LabelMap(job.labels))
 
 
 def quarantine(pair: PathPair, *, file: str, kind: str, reason: str) -> Quarantine:
-    """Set `pair` aside, for what was found in `file`."""
+    """The quarantine of `pair`, because of what was found in `file`."""
     finding = Finding(file=file, rank="quarantined", kind=kind, found=reason[:500], done="pair quarantined")
     return Quarantine(pair=pair, finding=finding)
 
 
 def prepare_example(pair: PathPair, *, recipe: Recipe) -> Outcome:
-    """Read a pair and make its record, or the quarantine of a pair that will never succeed as it is.
+    """Read a pair and make its record, or a quarantine if the pair will never succeed as it is.
 
     Raises:
-        StorageError: The data set's folder itself is absent, or a file cannot be read for a reason of the system.
+        StorageError: The data set's folder is absent, or a system error prevents reading a file.
     """
     open_picture(pair.image)
     file = pair.annotation or pair.image
@@ -110,7 +110,7 @@ def check_unchanged(pair: PathPair, xml: bytes, content: bytes) -> None:
     """Compare both files of a pair with their common fingerprint in the plan.
 
     Raises:
-        PairChanged: Either is not what the submit read.
+        PairChanged: Either file has changed since the submit.
     """
     if fingerprint_pair(xml, sample_content(content).digest).hex() != pair.fingerprint:
         files = "the picture" if pair.annotation is None else f"the picture or its XML ({pair.annotation})"
@@ -121,7 +121,7 @@ def check_unchanged(pair: PathPair, xml: bytes, content: bytes) -> None:
 
 
 def make_example(pair: PathPair, annotation: Annotation, content: bytes, recipe: Recipe) -> PreparedExample:
-    """Make the record of a pair from an annotation that was read and the bytes of its picture.
+    """Make the record of a pair from its parsed annotation and the bytes of its picture.
 
     Raises:
         ImageError: The picture cannot be stored.
@@ -147,7 +147,7 @@ def make_example(pair: PathPair, annotation: Annotation, content: bytes, recipe:
     stored_image = (check_image if spec.dry else store_image)(content, header, spec)
     findings.note_cut(stored_image)
     findings.note_shades(stored_image)
-    # Those of the XML are the submit's, too, which could not know.
+    # The findings of the XML stay as they are: the submit has the same ones, made without the picture.
     found = of_emptied_photo(findings.found) if annotation.objects and not objects else findings.found
     return PreparedExample(
         pair=pair,
@@ -168,7 +168,7 @@ def _store_object(voc_object: VocObject, box: Box, recipe: Recipe) -> StoredObje
         box=box,
         difficult=voc_object.difficult,
         truncated=voc_object.truncated,
-        # `ignore` is the crowd flag of COCO: trainers neither learn nor punish what lies there.
+        # `ignore` becomes COCO's crowd flag: trainers neither learn nor punish detections there.
         is_crowd=voc_object.difficult and recipe.spec.difficult == "ignore",
         view=voc_object.pose,
     )
@@ -183,7 +183,7 @@ class _Findings:
         self.found: list[Finding] = []
 
     def _add(self, rank: Rank, kind: str, found: str, done: str, *, of: VocObject | None = None) -> None:
-        """Note one, of the picture or of an object in it."""
+        """Add a finding about the picture, or about the object `of` in it."""
         about = {"file": self.image} if of is None else {"file": self.file, "object_index": of.index}
         name = "" if of is None else of.name[:200]
         self.found.append(Finding(**about, rank=rank, kind=kind, found=found[:200], done=done, class_name=name))
@@ -205,7 +205,7 @@ class _Findings:
             self._add("info", "depth_unused", found, "kept; spread them over all 16 bits first, all photos alike")
 
     def note_frame(self, annotation: Annotation, header: ImageHeader, choice: FrameChoice) -> None:
-        """The orientation and how the frame was decided, and a `<size>` that is not the picture's."""
+        """Add findings about the orientation, the choice of frame, and a `<size>` that is not the picture's."""
         what = f"orientation {header.orientation}, {header.width}x{header.height} stored"
         if choice.by == "default":
             self._add("mended", "exif_undecided", what, f"boxes taken as {choice.frame}")
@@ -228,7 +228,7 @@ class _Findings:
         return inside
 
     def is_known(self, voc_object: VocObject, labels: LabelMap) -> bool:
-        """Whether the job has an id for the class, which may have come into the file after the submit."""
+        """Whether the job has an id for the object's class."""
         if voc_object.name in labels.by_class_name:
             return True
         found = f"class {voc_object.name!r} is not in the job's label map"
@@ -236,7 +236,7 @@ class _Findings:
         return False
 
     def has_area(self, voc_object: VocObject, stored: StoredObject, size: int) -> bool:
-        """Whether the box has an area in the record: float32 fractions may make both sides of a thin one equal."""
+        """Whether the box has an area in the record: as float32 fractions, two sides of a thin box may become equal."""
         xmin, ymin, xmax, ymax = fractions(stored.box, size)
         if xmin < xmax and ymin < ymax:
             return True

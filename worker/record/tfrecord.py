@@ -39,7 +39,7 @@ def read_records(content: bytes, *, file: str) -> Iterator[bytes]:
     """The records of a TFRecord file, each checked.
 
     Raises:
-        ShardError: Truncated, or a checksum differs; the message names the record's number and byte.
+        ShardError: The file is truncated, or a checksum differs; the message names the record's number and byte.
     """
     position, number = 0, 0
     while position < len(content):

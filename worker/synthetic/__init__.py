@@ -2,5 +2,5 @@
 
 from typing import Final
 
-# One more picture number than any set has would still be a file name of the same width.
+# All picture numbers then have the same width in file names.
 MAX_IMAGES: Final = 99_999

@@ -1,8 +1,8 @@
 """A seed -> a made-up VOC folder for the demo and the tests: circles, crosses and triangles on soft textures.
 
-The classes differ by shape alone; colour, size, rotation and shading say nothing about them. Each picture has its own
-generator, seeded by (seed, picture number), so that a set does not depend on the order of the work or on the number of
-pictures. Only `Generator.random` of PCG64 is used: numpy may change the streams of its other methods.
+The classes differ only in shape; colour, size, rotation and shading say nothing about them. Each picture has its own
+generators, seeded by (seed, picture number), so that pictures do not depend on the order of the work or on how many
+there are. Only `Generator.random` of PCG64 is used: numpy may change the streams of its other methods.
 """
 
 import math
@@ -29,19 +29,19 @@ MAX_SIDE_PX: Final = 1600
 ASPECTS: Final = (1.0, 4 / 3, 4 / 3, 3 / 2, 16 / 9)
 JPEG_QUALITY: Final = 90
 
-# Every 16th picture shows no object; every 4th stands upright.
+# Every 16th picture shows no object; every 4th is in portrait format.
 EMPTY_EVERY: Final = 16
 PORTRAIT_EVERY: Final = 4
 
 # An object's length as a share of the picture's short side. Below 8 % it would be a 25-pixel smudge at 320 px.
 MIN_LENGTH: Final = 0.13
 MAX_LENGTH: Final = 0.38
-# Two boxes may share at most this part of the smaller one: overlaps occur, hidden objects do not.
+# Two boxes may share at most this part of the smaller one: objects may overlap, but none is hidden.
 MAX_OVERLAP: Final = 0.25
-# The colour of an object stays this far (of 441) from the mean of its ground.
+# The least distance (of 441) between an object's colour and the mean colour of its background.
 MIN_CONTRAST: Final = 110.0
 
-# How the subpixel corners are handed to OpenCV's fillPoly: fixed point with this many fraction bits.
+# OpenCV's fillPoly takes subpixel corners in fixed point with this many fraction bits.
 _SHIFT: Final = 4
 
 
@@ -70,7 +70,7 @@ class Scene:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyntheticSet:
-    """What was written: number of pictures, of pictures without objects, and objects by class."""
+    """What was written: the numbers of pictures, of pictures without objects, and of objects by class."""
 
     images: int
     background: int
@@ -82,8 +82,8 @@ def synthesize(
 ) -> SyntheticSet:
     """Write a made-up VOC data set: `Annotations/`, `JPEGImages/`, `ImageSets/Main/{train,val,test}.txt`.
 
-    The same seed gives the same scenes, everywhere; files of an earlier set of the same size are replaced. `progress`
-    is called with the number of pictures written so far.
+    The same seed gives the same scenes on every machine; files of an earlier set are replaced. `progress` is called
+    with the number of pictures written so far.
 
     Raises:
         ValueError: `images` is not within 1 to `MAX_IMAGES`.
@@ -93,7 +93,7 @@ def synthesize(
     for name in ("Annotations", "JPEGImages", "ImageSets/Main"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     counts, background = Counter(dict.fromkeys(CLASSES, 0)), 0
-    # Threads: OpenCV gives the interpreter lock back while it draws and encodes, and nothing is shared.
+    # Threads work here: OpenCV releases the interpreter lock while it draws and encodes, and nothing is shared.
     with ThreadPoolExecutor(max_workers=2) as pool:
         written = pool.map(lambda number: _write_pair(folder, number, seed), range(images))
         for done, scene in enumerate(written, start=1):
@@ -105,7 +105,7 @@ def synthesize(
 
 
 def foreign_file(folder: Path, images: int) -> Path | None:
-    """A file in `folder` that a made-up set of so many pictures does not have; hidden ones do not count."""
+    """A file in `folder` that does not belong to a made-up set of this many pictures; hidden files do not count."""
     stems = [_stem(number) for number in range(images)]
     own = {f"JPEGImages/{stem}.jpg" for stem in stems} | {f"Annotations/{stem}.xml" for stem in stems}
     own |= {f"ImageSets/Main/{name}.txt" for name in ("train", "val", "test")}
@@ -124,7 +124,7 @@ def _write_pair(folder: Path, number: int, seed: int) -> Scene:
 
 
 def _write_lists(folder: Path, images: int) -> None:
-    """75, 10 and 15 % for train, val and test, in turn, so that the first pictures of a set already have all three."""
+    """Write lists with 75, 10 and 15 % for train, val and test, interleaved so that even small sets have all three."""
     lists: dict[str, list[str]] = {"train": [], "val": [], "test": []}
     for number in range(images):
         turn = number % 20
@@ -145,12 +145,12 @@ def _uniforms(seed: int, number: int, stream: int) -> Iterator[float]:
 
 
 def draw_scene(number: int, seed: int) -> Scene:
-    """Choose size and objects of picture `number`."""
+    """Choose the size and the objects of picture `number`."""
     uniforms = _uniforms(seed, number, 0)
     width, height = _choose_size(uniforms, upright=number % PORTRAIT_EVERY == 1)
     wanted = 0 if number % EMPTY_EVERY == 7 else 1 + int(next(uniforms) * 8)
     shapes: list[Shape] = []
-    # A crowded picture may have no room for all wanted objects; then it has fewer.
+    # A crowded picture may not have room for all wanted objects; then it gets fewer.
     for _ in range(wanted * 12):
         if len(shapes) == wanted:
             break
@@ -162,7 +162,7 @@ def draw_scene(number: int, seed: int) -> Scene:
 
 def _choose_size(uniforms: Iterator[float], *, upright: bool) -> tuple[int, int]:
     aspect = ASPECTS[int(next(uniforms) * len(ASPECTS))]
-    # Squared: small pictures are the more frequent, which keeps the demo quick.
+    # Squared, so that small pictures are more frequent, which keeps the demo quick.
     short = MIN_SIDE_PX + int(next(uniforms) ** 2 * (MAX_SIDE_PX / aspect - MIN_SIDE_PX))
     long = min(MAX_SIDE_PX, round(short * aspect))
     return (short, long) if upright else (long, short)
@@ -171,7 +171,7 @@ def _choose_size(uniforms: Iterator[float], *, upright: bool) -> tuple[int, int]
 def _choose_shape(uniforms: Iterator[float], width: int, height: int) -> Shape:
     name = CLASSES[int(next(uniforms) * len(CLASSES))]
     radius = min(width, height) * (MIN_LENGTH + next(uniforms) ** 1.5 * (MAX_LENGTH - MIN_LENGTH)) / 2
-    # One in ten may lean out of the picture by up to a third of its radius; the others stand inside.
+    # One in ten may extend beyond the picture by up to a third of its radius; the others are inside.
     margin = radius * (0.67 if next(uniforms) < 0.1 else 1.02)
     x = margin + next(uniforms) * (width - 2 * margin)
     y = margin + next(uniforms) * (height - 2 * margin)
@@ -200,7 +200,7 @@ def _outline(name: str, radius: float, angle: float) -> Points:
 
 
 def _overlap(box: tuple[int, int, int, int], other: tuple[int, int, int, int]) -> float:
-    """The shared area of two boxes (xmin, ymin, xmax, ymax), as a part of the smaller one."""
+    """The shared area of two boxes (xmin, ymin, xmax, ymax), as a fraction of the smaller one."""
     width = min(box[2], other[2]) - max(box[0], other[0])
     height = min(box[3], other[3]) - max(box[1], other[1])
     areas = [(xmax - xmin) * (ymax - ymin) for xmin, ymin, xmax, ymax in (box, other)]
@@ -220,7 +220,7 @@ def paint(scene: Scene, number: int, seed: int) -> Pixels:
         corners = np.round((shape.outline - [xmin, ymin] - 0.5) * 2**_SHIFT).astype(np.int32)
         cv2.fillPoly(mask, [corners], 255, cv2.LINE_AA, _SHIFT)
         cover = (mask.astype(np.float32) / 255)[:, :, None]
-        # A slope of light across the object: its colour is not one flat value.
+        # A gradient of light across the object, so that its colour is not one flat value.
         slope = np.linspace(0.85 + 0.3 * next(uniforms), 0.85 + 0.3 * next(uniforms), ymax - ymin, dtype=np.float32)
         painted = np.clip(slope[:, None, None] * colour, 0, 255)
         picture[ymin:ymax, xmin:xmax] = np.round(ground + cover * (painted - ground)).astype(np.uint8)
@@ -235,7 +235,7 @@ def _ground(width: int, height: int, uniforms: Iterator[float], generator: np.ra
     ripples = cv2.resize(generator.random((18, 24)).astype(np.float32), small, interpolation=cv2.INTER_CUBIC)
     ground = colour + 70 * (clouds - 0.5) + 22 * (ripples[:, :, None] - 0.5)
     soft = cv2.resize(np.clip(ground, 0, 247).astype(np.uint8), (width, height), interpolation=cv2.INTER_LINEAR)
-    # One tile of grain, repeated: fresh grain for every pixel would cost more than all the rest.
+    # One tile of grain, repeated: fresh grain for every pixel would cost more than everything else.
     tile = (generator.random((128, 128, 1)) * 8).astype(np.uint8)
     grain = np.tile(tile, (height // 128 + 1, width // 128 + 1, 3))[:height, :width]
     painted: Pixels = soft + grain
@@ -243,7 +243,7 @@ def _ground(width: int, height: int, uniforms: Iterator[float], generator: np.ra
 
 
 def _choose_colour(uniforms: Iterator[float], ground: NDArray[np.float64]) -> NDArray[np.float32]:
-    """A colour, float32 [3], that stands out from the mean colour of its ground."""
+    """A colour, float32 [3], BGR, that stands out from the mean colour of its background."""
     while True:
         colour = np.array([255 * next(uniforms) for _ in range(3)])
         if float(np.linalg.norm(colour - ground)) >= MIN_CONTRAST:
