@@ -1,6 +1,6 @@
-"""The Celery application, its settings, and hints sent with it: the only place that knows how messages travel.
+"""The Celery application, its settings, and the hints sent with it: the only place that knows how messages travel.
 
-A message is a hint. Every setting that is not Celery's default has its reason here; measured on Celery 5.7.0,
+A message is only a hint. Every setting that is not Celery's default has its reason here; measured on Celery 5.7.0,
 kombu 5.7.0 and Redis 7.0.
 """
 
@@ -18,7 +18,7 @@ SHARD_TASK: Final = "shard.write"
 RUN_TASK: Final = "run.train"
 
 _TRANSPORT: Final[dict[str, Any]] = {
-    # Concerns only a message whose worker died between BRPOP and its acknowledgement; we acknowledge early.
+    # Matters only for a message whose worker died between BRPOP and its acknowledgement: we acknowledge early.
     "visibility_timeout": 3600,
     # The default sweep made redelivery take over 80 s, whatever the visibility time-out.
     "unacked_restore_interval": 5,
@@ -32,11 +32,11 @@ _TRANSPORT: Final[dict[str, Any]] = {
 }
 
 _SETTINGS: Final[dict[str, Any]] = {
-    # JSON only: a pickle in a message is code from whoever can write to Redis.
+    # JSON only: a pickle would run code from whoever can write to Redis.
     "accept_content": ["json"],
     "task_serializer": "json",
     "result_serializer": "json",
-    # Leases and receipts decide what was done; late acknowledgement starts second copies on a reset connection.
+    # Leases and receipts decide what was done; late acknowledgement starts a second copy when a connection is reset.
     "task_acks_late": False,
     "task_ignore_result": True,
     # A waiting worker must not hoard the hints of others: it takes one only when a slot is free.
@@ -44,7 +44,7 @@ _SETTINGS: Final[dict[str, Any]] = {
     # No further limit. With 1, messages whose acknowledgement failed because Redis died count as held for ever: a
     # worker that lost all its slots in this way never consumed again, nor noticed that its connection was gone.
     "worker_prefetch_multiplier": 0,
-    # Lost the task 3 times of 3; we acknowledge early and go on working while Redis is away.
+    # If true, the task was lost 3 times out of 3: we acknowledge early and go on working while Redis is away.
     "worker_cancel_long_running_tasks_on_connection_loss": False,
     "broker_connection_retry_on_startup": True,
     # A worker outlives any outage of Redis.
@@ -60,7 +60,7 @@ _SETTINGS: Final[dict[str, Any]] = {
 
 
 class RunHint(Frozen):
-    """The message that tells a trainer of a run; what is asked is in the run's `request.json`."""
+    """The message that tells a trainer about a run; what to train is in the run's `request.json`."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     run: Name
@@ -73,14 +73,14 @@ def celery_app(name: str, broker_url: str, queue: str, **settings: Any) -> Celer
     Args:
         name: The service's name.
         broker_url: Redis, with its password; never logged.
-        queue: What a worker of this application consumes unless told by `-Q`.
+        queue: What a worker of this application consumes unless `-Q` says otherwise.
         **settings: Celery settings of this service alone.
     """
     app = Celery(name, broker=_with_tls_check(broker_url), set_as_current=False)
     app.conf.update(_SETTINGS, **settings)
     transport = dict(_TRANSPORT)
     if broker_url.startswith("unix://") or "+socket" in broker_url:
-        # A unix socket knows no TCP keepalive, and kombu has another name for the scheme than redis-py.
+        # A unix socket has no TCP keepalive, and kombu names the scheme differently from redis-py.
         app.conf.broker_url = "redis+socket://" + broker_url.split("://", 1)[1]
         transport.pop("socket_keepalive")
     # Each queue has keys of its own, so that a Redis user who may touch one queue needs no right to the other.
@@ -91,7 +91,7 @@ def celery_app(name: str, broker_url: str, queue: str, **settings: Any) -> Celer
 
 
 class Broker:
-    """Sends hints, once each, without Celery's own retries: the reconciler sends again what got lost."""
+    """Sends hints, once each, without Celery's own retries: the reconciler resends what got lost."""
 
     def __init__(self, broker_url: str) -> None:
         self._app = celery_app("producer", broker_url, SHARD_QUEUE)
@@ -110,7 +110,7 @@ class Broker:
 
 
 def _with_tls_check(broker_url: str) -> str:
-    """`broker_url` with the check of the server's certificate spelled out, as kombu wants it: required by default."""
+    """`broker_url` with the check of the server's certificate spelled out, as kombu needs it; default: required."""
     if broker_url.startswith("rediss://") and "ssl_cert_reqs" not in broker_url:
         return broker_url + ("&" if "?" in broker_url else "?") + "ssl_cert_reqs=required"
     return broker_url

@@ -1,11 +1,11 @@
-"""The colours of classes and mistakes, alike in every picture, report and page. Standard library only."""
+"""The colours of classes and mistakes, the same in every picture, report and page. Standard library only."""
 
 from typing import Final
 
 Colour = tuple[int, int, int]
 
-# Okabe and Ito's palette (told apart by the colour-blind), BGR; classes take its colours in turn. Its black and its
-# vermilion are left out: mistakes are red.
+# Okabe and Ito's palette, which colour-blind people can tell apart, in BGR; classes take its colours in turn. Its black
+# and vermilion are left out: mistakes are red.
 PALETTE: Final[tuple[Colour, ...]] = (
     (233, 180, 86),
     (115, 158, 0),
@@ -26,12 +26,12 @@ def colour_of(class_id: int) -> Colour:
 
 
 def ink_on(colour: Colour) -> Colour:
-    """Black or white, whichever is read better on `colour`, BGR."""
+    """Black or white, whichever is easier to read on `colour`, BGR."""
     blue, green, red = colour
     return BLACK if 0.11 * blue + 0.59 * green + 0.3 * red > 110 else _WHITE
 
 
 def as_css(colour: Colour) -> str:
-    """A colour, BGR, as style sheets spell it."""
+    """A BGR colour as style sheets write it: `#rrggbb`."""
     blue, green, red = colour
     return f"#{red:02x}{green:02x}{blue:02x}"

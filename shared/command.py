@@ -1,7 +1,7 @@
-"""`voc2tflite`: one command for what every installed package of this project can do, and hints that work when copied.
+"""`voc2tflite`: one command for all installed packages of this project, and hints that work when copied.
 
-Packages bring their commands by entry points of the group `voc2tflite.commands`, so that none imports another; what is
-not installed is left out. The modules of commands are light: each command imports what it needs when it is called.
+Packages add their commands through entry points of the group `voc2tflite.commands`, so that none imports another;
+packages that are not installed are left out. Command modules are light: a command imports what it needs when called.
 """
 
 import errno
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 PROGRAM: Final = "voc2tflite"
 GROUP: Final = "voc2tflite.commands"
-# Set by the producer's image: how a person outside of the container gets a command into it.
+# Set by the producer's image: how a person outside the container runs a command in it.
 CALLED_AS: Final = "VOC_CALLED_AS"
 
 EXIT_ERROR, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
-# What the system says of a disk, or of a person's share of it, that is full.
+# The system's errors for a full disk and a used-up quota.
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -46,11 +46,11 @@ def hint(*arguments: object, store: "Storage | None" = None) -> str:
 
     Args:
         arguments: The command and its arguments.
-        store: What it is about; its option is added where the settings name another store.
+        store: The store that the command is about; `--store` is added if the settings name another one.
     """
     words = [*program(), *(f"./{each}" if _is_like_option(each) else str(each) for each in arguments)]
     if store is not None:
-        from shared.settings import CommonSettings  # its library belongs to the services: `predict` does without
+        from shared.settings import CommonSettings  # needs a library of the services, which `predict` does without
 
         usual = CommonSettings().store
         if store.root not in (usual, str(Path(usual).expanduser().absolute())):
@@ -64,20 +64,20 @@ def _is_like_option(argument: object) -> bool:
 
 
 def require_local(folder: Path | None, option: str) -> None:
-    """Check that a folder to be written is of this machine: a path of a URL is that of a folder named `s3:`.
+    """Check that a folder to be written is on this machine: `Path` would take a URL for a folder named `s3:`.
 
     Raises:
         OptionError: It is a URL.
     """
-    if folder is not None and re.match("[a-z0-9]{2,}:/", text := str(folder)):  # a Path has one of its slashes
+    if folder is not None and re.match("[a-z0-9]{2,}:/", text := str(folder)):  # a Path keeps one of the two slashes
         url = text.replace(":/", "://", 1)
         raise OptionError(f"{option} {url}: expected a folder of this machine, found a URL; make it here and copy it")
 
 
 def program() -> list[str]:
-    """How this program is called: by its name if a shell finds it, otherwise by its path.
+    """How to call this program: by its name if a shell finds it, otherwise by its path.
 
-    Below the working folder the path is relative; where the script is missing it is Python's.
+    The path is relative if it is below the working folder. Without the script it is Python's, with `-m`.
     """
     if CALLED_AS in os.environ:
         return shlex.split(os.environ[CALLED_AS])
@@ -98,13 +98,13 @@ def start_hint(service: str, queue: str | None = None) -> str:
 
     Args:
         service: producer, worker or trainer.
-        queue: That Celery reads for it; None for the producer.
+        queue: The queue that its Celery worker reads; None for the producer.
     """
     if CALLED_AS in os.environ:
         return f"docker compose up --detach {service}"
     if queue is None:
         return hint("serve")
-    # Celery finds packages in the working folder only.
+    # Celery finds packages only in the working folder.
     root = Path(__file__).resolve().parents[1]
     words = [shown(Path(sys.executable)), "-m", "celery", "-A", f"{service}.app", "worker", "-Q", queue]
     if service == "trainer":
@@ -120,7 +120,7 @@ def _print_version(asked: bool) -> None:  # noqa: FBT001 - typer calls it so
 
 
 class Command(TyperCommand):
-    """A command whose help shows no type beside a switch: `--yes <bool>` would look as if a value had to follow."""
+    """A command whose help shows no type beside a switch: `--yes <bool>` would look as if it needed a value."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its parameters, and --help."""
@@ -132,12 +132,12 @@ class Command(TyperCommand):
 
 
 def _unbroken(text: str) -> str:
-    """A docstring's paragraphs, each on one line: a terminal breaks it where it ends, not where the code did."""
+    """A docstring with each paragraph on one line: the terminal wraps it to its own width."""
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def whole() -> typer.Typer:
-    """The commands of all packages that are there, each package in a panel named by its entry point."""
+    """The commands of all installed packages, each package in a panel named after its entry point."""
     app = typer.Typer(
         no_args_is_help=True,
         add_completion=False,
@@ -168,10 +168,10 @@ def whole() -> typer.Typer:
 
 
 def stop_signals() -> list[signal.Signals]:
-    """Those that stop a command as Ctrl-C does.
+    """The signals that stop a command as Ctrl-C does.
 
-    SIGINT and SIGTERM in any case: a shell script starts its background jobs with SIGINT ignored, and Python would
-    leave it so. SIGHUP, of a terminal that is closed, unless it is ignored: `nohup` and `disown` mean that.
+    SIGINT and SIGTERM always: a shell script starts its background jobs with SIGINT ignored, and Python would leave it
+    ignored. SIGHUP, sent when a terminal is closed, unless it is ignored: that is what `nohup` asks for.
     """
     signals = [signal.SIGINT, signal.SIGTERM]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Windows has none
@@ -180,13 +180,13 @@ def stop_signals() -> list[signal.Signals]:
 
 
 def stop_now(_number: int, _frame: FrameType | None) -> NoReturn:
-    """The handler of `stop_signals` where a command may stop at any moment."""
+    """The handler of `stop_signals` for commands that may stop at any moment."""
     leave_closed_terminal()
     raise KeyboardInterrupt
 
 
 def leave_closed_terminal() -> None:
-    """Say what is left to say to nobody where the terminal is gone: writing to it fails, in the middle of the end."""
+    """Discard further output if the terminal is gone: writing to it would fail in the middle of the clean-up."""
     for output in (1, 2):
         if _is_closed_terminal(output):
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -198,16 +198,16 @@ def _is_closed_terminal(descriptor: int) -> bool:
     try:
         os.get_terminal_size(descriptor)
     except OSError as error:
-        return error.errno == errno.EIO  # a file or a pipe is ENOTTY
+        return error.errno == errno.EIO  # a file or a pipe gives ENOTTY
     return False
 
 
 def run(app: typer.Typer, prog_name: str | None = None) -> None:
-    """Run a command line; an expected error is one line on standard error, without a traceback."""
+    """Run a command line; an expected error becomes one line on standard error, without a traceback."""
     for number in stop_signals():
         signal.signal(number, stop_now)
     logs.set_up("text", "ERROR")
-    if isinstance(sys.stdout, TextIOWrapper):  # cp1252 of a pipe on Windows has no letter for many a photo's name
+    if isinstance(sys.stdout, TextIOWrapper):  # cp1252, used by pipes on Windows, lacks letters of many photo names
         sys.stdout.reconfigure(errors="backslashreplace")
     app.pretty_exceptions_enable = False
     try:
@@ -219,14 +219,14 @@ def run(app: typer.Typer, prog_name: str | None = None) -> None:
     except Interrupted as stop:
         typer.echo(f"stopped: {stop}", err=True)
         sys.exit(EXIT_INTERRUPTED)
-    except Exception as error:  # what nobody can explain is raised again
+    except Exception as error:  # an unexpected error is raised again
         known = _explained(error)
         if known is None:
             raise
         for text in known[1]:
             complain(text)
         code = known[0]
-    if code == EXIT_INTERRUPTED:  # typer makes this of a KeyboardInterrupt
+    if code == EXIT_INTERRUPTED:  # typer turns a KeyboardInterrupt into this code
         typer.echo("stopped; the same command begins again", err=True)
     sys.exit(code)
 
@@ -238,10 +238,10 @@ def _explained(error: Exception) -> tuple[int, list[str]] | None:
     if isinstance(error, ModuleNotFoundError):
         return EXIT_ERROR, [f"{error}; this command needs more than is installed: pip install '.[trainer]'"]
     if isinstance(error, OSError) and error.errno == errno.EIO and any(map(_is_closed_terminal, (0, 1, 2))):
-        leave_closed_terminal()  # a write to it can fail before its SIGHUP comes
+        leave_closed_terminal()  # a write to it can fail before SIGHUP arrives
         return EXIT_INTERRUPTED, []
     if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
-        # A path that a person gave, or a disk: what cannot be written does not know its file.
+        # A path that a person gave, or a full disk: a failed write does not know its file's name.
         about = "" if error.filename is None else f"{error.filename}: "
         remedy = "; make room, then do the same again" if error.errno in _FULL else ""
         return EXIT_ERROR, [f"{about}{error.strerror}{remedy}"]
@@ -257,7 +257,7 @@ def _explained(error: Exception) -> tuple[int, list[str]] | None:
 
 
 def _usage_text(error: Any) -> str:
-    """What typer says of a wrong command line, and where the right ones are."""
+    """What typer says about a wrong command line, and which command shows the help."""
     context, text = error.ctx, " ".join(error.format_message().replace("Value error, ", "").split())
     if not text:
         sys.exit(EXIT_USAGE)  # no command was typed, and typer has printed the help
@@ -265,7 +265,7 @@ def _usage_text(error: Any) -> str:
 
 
 def _fault_text(fault: Any, *, is_settings: bool) -> str:
-    """What is wrong with the value of a setting of the environment, or of a field; a secret one is not shown."""
+    """What is wrong with the value of an environment setting or of a field; secrets are not shown."""
     name = ".".join(map(str, fault["loc"])) or "options"
     expected = fault["msg"].removeprefix("Value error, ").removeprefix("Input ")
     is_secret = name.endswith(("_url", "password"))
@@ -274,7 +274,7 @@ def _fault_text(fault: Any, *, is_settings: bool) -> str:
 
 
 def complain(text: str) -> None:
-    """Say on standard error what is wrong."""
+    """Print an error message on standard error."""
     typer.secho("error: ", fg="red", nl=False, err=True)
     typer.echo(printable_lines(text), err=True)
 

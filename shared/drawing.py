@@ -1,6 +1,6 @@
-"""Pictures and marks -> pictures with boxes and names, with OpenCV alone: the look of `inspect`, `predict`, the report.
+"""Pictures and marks -> pictures with boxes and names, by OpenCV alone, for `inspect`, `predict` and the report.
 
-The report's page draws the same marks as HTML. Whoever imports this module has OpenCV, which the producer has not.
+The report's page draws the same marks as HTML. This module needs OpenCV, which the producer does not have.
 """
 
 from collections.abc import Sequence
@@ -20,16 +20,16 @@ Box = tuple[float, float, float, float]
 
 CAPTION_PX: Final = 20
 
-# Letters of 12 px and lines of 2 px on a tile of 320 px, and as large a share of a photo of 4000 px.
+# Letters of 12 px and lines of 2 px on a tile of 320 px; they grow in proportion on a photo of 4000 px.
 _LEAST_SCALE, _SCALE_SIDE_PX = 0.45, 1000
 _LEAST_LINE_PX, _LINE_SIDE_PX = 2, 240
-# Lengths of a stroke and of the gap behind it, in line widths.
+# Lengths of a stroke and of the gap after it, in line widths.
 _STROKES: Final[dict[Dash, tuple[int, int]]] = {"dashed": (5, 4), "dotted": (1, 2)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A box with a name, `colour` BGR; how its line is dashed says what it is where colours cannot be told apart."""
+    """A box with a name, `colour` BGR; its dash pattern says what it is to those who cannot tell the colours apart."""
 
     box: Box
     text: str
@@ -38,10 +38,10 @@ class Mark:
 
 
 def draw_marks(picture: Pixels, marks: Sequence[Mark], *, scale: float = _LEAST_SCALE) -> Pixels:
-    """A copy of `picture` (uint8 [H, W, 3], BGR) with `marks`, the most important first: it lies on top.
+    """A copy of `picture` (uint8 [H, W, 3], BGR) with `marks`; the first is the most important and lies on top.
 
-    A name that would hide another one is left out; its box is not. `scale` is the least of the letters, OpenCV's: 0.45
-    is 12 px.
+    A name that would hide another one is left out, but its box is drawn. `scale` is the smallest font scale, as OpenCV
+    counts it: 0.45 is 12 px.
     """
     drawn = picture.copy()
     height, width = picture.shape[:2]
@@ -61,7 +61,7 @@ def draw_marks(picture: Pixels, marks: Sequence[Mark], *, scale: float = _LEAST_
 def place_names(
     boxes: Sequence[Box], sizes: Sequence[tuple[float, float]], frame: tuple[float, float]
 ) -> list[tuple[float, float] | None]:
-    """Where the names of `boxes` go, so that none hides another one: the first has the first choice.
+    """Where the names of `boxes` go so that none hides another; earlier boxes choose first.
 
     Args:
         boxes: In pixels of the frame.
@@ -69,13 +69,13 @@ def place_names(
         frame: Width and height of the picture.
 
     Returns:
-        The upper left corner of each name, inside the frame: over its box, else inside it, else below it; None where
-        every one of these places is taken.
+        The upper left corner of each name, inside the frame: above its box, else inside it, else below it; None if all
+        these places are taken.
     """
     taken = np.zeros((0, 4))
     places: list[tuple[float, float] | None] = []
     for (xmin, ymin, xmax, ymax), (width, height) in zip(boxes, sizes, strict=True):
-        # Against the upper edge the name goes inside: a place above would be clamped onto it anyhow.
+        # At the upper edge of the frame a place above the box is clamped to one inside it.
         corners = [(xmin, ymin - height), (xmin, ymin), (xmax - width, ymin - height), (xmin, ymax)]
         inside = ((_clamp(x, frame[0] - width), _clamp(y, frame[1] - height)) for x, y in corners)
         free = (at for at in inside if not _is_covered(taken, (*at, at[0] + width, at[1] + height)))
@@ -118,7 +118,7 @@ def _is_covered(taken: NDArray[np.float64], place: Box) -> bool:
 
 def _draw_box(picture: NDArray[Any], mark: Mark, line: int) -> None:
     height, width = picture.shape[:2]
-    # Corners beyond the picture come to its edge, where their lines are still seen.
+    # Corners outside the picture move to its edge, where their lines are still visible.
     limits = (width - 1, height - 1, width - 1, height - 1)
     left, top, right, bottom = (round(_clamp(value, most)) for value, most in zip(mark.box, limits, strict=True))
     if mark.dash in ("solid", "double"):
@@ -140,7 +140,7 @@ def _draw_box(picture: NDArray[Any], mark: Mark, line: int) -> None:
 def _write(
     picture: NDArray[Any], mark: Mark, at: tuple[int, int], size: tuple[float, float], base: int, scale: float
 ) -> None:
-    """The name of a mark on its colour, the upper left corner at `at`."""
+    """Write the name of a mark on its colour, with the upper left corner at `at`."""
     x, y, width, height = *at, round(size[0]), round(size[1])
     cv2.rectangle(picture, (x, y), (x + width - 1, y + height - 1), mark.colour, cv2.FILLED)
     start = (x + 2, y + height - base - 1)

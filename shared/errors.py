@@ -2,8 +2,8 @@
 
 from typing import ClassVar, Final
 
-# Why a worker does not know what a message is about. Two stores that share a Redis take each other's hints, each of
-# which is sent again after 30 s.
+# Why a worker may not know what a message is about. Two stores that share a Redis take each other's hints, which are
+# sent again after 30 s.
 ELSEWHERE: Final = "it was removed, or is of another store, which needs a Redis of its own (VOC_BROKER_URL)"
 
 
@@ -30,17 +30,17 @@ class ImageError(InputError):
 
 
 class ImageFormatUnknown(ImageError):
-    """The first bytes are of no picture that is read, so the rest of the file does not matter."""
+    """The first bytes are not those of a supported picture format, so the rest of the file does not matter."""
 
 
 class ImageUnsupported(ImageError):
-    """The picture needs a library that is not installed here: it may be sound."""
+    """The picture needs a library that is not installed here; the picture itself may be sound."""
 
     kind = "image_unsupported"
 
 
 class PairChanged(InputError):
-    """A file of the pair is gone, or not what the submit read: picture and annotation may no longer belong together."""
+    """A file of the pair is gone or has changed since submit: picture and annotation may no longer belong together."""
 
     kind = "pair_changed"
 
@@ -62,11 +62,11 @@ class MessageError(PipelineError):
 
 
 class FormatError(PipelineError):
-    """A file of the store or a message is not in this version's form: damaged, or written by another version."""
+    """A file of the store or a message is not in this version's format: damaged, or written by another version."""
 
 
 class VersionError(FormatError):
-    """It names a schema version that this program does not read: leave it as it is; a person has to decide."""
+    """The file names a schema version that this program does not read: leave it alone; a person has to decide."""
 
 
 class ShardError(PipelineError):
@@ -78,11 +78,11 @@ class LeaseLost(PipelineError):
 
 
 class StopRequested(PipelineError):
-    """The process was asked to stop: give the lease back, uncounted."""
+    """The process was asked to stop: give the lease back without counting the attempt."""
 
 
 class Interrupted(PipelineError):
-    """A person stopped a command that waited for a job; the text says how far the job is, and what goes on."""
+    """A person stopped a command that was waiting for a job; the text says how far the job is and what continues."""
 
 
 class Cancelled(PipelineError):

@@ -1,4 +1,4 @@
-"""Named points at which a test can kill this process: `VOC_FAULT=shard:after_rename` or `…@/path/of/marker`.
+"""Named points at which a test can kill this process: `VOC_FAULT=shard:after_rename` or `…@/path/to/marker`.
 
 With a marker only one process dies: the one that creates the marker file. `VOC_FAULT=freeze/shard:before_rename` stops
 the process there (SIGSTOP) until somebody continues it. `VOC_FAULT=poison:<how>:<part of a picture's path>` harms every
@@ -55,7 +55,7 @@ def arm(faults: str) -> None:
 
 
 def reached(point: str) -> None:
-    """Die here, or freeze, if `point` is armed."""
+    """Kill or freeze this process if `point` is armed."""
     if point not in _armed:
         return
     sent, marker = _armed[point]
@@ -68,7 +68,7 @@ def reached(point: str) -> None:
 
 
 def open_picture(path: str) -> None:
-    """Suffer what the picture at `path` was armed with: a crash, no memory, an endless loop, the parent's death."""
+    """Cause what the picture at `path` is armed with: a crash, no memory, an endless loop, or the parent's death."""
     for part, how in _poisons.items():
         if part not in path:
             continue

@@ -1,7 +1,7 @@
-"""The picture formats that this project reads, and the extensions that promise them.
+"""The picture formats that this project reads, and their file extensions.
 
-OpenCV decodes all but HEIF, for which `pillow-heif` must be installed. The bytes of a file decide its format; the
-extension only says that it is meant as a picture.
+OpenCV decodes all but HEIF, for which `pillow-heif` must be installed. A file's bytes decide its format; the extension
+only says that it is meant to be a picture.
 """
 
 from posixpath import splitext
@@ -21,5 +21,5 @@ IMAGE_EXTENSIONS: Final[dict[str, ImageFormat]] = {
 
 
 def format_of(name: str) -> ImageFormat | None:
-    """The format that the extension of a file's name promises; None where it promises none."""
+    """The format that a file name's extension stands for; None if it is not one of a picture."""
     return IMAGE_EXTENSIONS.get(splitext(name)[1].lower())

@@ -1,8 +1,8 @@
-"""The scripts of an installation: put the application's folder on the path, then run `shared.command`.
+"""Entry point of the installed scripts: put the application's folder on the path, then run `shared.command`.
 
-An application must not claim `shared` or `worker` in somebody's site-packages, so a wheel has all packages below
-`voc2tflite`, and this module is `voc2tflite.shared.launcher` there. Its own process and those that it starts look for
-packages in that folder first. In a checkout the folder is the repository's.
+An application must not claim names like `shared` or `worker` in site-packages, so a wheel has all packages below
+`voc2tflite`, and this module is `voc2tflite.shared.launcher` there. This process and those that it starts look for
+packages in that folder first. In a checkout the folder is the repository.
 """
 
 import os

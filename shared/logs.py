@@ -1,4 +1,4 @@
-"""Logging: each event is one line, a fixed name and its facts as fields, as JSON or as text for people."""
+"""Logging: each event is one line with a fixed name and its facts as fields, as JSON or as text for people."""
 
 import contextvars
 import json
@@ -16,7 +16,7 @@ _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asc
 
 
 def bind(**fields: Any) -> None:
-    """Add `fields` to every later line of this task; without fields, forget all."""
+    """Add `fields` to every later line of this task; without arguments, forget all fields."""
     _bound.set({**(_bound.get() or {}), **fields} if fields else None)
 
 

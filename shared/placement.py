@@ -1,6 +1,6 @@
-"""Where a picture lies in the square that shards store and models take; alike in the worker and in `predict`.
+"""Where a picture lies in the square that shards store and models take; the same for the worker and `predict`.
 
-Standard library only: each service moves its pixels and boxes itself.
+Standard library only: each service resizes its pixels itself.
 """
 
 from dataclasses import dataclass
@@ -8,10 +8,11 @@ from typing import Final, Literal
 
 Resize = Literal["stretch", "letterbox"]
 
-# The gray of letterbox bars, as the YOLO family pads: near the mean of photographs, so the edge is no object.
+# The gray of letterbox bars, as in the YOLO family: near the mean of photographs, so the edge does not look like an
+# object.
 PADDING_GRAY: Final = 114
 
-# The part of a box that must remain inside its picture; with less the box is dropped.
+# The share of a box's area that must remain inside the picture; with less the box is dropped.
 MIN_REMAINING: Final = 0.25
 
 _Box = tuple[float, float, float, float]
@@ -19,9 +20,9 @@ _Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
-    """Where an upright picture comes to lie in the square of `size` pixels.
+    """Where an upright picture lies in the square of `size` x `size` pixels.
 
-    There it is `width` x `height` pixels, `left` and `top` pixels from the edges; a pixel of the picture becomes
+    It is `width` x `height` pixels there, `left` and `top` pixels from the edges; a pixel of the picture becomes
     `scale_x` x `scale_y` pixels of the square.
     """
 
@@ -57,7 +58,8 @@ class Placement:
 def place(width: int, height: int, size: int, resize: Resize) -> Placement:
     """Choose where an upright picture of `width` x `height` pixels lies in the square of `size` pixels.
 
-    `stretch` fills the square; `letterbox` keeps the aspect and centres, the odd pixel of padding right or below.
+    `stretch` fills the square; `letterbox` keeps the aspect ratio and centres the picture, with an odd pixel of padding
+    on the right or below.
     """
     inner_width = inner_height = size
     if resize == "letterbox":
@@ -78,7 +80,7 @@ def clip_box(box: _Box, size: tuple[int, int]) -> tuple[_Box, float]:
     """Clip (xmin, ymin, xmax, ymax) to a picture of (width, height) pixels.
 
     Returns:
-        The clipped box and the part of the area that remains, 0 to 1; where it is 0 the box means nothing.
+        The clipped box and the share of its area that remains, 0 to 1; if that is 0 the box is meaningless.
     """
     xmin, ymin, xmax, ymax = box
     width, height = size
@@ -88,5 +90,5 @@ def clip_box(box: _Box, size: tuple[int, int]) -> tuple[_Box, float]:
     inner_width, inner_height = clipped[2] - clipped[0], clipped[3] - clipped[1]
     if inner_width <= 0 or inner_height <= 0:
         return clipped, 0.0
-    # By side, not by area: the product of two huge sides is infinite.
+    # Computed side by side, because the product of two huge sides is infinite.
     return clipped, (inner_width / (xmax - xmin)) * (inner_height / (ymax - ymin))

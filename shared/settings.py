@@ -1,4 +1,4 @@
-"""The settings that all services have, read from the environment (`VOC_*`) at the entry points only."""
+"""The settings that all services share, read from the environment (`VOC_*`) only at the entry points."""
 
 from pathlib import Path
 from typing import Literal
@@ -11,7 +11,7 @@ from shared.errors import OptionError
 
 
 class RequestSettings(BaseSettings):
-    """What a client of a bucket takes from the environment beside its credentials."""
+    """What a client of a bucket reads from the environment besides its credentials."""
 
     model_config = SettingsConfigDict(env_prefix="VOC_", extra="ignore", env_ignore_empty=True)
 
@@ -42,7 +42,7 @@ class CommonSettings(RequestSettings):
         """The broker's URL as it may be shown: without user, password and options.
 
         Raises:
-            ValueError: No broker is configured.
+            OptionError: No broker is configured, or its URL is not a Redis URL.
         """
         parts = urlsplit(self._broker_url())
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment=""))
@@ -51,7 +51,7 @@ class CommonSettings(RequestSettings):
         """The broker's URL with its password; never log it.
 
         Raises:
-            OptionError: No broker is configured, its URL is none of Redis, or its password cannot be read.
+            OptionError: No broker is configured, its URL is not a Redis URL, or its password cannot be read.
         """
         url = self._broker_url()
         if self.broker_password_file is None:

@@ -9,32 +9,32 @@ import unicodedata
 from typing import Final
 
 # Unicode's categories Cc (controls), Cs (lone surrogates: bytes that are not UTF-8), Zl and Zp (line and paragraph
-# separators), which no later version of Unicode adds to. Joiners, marks of direction and no-break spaces are letters
-# of real names and stay.
+# separators), to which no later version of Unicode will add. Joiners, direction marks and no-break spaces occur in real
+# names and stay.
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
-# What a file of a cloned repository begins with whose content Git LFS has not fetched.
+# How a file of a cloned repository begins if Git LFS has not fetched its content.
 LFS_POINTER: Final = b"version https://git-lfs.github.com/spec/"
 
 
 def printable(text: str) -> str:
-    r"""`text` on one line and harmless to a terminal: each control character as its escape (`\x1b`, `\u2028`)."""
+    r"""`text` on one line and harmless to a terminal: control characters become escapes (`\x1b`, `\u2028`)."""
     # Nearly every text is printable, and this check takes a tenth of the time.
     return text if text.isprintable() else _CONTROL.sub(_escape, text)
 
 
 def printable_lines(text: str) -> str:
-    """`printable`, but line feeds stay: for our own texts of several lines that have names in them."""
+    """`printable`, but line feeds stay: for our own texts of several lines that contain names."""
     return text if text.isprintable() else "\n".join(map(printable, text.split("\n")))
 
 
 def collapsed(text: str) -> str:
-    """`text` with every run of white space, line breaks included, as one space, and none around it."""
+    """`text` with every run of white space, line breaks included, as one space, and none at its ends."""
     return " ".join(text.split())
 
 
 def counted(count: int, singular: str, plural: str | None = None) -> str:
-    """`1 shard`, `1,200 shards`, `2 boxes`: a number and its noun, whose plural is with an s by default."""
+    """`1 shard`, `1,200 shards`, `2 boxes`: a number and its noun, whose plural has an s by default."""
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
@@ -47,12 +47,12 @@ def composed(text: str) -> str:
 
 
 def class_name(text: str) -> str:
-    """The class that `text` means, wherever it was written: in XML over several lines, or on the command line."""
-    return composed(one_line(text))  # last: an escape ends in a letter, which may take an accent
+    """The class that `text` means, wherever it comes from: XML, where it may span lines, or the command line."""
+    return composed(one_line(text))  # compose last: an escape ends in a letter, which an accent may follow
 
 
 def one_line(text: str) -> str:
-    """`text` by the two rules above; its accents stay as they are written."""
+    """`text` under the two rules of this module; its accents stay as they are written."""
     return printable(collapsed(text))
 
 

@@ -1,4 +1,4 @@
-"""A worker or trainer as a Celery process: its name and terms, how its parent shows that it is there, how it stops."""
+"""A worker or trainer as a Celery process: its name and lease terms, its parent's heartbeat, and how it stops."""
 
 import logging
 import os
@@ -30,11 +30,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerProcess:
-    """A worker or trainer, as its parent process looks after it; times in seconds.
+    """What the parent process of a worker or trainer needs to look after it; times in seconds.
 
-    Its children look at `stop`. `finish_s` is the time that they get to finish, and after `stop_s` the parent ends
-    whatever is left; `scopes` lists the scopes of the ledger in which they may hold a lease. Children have nice
-    levels from 0 to `nice_levels` - 1 in turn.
+    Its children look at `stop`. They get `finish_s` to finish, and after `stop_s` the parent ends whatever is left;
+    `scopes` lists the scopes of the ledger in which they may hold a lease. Children get nice levels from 0 to
+    `nice_levels` - 1 in turn.
     """
 
     kind: str
@@ -75,11 +75,11 @@ def once_per_process(make: Callable[[], T]) -> Callable[[], T]:
 def look_after(worker: WorkerProcess) -> None:
     """Have the parent process of this Celery worker send heartbeats, watch itself, and stop within its time.
 
-    A plain SIGTERM is Celery's warm shutdown: it takes no new message, waits for its tasks, and exits as soon as they
-    end. The soft shutdown (REMAP_SIGTERM) always sleeps its whole time-out, and tells only afterwards
-    (docs/decisions/0001).
+    A plain SIGTERM is Celery's warm shutdown: the worker takes no new message, waits for its tasks, and exits as soon
+    as they end. The soft shutdown (REMAP_SIGTERM) always sleeps its whole time-out, and informs the tasks only
+    afterwards (docs/decisions/0001).
     """
-    # Having a receiver keeps Celery from setting the level and handlers of the root logger anew.
+    # With a receiver for this signal Celery leaves the level and handlers of the root logger alone.
     signals.setup_logging.connect(lambda **_: logging.getLogger("celery").setLevel("WARNING"), weak=False)
     started: list[Presence] = []
 
@@ -113,10 +113,10 @@ def look_after(worker: WorkerProcess) -> None:
 
 
 def _end_in_time(worker: WorkerProcess) -> None:
-    """When the time is over, end frozen children, give back what they held, and end this process."""
+    """When the time is up, kill remaining children, give back what they held, and end this process."""
     threading.Event().wait(worker.stop_s)
     try:
-        # The children first: one that still lives would renew what is given back.
+        # The children first: a child that still lives would renew what is given back.
         for child in active_children():
             os.kill(child.pid, signal.SIGKILL)
         give_back(worker.holder().ledger, worker.scopes(), worker_name())
