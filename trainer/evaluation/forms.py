@@ -3,9 +3,9 @@
 The test split judges what a person reads, the validation split what the gate decides and which score is proposed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import Any, Final, Self
 
@@ -26,7 +26,7 @@ _SCORED_PICTURES: Final = 200
 class JudgingSplits:
     """Which split gives the figures that a person reads, which one the gate, and which one the proposed score.
 
-    `silent` are those with pictures that say nothing of any of these: none of their objects counts.
+    `silent` are val and test, where they have pictures that say nothing of any of these: none of their objects counts.
     """
 
     measured: Split
@@ -38,13 +38,15 @@ class JudgingSplits:
     def of(cls, manifest: Manifest, truth: Truth) -> Self:
         """The best of those that have an object that counts, or else a picture. The test split chooses no score."""
         seen = [split for split in SPLITS if manifest.examples(split) > 0]
-        silent = tuple(split for split in seen if counted_objects(truth(split)) == 0)
-        return cls(
-            measured=_first_split(seen, silent, ("test", "val", "train")),
-            gate=_first_split(seen, silent, ("val", "test", "train")),
-            score=_first_split(seen, silent, ("val", "train")),
-            silent=silent,
-        )
+        is_silent = cache(lambda split: counted_objects(truth(split)) == 0)  # of train, the largest, asked last
+
+        def first(*wanted: Split) -> Split:
+            there = [split for split in wanted if split in seen] or [SPLITS[0]]
+            return next((split for split in there if not is_silent(split)), there[0])
+
+        measured, gate, score = first("test", "val", "train"), first("val", "test", "train"), first("val", "train")
+        silent = tuple(split for split in seen if split != SPLITS[0] and is_silent(split))
+        return cls(measured=measured, gate=gate, score=score, silent=silent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +117,3 @@ def _detect(
         begun()
         found[form] = detect_all(detector.detect_batch, pictures(), advance=begun)
     return found
-
-
-def _first_split(seen: Sequence[Split], silent: Sequence[Split], wanted: Sequence[Split]) -> Split:
-    """The first of `wanted` that has an object that counts, else a picture, else the training split."""
-    there = [split for split in wanted if split in seen] or [SPLITS[0]]
-    return next((split for split in there if split not in silent), there[0])
