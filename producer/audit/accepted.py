@@ -1,4 +1,4 @@
-"""`--accept LIST` -> the findings of an audit that a person accepts; and what an audit has left in the store."""
+"""`--accept LIST` -> the findings of an audit that a person accepts; also reads an audit's findings from the store."""
 
 import csv
 import io
@@ -18,10 +18,10 @@ from shared.jobs.versioned import read_stored
 from shared.storage import Storage
 from shared.text import counted
 
-# What a person writes into a row to accept it, or not to.
+# What a person may write into a row to accept it, or not.
 _YES: Final = frozenset({"yes", "y", "true", "x", "1"})
 _NO: Final = frozenset({"", "no", "n", "false", "0", "-"})
-# Unknown ids that are named; the others are counted.
+# How many unknown ids are named; the others are counted.
 _NAMED = 10
 
 
@@ -29,7 +29,7 @@ def read_findings(storage: Storage, job: Job, run: str) -> AuditFindings:
     """What the audit `run` of a job has found.
 
     Raises:
-        PlanError: It is not done, its file is gone, there is none, or the run is none.
+        PlanError: The audit is not done, its file is gone, there is no such run, or the run is not an audit.
         FormatError: Its file is damaged, or of another version.
     """
     asked = read_request(storage, run)
@@ -48,7 +48,7 @@ def read_findings(storage: Storage, job: Job, run: str) -> AuditFindings:
 
 
 def _no_audit(storage: Storage, job: Job, run: str) -> str:
-    """What is said where a job has no audit `run`: the one that was meant may have another number of folds."""
+    """The message if a job has no audit `run`; it names the others, with other numbers of folds, that may be meant."""
     others = [each.run for each in runs_of(storage, job) if each.audits]
     if others:
         known = ", ".join(f"{each} ({shlex.join(_asked_by(each))})" for each in others)
@@ -57,7 +57,7 @@ def _no_audit(storage: Storage, job: Job, run: str) -> str:
 
 
 def _asked_by(run: str) -> list[str]:
-    """The option that means the audit `run` of a job, by the end of its name (`audit_name`)."""
+    """The option that selects the audit `run` of a job, from the end of its name (`audit_name`)."""
     which = run.rpartition("-")[2]
     return ["--quick"] if which == "quick" else ["--folds", which]
 
@@ -65,11 +65,11 @@ def _asked_by(run: str) -> list[str]:
 def accepted(text: str, found: AuditFindings) -> tuple[list[AuditFinding], list[str]]:
     """The findings that `--accept` names, surest first, and a line on each id that this audit does not know.
 
-    `text` is a score from which on all are accepted, or a CSV file with a column `id`, such as `audit.csv`; of one with
-    a column `accept` too the rows with `yes` there.
+    `text` is a score from which on all are accepted, or a CSV file with a column `id`, such as `audit.csv`. If that has
+    a column `accept` too, only its rows with `yes` count.
 
     Raises:
-        OptionError: It is neither, or accepts no finding.
+        OptionError: `text` is neither, or accepts no finding.
     """
     score = as_number(text)
     if score is None:
@@ -84,10 +84,10 @@ def accepted(text: str, found: AuditFindings) -> tuple[list[AuditFinding], list[
 
 
 def without_kept(text: str, chosen: Sequence[AuditFinding], kept: Container[str]) -> tuple[list[AuditFinding], str]:
-    """Those of the findings that the score `text` accepts whose label nobody has kept, and a line on the others or "".
+    """The findings that the score `text` accepts and whose label nobody has kept, and a line on the others or "".
 
     Raises:
-        OptionError: None is left.
+        OptionError: No finding is left.
     """
     left = [finding for finding in chosen if finding.id not in kept]
     count = len(chosen) - len(left)
@@ -124,7 +124,7 @@ def _listed(file: Path, found: AuditFindings) -> tuple[list[AuditFinding], list[
 
 
 def _ids(file: Path) -> list[str]:
-    """The ids of a CSV's accepted rows as they stand there; semicolons, as some spreadsheets write, do as well."""
+    """The ids of a CSV's accepted rows as written there; semicolons, which some spreadsheets write, work too."""
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -134,7 +134,7 @@ def _ids(file: Path) -> list[str]:
     rows = csv.DictReader(io.StringIO(text), delimiter=delimiter, strict=True)
     chosen, read = [], 0
     try:
-        # As people write them: a column `Accept` that were not seen would accept the rows with no, too.
+        # Case and spaces are ignored: otherwise a column `Accept` would be missed, and its rows with `no` accepted too.
         rows.fieldnames = [name.strip().lower() for name in rows.fieldnames or ()]
         if "id" not in rows.fieldnames:
             raise OptionError(f"--accept {file}: no column id in its first line ({head[:80]!r})")
@@ -142,13 +142,13 @@ def _ids(file: Path) -> list[str]:
             if row["id"] and _is_accepted(row):
                 chosen.append(row["id"].strip())
             read = rows.line_num
-    except csv.Error as error:  # a quotation mark without a partner takes all that follows for one field
+    except csv.Error as error:  # such as an unmatched quotation mark, after which all is read as one field
         raise OptionError(f"--accept {file}: no CSV from line {read + 1} on: {error}") from error
     return chosen
 
 
 def _meant(text: str, known: Collection[str]) -> str:
-    """The id that stands there; of a number, perhaps rounded (1.23E+08), the one that a spreadsheet made it of."""
+    """The id that `text` is; if a spreadsheet made it a number, perhaps rounded (1.23E+08), the id that fits it."""
     whole, number = whole_id(text), as_number(text)
     if whole in known or number is None:
         return whole
@@ -160,7 +160,7 @@ def _meant(text: str, known: Collection[str]) -> str:
 
 
 def as_number(text: str) -> float | None:
-    """The number that a text is, such as the score that `--accept` gives; None where it is none."""
+    """The number that a text is, such as the score given to `--accept`; None if it is not a number."""
     try:
         return float(text)
     except ValueError:

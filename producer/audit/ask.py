@@ -1,4 +1,4 @@
-"""`audit JOB` -> its folds and the run that holds what they saw against the labels, done here or handed over."""
+"""`audit JOB` -> its folds and the run that compares what they saw with the labels, done here or handed over."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +20,7 @@ from shared.specs.run import FoldOptions, RunSpec
 from shared.storage import Storage
 from shared.text import counted
 
-# Of a job's name in those of its audit's runs, which are no longer than 64 letters.
+# How much of a job's name is used in the names of its audit's runs, which have at most 64 letters.
 _NAME_LETTERS: Final = 48
 # With fewer photos a fold's model knows too little to doubt a person.
 _FEW_PHOTOS: Final = 60
@@ -28,7 +28,7 @@ _FEW_PHOTOS: Final = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRequest:
-    """What is asked: of the job `name` by `folds` trainings, or of its finished run `model_of` (None: by folds)."""
+    """An audit of the job `name`: by `folds` trainings, or by the model of its finished run `model_of` if not None."""
 
     name: str
     folds: int
@@ -37,7 +37,7 @@ class AuditRequest:
 
 
 def audit_name(job: str, folds: int) -> str:
-    """The name of the run that an audit ends with; `folds` 0: of a quick one."""
+    """The name of the run that an audit ends with; `folds` is 0 for a quick audit."""
     return f"{job[:_NAME_LETTERS]}.audit-{folds or 'quick'}"
 
 
@@ -99,7 +99,7 @@ def _quick_run(job: Job, request: AuditRequest, storage: Storage) -> list[RunSpe
     """The one run of a quick audit.
 
     Raises:
-        PlanError: No photo has a box, or the run whose model is to be asked has none (yet).
+        PlanError: No photo has a box, or the run whose model is to be asked has no model (yet).
     """
     _require_boxes(job, storage)
     asked = run_asked(storage, job.job, request.model_of)
@@ -113,7 +113,7 @@ def _quick_run(job: Job, request: AuditRequest, storage: Storage) -> list[RunSpe
 
 
 def _require_boxes(job: Job, storage: Storage) -> None:
-    manifest = read_manifest(storage, job)  # what workers kept, where they are done
+    manifest = read_manifest(storage, job)  # counts what workers kept, once they are done
     kept = sum(sum(counts.values()) for counts in manifest.class_counts.values()) if manifest is not None else None
     if (job.counts.get("objects_kept", 1) if kept is None else kept) == 0:
         raise PlanError(
@@ -123,10 +123,10 @@ def _require_boxes(job: Job, storage: Storage) -> None:
 
 
 def _require_same(storage: Storage, job: Job, runs: list[RunSpec]) -> bool:
-    """Whether the runs were asked for before, as now.
+    """Whether all these runs were asked for before, with the same options.
 
     Raises:
-        PlanError: One was asked otherwise, or its name is taken.
+        PlanError: One was asked for with other options, or its name is taken.
     """
     known = []
     for asked in runs:

@@ -1,4 +1,4 @@
-"""The files of a data set, in a folder or a bucket -> a local copy of them, and when each had last changed there."""
+"""The files of a data set, in a folder or a bucket -> a local copy, and when each original had last changed."""
 
 import shutil
 from pathlib import Path, PurePosixPath
@@ -18,14 +18,14 @@ _TOLD_EVERY: Final = 200
 def copy_tree(dataset: DataFolder, data_root: DataFolder, folder: Path, progress: Progress) -> dict[str, int]:
     """Copy all files but our own note into `folder`, which does not exist yet.
 
-    Links are followed where lint follows them, to what lies in `data_root`; the others are left out.
+    Links that lint follows, to what lies in `data_root`, are followed; other links are left out.
 
     Returns:
-        When each file had last changed, in ns of Unix time, by its path; without those that changed meanwhile.
+        When each file had last changed, in ns of Unix time, by path; without files that changed during the copying.
 
     Raises:
         LintError: A folder cannot be listed.
-        StorageError: A file cannot be copied, or does not arrive.
+        StorageError: A file cannot be copied or fetched.
     """
     if isinstance(dataset, BucketFolder):
         return _fetched(dataset, folder, progress)
@@ -65,7 +65,7 @@ def _copied(dataset: Path, folder: Path, scanned: set[Path]) -> dict[str, int]:
 
 
 def _fetched(dataset: BucketFolder, folder: Path, progress: Progress) -> dict[str, int]:
-    # No name leads out of the copy: the client refuses a bucket with `..` in a key.
+    # No key can lead out of the copy: the client refuses a bucket with `..` in a key.
     before = dict(dataset.files())
     paths = [path for path in before if PurePosixPath(path).name != NOTE]
 

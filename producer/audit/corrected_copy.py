@@ -1,7 +1,7 @@
-"""A data set and accepted findings -> a copy whose labels are corrected, and a line on what became of every box.
+"""A data set and accepted findings -> a copy with corrected labels, and a line on what was done about every finding.
 
-The copy has the folders and names of the original, so that a submit of it makes only the shards of changed photos.
-Nothing of the original is changed, not even by a hard link, which would count as a change of the photo.
+The copy has the folders and names of the original, so that submitting it makes only the shards of changed photos. The
+original is not changed, not even by a hard link, which would count as a change of the photo.
 """
 
 import glob
@@ -27,7 +27,7 @@ from shared.jobs.job import Job
 from shared.picture.header import read_header
 from shared.storage import DataFolder, Storage
 
-# With the size of the upright photo: by it boxes of a photo that EXIF turns are read as upright.
+# With the size of the upright photo, so that the boxes of a photo that EXIF turns are read as upright.
 _NEW_XML: Final = (
     "<annotation><folder/><filename/>"
     "<size><width>{width}</width><height>{height}</height><depth>3</depth></size></annotation>"
@@ -36,14 +36,14 @@ _NEW_XML: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Audited:
-    """A photo as it was audited: upright width and height, and `head_digest`; None where nobody noted them."""
+    """A photo as it was audited: upright width and height, and `head_digest`; None if they were not noted."""
 
     size: tuple[int, int] | None
     head: str | None
 
 
 def check_free(folder: Path, option: str) -> None:
-    """Refuse a folder that somebody has put something into.
+    """Refuse a folder that is not empty.
 
     Raises:
         OptionError: It is a URL, a file, or not empty.
@@ -66,10 +66,10 @@ def write_corrected(
     """Write the copy, whole or not at all.
 
     Args:
-        job: Whose labels were audited.
-        storage: Holds its plan.
-        dataset: Its photos and XML files; those of a bucket are fetched.
-        findings: Those accepted.
+        job: The job whose labels were audited.
+        storage: Holds the job's plan.
+        dataset: The job's photos and XML files; they are fetched if in a bucket.
+        findings: The accepted findings.
         target: Gets the copy; it does not exist, or is empty.
         progress: Told how far the fetching is.
 
@@ -79,7 +79,7 @@ def write_corrected(
     Raises:
         OptionError: The target is in the data set.
         LintError: A folder of the data set cannot be listed.
-        StorageError: A file cannot be copied, or does not arrive.
+        StorageError: A file cannot be copied or fetched.
     """
     if isinstance(dataset, Path) and target.resolve().is_relative_to(dataset.resolve()):
         raise OptionError(f"--out {target}: it is inside the photos' folder {dataset}: name one outside of it")
@@ -103,13 +103,13 @@ def write_corrected(
 
 
 def _names_known(job: Job, dataset: DataFolder) -> set[str]:
-    """The classes that the job's options name: it was admitted, so its photos or those that they correct had them."""
+    """The classes that options name: the job was admitted, so its photos, or the originals of a copy, had them."""
     before = photos_in(dataset).names_before
     return {*before, *job.spec.rename, *(job.spec.classes or ()), *job.spec.ignore_classes}
 
 
 def _data_root(job: Job, dataset: DataFolder) -> DataFolder:
-    """The folder that the job's links stayed in: so many levels above its photos."""
+    """The data root, in which the job's links stayed: as many levels above its photos as `job.folder` has."""
     for _ in PurePosixPath(job.folder).parts:
         dataset = dataset.parent
     return dataset
@@ -152,21 +152,21 @@ def _correct(
         yield from (f"{_about(finding)}: not changed, {error}" for finding in findings)
         return
     if made.is_changed:
-        path.unlink(missing_ok=True)  # one that nobody may write is not written over
+        path.unlink(missing_ok=True)  # a read-only file can be replaced, but not written to
         path.write_bytes(made.xml)
     for finding, outcome in zip(findings, made.outcomes, strict=True):
         yield f"{_about(finding)}: {outcome}; {finding.reason}"
 
 
 def _unread(folder: Path, file: str, annotations: Mapping[str, str | None]) -> str | None:
-    """An XML that may be of a photo which had none when the job was submitted: somebody's work since."""
+    """An XML that somebody may have made since for a photo that had none when the job was submitted."""
     stem = glob.escape(PurePosixPath(file).stem)
     found = sorted(path.relative_to(folder).as_posix() for path in folder.rglob(f"{stem}.xml"))
     return next((path for path in found if path not in annotations.values()), None)
 
 
 def _other_photo(content: bytes, audited: _Audited) -> str:
-    """What is said where a photo of the same size is another file than the one that was audited; or ""."""
+    """The message if a photo of the same size is not the file that was audited; else ""."""
     if audited.head is None or audited.head == head_digest(content):
         return ""
     return "the photo is another file by now than the one that was audited"

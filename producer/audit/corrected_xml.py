@@ -1,4 +1,4 @@
-"""The XML of a photo and accepted findings on it -> the XML corrected; what no finding is about stays as it was."""
+"""The XML of a photo and accepted findings on it -> the corrected XML; whatever no finding is about stays as it was."""
 
 import io
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ from shared.placement import clip_box
 from shared.specs.data import JobSpec
 from shared.text import class_name
 
-# A box of a finding is one of the file, but for clipping and the rounding of its way through the shards.
+# A finding's box differs from the file's only by clipping and by the rounding on its way through the shards.
 _LEAST_IOU: Final = 0.8
-# No label that an audit saw overlaps so far with one that it calls missing (`HIT_IOU` of the trainer).
+# No label that an audit saw overlaps this much with one that it calls missing (`HIT_IOU` of the trainer).
 _TAKEN_IOU: Final = 0.5
-# Orientations from which a picture is turned by 90 degrees, so that its `<size>` tells how its boxes are meant.
+# From this EXIF orientation on a picture is turned by 90 degrees, so that its `<size>` tells how its boxes are meant.
 _TURNED: Final = 5
 _CORNERS: Final = ("xmin", "ymin", "xmax", "ymax")
 
@@ -40,13 +40,13 @@ def corrected(
 
     Args:
         xml: The file as it is.
-        findings: Accepted ones on its photo; of several on one object the first counts.
-        header: Of the photo.
-        spec: By whose options the labels are read.
-        file: Its name, for errors.
+        findings: Accepted findings on its photo; if several are on one object, the first counts.
+        header: The header of the photo.
+        spec: The options by which labels are read.
+        file: The name of the XML file, for errors.
 
     Raises:
-        AnnotationError: It cannot be read.
+        AnnotationError: The file cannot be read.
     """
     annotation, root = read_annotation(xml, file=file, spec=spec), parse_xml(xml, file=file)
     if not _is_upright(annotation, header, spec):
@@ -65,7 +65,7 @@ def corrected(
 
 
 def _elements(annotation: Annotation, objects: Sequence[Any]) -> dict[int, list[Any]]:
-    """The elements of each object that counts, by its index: its own, then its twins, which are read as one with it."""
+    """The elements of each object that counts, by its index: its own, then its duplicates, which are read as one."""
     found = {each.index: [objects[each.index - 1]] for each in annotation.objects}
     for each in annotation.findings:
         if each.kind == "object_duplicate" and each.object_index is not None:
@@ -82,7 +82,7 @@ def _apply(
     size: tuple[int, int],
     spec: JobSpec,
 ) -> str:
-    """Do what a finding proposes; what was done, for a person. `left` are the objects that none was about yet."""
+    """Do what a finding proposes; return what was done, for a person. `left` are objects without a finding so far."""
     new = finding.proposed_box
     if new is not None and _is_flat(new) and (finding.box is None or spelled(new) != spelled(finding.box)):
         return f"not changed, the proposed box {spelled(new)} has no area in whole pixels"
@@ -116,19 +116,19 @@ def _apply(
 
 def _met(left: dict[int, VocObject], box: PhotoBox, name: str, size: tuple[int, int]) -> VocObject | None:
     """The object of the file that a finding is about."""
-    known = class_name(name)  # of a job that an older version submitted
+    known = class_name(name)  # an older version may have submitted the job
     rated = [(iou(clip_box(each.box, size)[0], box), -index) for index, each in left.items() if each.name == known]
     overlap, index = max(rated, default=(0.0, 0))
     return left[-index] if overlap >= _LEAST_IOU else None
 
 
 def _taken(left: Mapping[int, VocObject], box: PhotoBox, size: tuple[int, int]) -> VocObject | None:
-    """The object that somebody marked since the audit where a finding misses one."""
+    """The object that somebody has labelled since the audit at the place of a missing one."""
     return next((each for each in left.values() if iou(clip_box(each.box, size)[0], box) >= _TAKEN_IOU), None)
 
 
 def iou(one: PhotoBox, other: PhotoBox) -> float:
-    """How far two boxes overlap, in [0, 1]: what both cover, as part of what either does."""
+    """The overlap of two boxes, in [0, 1]: intersection over union. Boxes are xmin, ymin, xmax, ymax."""
     width = min(one[2], other[2]) - max(one[0], other[0])
     height = min(one[3], other[3]) - max(one[1], other[1])
     if width <= 0 or height <= 0:
@@ -138,16 +138,16 @@ def iou(one: PhotoBox, other: PhotoBox) -> float:
 
 
 def _is_upright(annotation: Annotation, header: ImageHeader, spec: JobSpec) -> bool:
-    """Whether the boxes are meant in the upright photo, as those of findings are, and will be read so again."""
+    """Whether the boxes are in the upright photo, as those of findings are, and will be read so again."""
     if header.orientation == 1:
         return True
-    if upright_size(header) == (header.width, header.height):  # no size tells: workers do as `--exif` says
+    if upright_size(header) == (header.width, header.height):  # the size cannot tell: workers do as `--exif` says
         return spec.exif == "upright"
     return annotation.size == upright_size(header)
 
 
 def _why_not_upright(annotation: Annotation, header: ImageHeader) -> str:
-    """What keeps a file from being corrected whose photo is turned by EXIF, and what to do."""
+    """Why a file whose photo is turned by EXIF cannot be corrected, and what to do."""
     stored, upright = (header.width, header.height), upright_size(header)
     turned = f"its photo is turned by EXIF (orientation {header.orientation})"
     if upright == stored:
@@ -168,19 +168,19 @@ def _sides(size: tuple[int, int]) -> str:
 
 
 def upright_size(header: ImageHeader) -> tuple[int, int]:
-    """Width and height of a photo as it stands upright."""
+    """Width and height of the upright photo."""
     size = header.width, header.height
     return size[::-1] if header.orientation >= _TURNED else size
 
 
 def _is_flat(box: PhotoBox) -> bool:
-    """Whether no area is left of a box in whole pixels: the next read would drop it."""
+    """Whether a box has no area in whole pixels, so that the next read would drop it."""
     xmin, ymin, xmax, ymax = map(round, box)
     return xmin >= xmax or ymin >= ymax
 
 
 def _written(name: str, spec: JobSpec) -> str:
-    """What a file says for a class of the job: a name that `--rename` makes it, where its own becomes another."""
+    """What to write for a class of the job: its name or, if `--rename` changes that, a name that is renamed to it."""
     before = (old for old, new in spec.rename.items() if new == name and old not in spec.ignore_classes)
     return name if name not in spec.rename else next(before, name)
 
@@ -197,23 +197,23 @@ def _add_object(root: Any, name: str, box: PhotoBox, spec: JobSpec) -> None:
 
 
 def _add(parent: Any, name: str) -> Any:
-    """A child of its parent's own kind: the parser's library stays where it is known."""
+    """Add a child made by its parent, so that this module need not know the parser's library."""
     child = parent.makeelement(name)
     parent.append(child)
     return child
 
 
 def _set_box(bounds: Any, box: PhotoBox, spec: JobSpec) -> None:
-    """Write whole corners, counted as the file's others are; CVAT's turn, if there is one, is in them."""
+    """Write the corners in whole pixels, from 0 or 1 as in the file; remove CVAT's rotation, which they include."""
     for turn in rotation_elements(bounds.getparent()):
         turn.getparent().remove(turn)
     first = 1 if spec.voc_coords == "voc1" else 0
     for corner, value, moved in zip(_CORNERS, box, (first, first, 0, 0), strict=True):
-        # Of several of one name the last counts, as `read_annotation` reads them.
+        # If there are several with one name, the last counts, as in `read_annotation`.
         _set_text(bounds.findall(corner)[-1], str(round(value) + moved))
 
 
 def _set_text(element: Any, text: str) -> None:
-    """Replace what an element says: with a comment in the middle of it, the text after that one too."""
+    """Replace an element's text, including any text after a comment inside it."""
     del element[:]
     element.text = text

@@ -1,4 +1,4 @@
-"""What an audit by folds costs, in a person's words: how many trainings, of how many photos, for how long."""
+"""What an audit by folds costs, in words for a person: how many trainings, on how many photos, for how long."""
 
 from typing import Final
 
@@ -6,17 +6,17 @@ from shared.jobs.job import Job
 from shared.specs.run import FoldOptions
 from shared.text import counted
 
-# Of an audit for which nobody has said how many.
+# The number of folds if nobody gives one.
 USUAL_FOLDS: Final = 3
 
 
 def photos_of(job: Job) -> int:
-    """The photos that an audit looks at."""
+    """How many photos an audit looks at."""
     return sum(plan.pairs for plan in job.splits.values())
 
 
 def fold_counts(job: Job, folds: int) -> dict[str, int]:
-    """The job's counts as a fold sees them: it learns from all photos but its part."""
+    """The job's counts for one fold, which learns from all photos except its part."""
     photos = photos_of(job)
     kept = job.counts.get("objects_kept", 0)
     return {"train": photos - photos // folds, "test": photos // folds, "objects_kept": kept}

@@ -1,7 +1,7 @@
 """Answers on the other audits of a store -> which of an audit's findings a person has answered with no before.
 
-Every training proposes boxes of its own, so a doubt that comes again has another id. What it is about is compared
-instead: docs/decisions/0108. Nothing is taken out of an audit's files.
+Every training proposes different boxes, so a doubt that comes up again has another id. What the doubts are about is
+compared instead: docs/decisions/0108. Nothing is removed from an audit's files.
 """
 
 from collections import defaultdict
@@ -24,13 +24,13 @@ from shared.specs.frozen import SCHEMA_VERSION
 from shared.specs.run import RunSpec
 from shared.storage import Stamp, Storage
 
-# A box that came through the shards of two jobs differs by rounding.
+# The same box, read from the shards of two jobs, may differ by rounding.
 _SAME_PX: Final = 1.0
-# From here on two boxes are taken for one object, as mAP50 takes them.
+# From this IoU on two boxes count as one object, as in mAP50.
 _SAME_IOU: Final = 0.5
-# Of these kinds the class that is proposed is part of the question: no dog is there, but perhaps a cat is.
+# In findings of these kinds the proposed class is part of the question: there may be no dog there, but a cat.
 _ASKS_CLASS: Final = frozenset({"missing", "wrong_class"})
-# What a damaged file of another audit or job may raise. Its own page says what is wrong with it.
+# What reading a damaged file of another audit or job may raise. The page of that audit says what is wrong with it.
 _DAMAGED: Final = (PipelineError, ValueError, KeyError, TypeError, AttributeError)
 
 _Label = tuple[str, str, str, str]
@@ -46,7 +46,7 @@ class Before:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """A finding that a person has called right or, where the label `is_kept`, wrong: `at` seconds of Unix time."""
+    """A finding that a person called right or, if the label `is_kept`, wrong; `at` is when, in s of Unix time."""
 
     finding: AuditFinding
     is_kept: bool
@@ -64,7 +64,7 @@ class OtherAudit:
 
 @dataclass(slots=True, kw_only=True)
 class _Read:
-    """What is known of an audit whose findings have this stamp; `audit` is of its first `count` decisions."""
+    """What is known of an audit whose findings file has this `stamp`; `audit` has its first `count` decisions."""
 
     stamp: Stamp
     decisions: Decisions
@@ -73,20 +73,20 @@ class _Read:
 
 
 class OtherAudits:
-    """The audits of a store that somebody has decided on. Each decision is read once, findings where there is one."""
+    """The audits of a store with decisions of a person. Each decision is read once; findings only if there is one."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage: Final = storage
         self._read: dict[str, _Read] = {}
 
     def besides(self, run: str) -> tuple[OtherAudit, ...]:
-        """All but `run` at this moment; the same objects as before where nothing has come. Damaged ones are left out.
+        """All audits but `run`, as of now, without damaged ones; the same objects as before if nothing is new.
 
         Raises:
             StorageError: The store cannot be listed.
         """
         found = list[OtherAudit]()
-        read = {run: self._read[run]} if run in self._read else {}  # whoever looks at another audit asks for this one
+        read = {run: self._read[run]} if run in self._read else {}  # kept for calls about another audit
         for asked in readable_requests(self._storage):
             if asked.audits and asked.run != run:
                 with suppress(*_DAMAGED):
@@ -99,7 +99,7 @@ class OtherAudits:
         job = find_job(self._storage, asked.job)
         stamp = self._storage.stamp_or_none(RunPaths(asked.run).findings)
         if stamp is None or job is None or job.incarnation != asked.incarnation:
-            return None  # it is not done, or of a job that was removed
+            return None  # the audit is not done, or its job was removed
         known = self._read.get(asked.run)
         if known is None or known.stamp != stamp:
             known = _Read(stamp=stamp, decisions=Decisions(self._storage, asked.run))
@@ -121,7 +121,7 @@ class OtherAudits:
         return OtherAudit(run=run, job=job, answered=answered)
 
     def _findings(self, run: str, ids: Set[str]) -> Iterator[AuditFinding]:
-        """The findings with these ids. The others are not made into objects: of 100,000 that takes most of the time."""
+        """The findings with these ids. Only these become objects, which takes most of the time for 100,000 findings."""
         content = from_json(self._storage.read(RunPaths(run).findings))
         if content["schema_version"] == SCHEMA_VERSION:
             yield from (AuditFinding.model_validate(row) for row in content["findings"] if whole_id(row["id"]) in ids)
@@ -132,9 +132,9 @@ def kept_before(storage: Storage, job: Job, found: AuditFindings, others: Sequen
 
     Args:
         storage: Holds what is known of the photos.
-        job: Whose labels were audited.
+        job: The job whose labels were audited.
         found: What the audit has found.
-        others: The other audits. One of which a file is damaged is left out.
+        others: The other audits; those with a damaged file are left out.
     """
     newest = dict[str, tuple[float, str, Answered]]()
     for other in others:
@@ -151,18 +151,18 @@ def kept_before(storage: Storage, job: Job, found: AuditFindings, others: Sequen
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptLabels:
-    """The findings of an audit whose label a person keeps, by id: answered with no `here`, or `before` and not here."""
+    """The findings of an audit whose label a person keeps, by id: answered with no `here`, or only `before`."""
 
     here: frozenset[str]
     before: Mapping[str, Before]
 
 
 def kept_labels(storage: Storage, job: Job, found: AuditFindings) -> KeptLabels:
-    """Which labels a person keeps at this moment.
+    """Which labels a person keeps, as of now.
 
     Raises:
         FormatError: A decision on this audit is damaged.
-        StorageError: One cannot be read.
+        StorageError: A decision cannot be read.
     """
     decisions = Decisions(storage, found.run)
     decisions.refresh()
@@ -175,7 +175,7 @@ def kept_labels(storage: Storage, job: Job, found: AuditFindings) -> KeptLabels:
 
 
 def _met(storage: Storage, job: Job, found: AuditFindings, other: OtherAudit) -> list[tuple[str, Answered]]:
-    """Each finding's id with an answer on the other audit that is about the same label of the same photo."""
+    """The ids of findings, each with an answer on the other audit about the same label of the same photo."""
     by_label = defaultdict[_Label, list[Answered]](list)
     for each in other.answered:
         by_label[_label(each.finding)].append(each)
@@ -190,13 +190,13 @@ def _met(storage: Storage, job: Job, found: AuditFindings, other: OtherAudit) ->
 
 
 def _label(finding: AuditFinding) -> _Label:
-    """What must be equal; boxes are compared with a tolerance."""
+    """What must be equal in two findings about the same label; boxes are compared with a tolerance."""
     asked = finding.proposed_class if finding.kind in _ASKS_CLASS else ""
     return finding.file, finding.kind, finding.class_name, asked
 
 
 def _is_same_place(one: AuditFinding, other: AuditFinding) -> bool:
-    """Whether the marked boxes are the same; where nothing is marked, whether the proposed ones overlap enough."""
+    """Whether the labelled boxes are the same or, if neither finding has one, the proposed boxes overlap enough."""
     if one.box is not None and other.box is not None:
         return _is_same(one.box, other.box)
     if one.box is not None or other.box is not None or one.proposed_box is None or other.proposed_box is None:

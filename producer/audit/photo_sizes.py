@@ -1,6 +1,6 @@
-"""The photos of a job -> `photo_sizes.json`: their upright sizes, which shards do not keep and proposals need.
+"""The photos of a job -> `photo_sizes.json`: their upright sizes, which proposals need and shards do not keep.
 
-`photo_heads.json` has what their first bytes hash to: another photo of the same size is known by it.
+`photo_heads.json` has hashes of their first bytes, by which another photo of the same size is noticed.
 """
 
 import json
@@ -19,7 +19,7 @@ from shared.picture.header import ImageHeader, read_header
 from shared.storage import BucketFolder, DataFolder, Storage, data_folder
 from shared.storage.ahead import Admit, Ahead
 
-# In front of a JPEG's size there may be a thumbnail and a colour profile; where this does not reach, all is read.
+# A JPEG's size may come after a thumbnail and a colour profile; if this many bytes are not enough, all is read.
 _HEAD_BYTES: Final = 256 << 10
 _TOLD_EVERY: Final = 200
 
@@ -28,7 +28,7 @@ def photos_folder(job: Job, data_root: str) -> DataFolder:
     """Where the photos of a job are: where they were at its submit, or below the data root of this service.
 
     Raises:
-        PlanError: At neither.
+        PlanError: They are at neither place.
     """
     root = data_folder(data_root)
     places = [data_folder(job.dataset), root if job.folder == "." else root / job.folder]
@@ -39,9 +39,9 @@ def photos_folder(job: Job, data_root: str) -> DataFolder:
 
 
 def note_photo_sizes(job: Job, folder: DataFolder, storage: Storage, progress: Progress) -> None:
-    """Write the sizes of a job's photos but those known already.
+    """Write the sizes of a job's photos, as far as they are not known already.
 
-    One that is gone, or another by now than the job has read, has none, and is looked for again each time.
+    A photo that is gone, or was replaced since the job read it, gets no size, and is looked at again each time.
     """
     known = noted_sizes(job, storage)
     pairs = [pair for _, _, of_shard in planned_shards(storage, job) for pair in of_shard if pair["image"] not in known]
@@ -55,15 +55,15 @@ def note_photo_sizes(job: Job, folder: DataFolder, storage: Storage, progress: P
             progress("photos", done, len(names))
     if not known or len(sizes) > len(known):
         paths = JobPaths(job.job)
-        # The sizes last: what they name is not looked at again.
+        # The sizes are written last, because photos that they name are not looked at again.
         storage.write(paths.photo_heads(job.incarnation), _as_json(heads))
         storage.write(paths.photo_sizes(job.incarnation), _as_json(sizes))
 
 
 def _replaced(pairs: Sequence[Mapping[str, Any]], photos: Photos, since: float) -> set[str]:
-    """The photos that were written after `since`, the submit, and are not what it read: shards hold other pictures.
+    """The photos written after `since`, the submit (Unix time), that are no longer what it read and shards hold.
 
-    Of a photo and an XML that were both written since nobody can tell which of them is another one: the photo counts as
+    If a photo's file and its XML may both have changed since, it cannot be told which of them did: the photo counts as
     replaced.
     """
     later = [pair for pair in pairs if _is_later(photos, pair["image"], since)]
@@ -74,7 +74,7 @@ def _replaced(pairs: Sequence[Mapping[str, Any]], photos: Photos, since: float) 
 def _is_later(photos: Photos, image: str, since: float) -> bool:
     try:
         return photos.changed_at(image) >= since
-    except OSError:  # it is gone, which is noticed where its size is asked for
+    except OSError:  # it is gone, which is noticed when its size is read
         return False
 
 
@@ -102,19 +102,19 @@ def noted_heads(job: Job, storage: Storage) -> Mapping[str, str]:
 
 
 def head_digest(content: bytes) -> str:
-    """Hex digits that tell a photo from another of its size, by its first 256 KiB."""
+    """A hex hash of a photo's first 256 KiB, to tell it from another photo of the same size."""
     return hash_parts(content[:_HEAD_BYTES]).hex()
 
 
 def other_size(now: tuple[int, int], audited: tuple[int, int] | None) -> str:
-    """What is said where a photo had another size when it was audited, so that boxes of then lie elsewhere; or ""."""
+    """The message if a photo had another size when it was audited, so that its boxes were elsewhere; else ""."""
     if audited is None or audited == now:
         return ""
     return f"the photo is {now[0]}x{now[1]} by now, and {audited[0]}x{audited[1]} was audited"
 
 
 def _seen(names: list[str], folder: DataFolder, max_pixels: int) -> Iterator[tuple[tuple[int, int], str] | None]:
-    """The upright size of each photo and its `head_digest`, None where it is gone or unreadable."""
+    """The upright size of each photo and its `head_digest`, None if it is gone or unreadable."""
 
     def seen(name: str, admit: Admit) -> tuple[tuple[int, int], str] | None:
         try:
@@ -129,13 +129,13 @@ def _seen(names: list[str], folder: DataFolder, max_pixels: int) -> Iterator[tup
 
 
 def photo_size(folder: DataFolder, name: str, max_pixels: int, admit: Admit = lambda _: None) -> tuple[int, int] | None:
-    """Width and height of one photo as it stands upright, None where it is gone or unreadable."""
+    """Width and height of one upright photo in pixels, None if it is gone or unreadable."""
     header = photo_header(folder, name, max_pixels, admit)
     return None if header is None else header.upright_size
 
 
 def photo_header(folder: DataFolder, name: str, max_pixels: int, admit: Admit = lambda _: None) -> ImageHeader | None:
-    """What one photo says of its size and orientation, None where it is gone or unreadable."""
+    """The header of one photo, with its size and orientation; None if it is gone or unreadable."""
     try:
         return _header(folder, name, _head(folder, name, admit), max_pixels, admit)
     except (OSError, ImageError):
@@ -148,12 +148,12 @@ def _header(folder: DataFolder, name: str, head: bytes, max_pixels: int, admit: 
 
 
 def _header_by_head(head: bytes, max_pixels: int) -> ImageHeader | None:
-    """The header, None where what follows may decide it."""
+    """The header; None if bytes after `head` may change it."""
     try:
         header = read_header(head, max_pixels=max_pixels)
     except ImageError:
         return None
-    # WebP has its orientation behind the pixels, and PNG may.
+    # WebP stores its orientation after the pixels, and PNG may do so.
     is_decided = len(head) < _HEAD_BYTES or header.format not in ("png", "webp") or header.orientation != 1
     return header if is_decided else None
 

@@ -1,4 +1,4 @@
-"""A finished audit -> a copy of its files for a person, and what is said of it."""
+"""A finished audit -> a copy of its files for a person, and the text about it."""
 
 import csv
 import io
@@ -33,7 +33,7 @@ def copy_results(storage: Storage, run: str, folder: Path) -> None:
 
 
 def is_copy(folder: Path, found: AuditFindings) -> bool:
-    """Whether a folder has a table of these very findings, which somebody may have written into."""
+    """Whether a folder has a table of exactly these findings, which somebody may have written into."""
     try:
         rows = list(csv.DictReader(io.StringIO((folder / "audit.csv").read_text(encoding="utf-8-sig"))))
     except (OSError, UnicodeDecodeError, csv.Error):
@@ -49,7 +49,7 @@ def likely_text(found: AuditFindings) -> str:
 
 
 def results_text(storage: Storage, found: AuditFindings, folder: Path | None, kept: int = 0) -> Iterator[str]:
-    """What came of an audit, line by line, and what to do next; `kept` doubts were answered with no in another one."""
+    """The results of an audit, line by line, and what to do next; `kept` doubts were answered with no in others."""
     boxes, photos = counted(found.boxes, "box", "boxes"), counted(found.photos, "photo")
     yield f"{found.job}: {likely_text(found)}, of {boxes} in {photos}"
     yield from (f"warning: {remark}" for remark in found.remarks)
@@ -57,7 +57,7 @@ def results_text(storage: Storage, found: AuditFindings, folder: Path | None, ke
     place = shown(folder.absolute()) if folder is not None else storage.url(paths.root)
     yield f"look first: {place}/audit.html"
     doubts = counted(len(found.findings), "doubt")
-    is_any = any(finding.score >= LIKELY for finding in found.findings)  # without one there is no such folder
+    is_any = any(finding.score >= LIKELY for finding in found.findings)  # otherwise there is no folder `proposals`
     proposals = f"; the likely ones as XML for LabelImg and CVAT: {place}/proposals" if is_any else ""
     yield f"all {doubts}: {place}/audit.csv{proposals}"
     if kept:
@@ -71,10 +71,10 @@ def results_text(storage: Storage, found: AuditFindings, folder: Path | None, ke
 
 
 def quick_words(found: AuditFindings) -> list[str]:
-    """The options that name this audit of a job."""
+    """The options that select this audit of a job."""
     return ["--quick"] if not found.folds else fold_words(found.folds)
 
 
 def fold_words(folds: int) -> list[str]:
-    """The option that says how many folds an audit has; none where nobody has to say it."""
+    """The option that says how many folds an audit has; none if it has the usual number."""
     return [] if folds == USUAL_FOLDS else ["--folds", str(folds)]

@@ -1,7 +1,7 @@
 """Two jobs and paths of photos -> the paths at which both have the same photo, as far as the store can tell.
 
-Shards keep no photo as it was. What is known of one: the size that audits note, and the perceptual hash in the receipt
-of its shard. The plan's fingerprint is of photo and XML together, and changes with the labels that were corrected.
+Shards do not keep the original photos. All that is known of one is the size that audits note, and the perceptual hash
+in the receipt of its shard. The plan's fingerprint covers photo and XML together, so it changes with corrected labels.
 """
 
 from collections.abc import Set
@@ -19,7 +19,7 @@ _HEX: Final = 16
 def same_photos(storage: Storage, one: Job, other: Job, files: Set[str]) -> Set[str]:
     """Those of `files` that are the same photo in both jobs: equal in size and nearly equal in perceptual hash.
 
-    Receipts of older versions have no hash: then path and size decide.
+    Receipts of older versions have no hash; then path and size decide.
 
     Raises:
         StorageError: A plan or a receipt cannot be read.
