@@ -1,1 +1,1 @@
-"""From a VOC folder to a plan, and the promise that the plan becomes true: submit, feed, reconcile, watch."""
+"""From a VOC folder to a plan, and the service that carries the plan out: submit, feed, reconcile, watch."""

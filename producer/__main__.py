@@ -1,6 +1,6 @@
 """The commands of the producer: jobs from the command line, and the service that keeps them going.
 
-`python -m producer` has these alone. What a command needs is imported when it is called, so that `--help` is quick.
+`python -m producer` has only these. What a command needs is imported when it is called, so that `--help` is quick.
 """
 
 import shlex
@@ -238,7 +238,7 @@ def serve(store: StoreOption = None) -> None:
     service.serve(settings)
 
 
-# After `submit`, the command that people look for first.
+# Added here, so that the help lists them after `submit`, the command that people look for first.
 app.add_typer(look.app)
 app.add_typer(audit.app)
 app.add_typer(tidy.app)

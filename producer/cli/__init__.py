@@ -1,1 +1,1 @@
-"""Commands of the command line: their options, what they begin and end with."""
+"""Commands of the command line: their options, and what they share at their start and end."""

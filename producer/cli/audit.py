@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-# What `--accept` calls those made on the page.
+# The value of `--accept` that means the decisions made on the page.
 ON_THE_PAGE: Final = "decisions"
 
 

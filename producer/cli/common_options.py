@@ -1,4 +1,4 @@
-"""The options that several commands of the producer share, and those that a model brings to a command."""
+"""The options that several commands of the producer share, and how a pydantic model's fields become options."""
 
 import inspect
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from shared.errors import OptionError
 from shared.specs.options import Group, ModelOption, options_of, parse_options, plain_type, spell
 from shared.specs.training import TrainingOptions
 
-# Letters of a type that fit beside its option at 80 columns.
+# How many letters of a type fit beside its option at 80 columns.
 _MOST_SHOWN: Final = 24
 
 JobName = Annotated[str, typer.Argument(help="The job's name.")]
@@ -35,12 +35,10 @@ WorkersOption = Annotated[int, typer.Option(min=1, help="Worker processes, where
 
 
 def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of each model among its parameters, in the parameter's place.
+    """Replace each pydantic model among a command's parameters by the options for its fields.
 
-    The command is called with the models, made of what was typed.
-
-    Raises:
-        OptionError: By the command, of a value that its model does not allow.
+    The command is called with the models, made from what was typed. It raises an `OptionError` for a value that a model
+    does not allow.
     """
     parameters: dict[str, inspect.Parameter] = {}
     models: dict[str, type[BaseModel]] = {}
@@ -63,15 +61,15 @@ def with_model_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def typed_fields(context: typer.Context, model: type[BaseModel]) -> frozenset[str]:
-    """The fields of `model` that a person has typed, also where that is what they are without."""
+    """The fields of `model` that a person has typed, even if typed with their default values."""
     return frozenset(asked.path[0] for asked in _typed_options(context, model))
 
 
 def refuse_training_options(context: typer.Context, run: str | None) -> None:
-    """With `--no-train` nothing may be asked of a training; the seed is also that of the split.
+    """Refuse options of a training together with `--no-train`, except the seed, which also decides the split.
 
     Raises:
-        OptionError: Something is.
+        OptionError: There are such options.
     """
     typed = [asked.flags for asked in _typed_options(context, TrainingOptions) if asked.path != ("seed",)]
     typed += ["--run"] if run is not None else []
@@ -85,7 +83,7 @@ def _typed_options(context: typer.Context, model: type[BaseModel]) -> list[Model
 
 
 def _panel(parameter: inspect.Parameter) -> int:
-    """The place of the parameter's panel in the help: arguments and common options have none and come first."""
+    """The position of the parameter's panel in the help; arguments and common options have no panel and come first."""
     if parameter.annotation is typer.Context:
         return 0
     panel = parameter.annotation.__metadata__[0].rich_help_panel
@@ -93,7 +91,7 @@ def _panel(parameter: inspect.Parameter) -> int:
 
 
 def _shown_choices(typed: Any, text: str) -> tuple[str | None, str]:
-    """The type and the help of an option: where its values do not fit beside it, the help lists them."""
+    """The type and the help of an option: if its values do not fit beside it, the help lists them."""
     literal = next((each for each in (typed, *get_args(typed)) if get_origin(each) is Literal), None)  # of `… | None`
     values = get_args(literal)
     if len("|".join(map(str, values))) <= _MOST_SHOWN:
@@ -102,9 +100,9 @@ def _shown_choices(typed: Any, text: str) -> tuple[str | None, str]:
 
 
 def _parameter(asked: ModelOption) -> inspect.Parameter:
-    """An option as typer declares one; the common ones are in the first panel of the help, without a title of theirs.
+    """An option in typer's form; common options are in the first panel of the help, without a title of their own.
 
-    The model checks the value, so that every door refuses the same.
+    The model checks the value, so that the same values are refused however they come in.
     """
     option = asked.option
     typed = bool if asked.is_switch else plain_type(asked.annotation)

@@ -1,6 +1,6 @@
-"""A `.keras` file from anywhere -> what its network is, read from its description alone; nothing of it runs.
+"""A `.keras` file from anywhere -> what its network is, read only from its description; no code of it is run.
 
-It is a zip; sizes are looked at before anything is unpacked, and no more is unpacked than is taken.
+The file is a zip; only the description is unpacked, and only up to a limit.
 """
 
 import io
@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from shared.errors import OptionError
 
-# The largest that is made here, `medium` of EfficientNet-Lite2, has 21 MB; the largest of Keras's applications 350 MB.
+# The largest file made here, `medium` with EfficientNet-Lite2, has 21 MB; the largest of Keras's applications, 350 MB.
 MOST_KERAS_BYTES: Final = 512 * 2**20
-# Ours have 210 kB at most.
+# The description of our networks has at most 210 kB.
 _MOST_CONFIG_BYTES: Final = 8 * 2**20
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
-# Unpacking by other methods has no bound on its memory.
+# The methods that are unpacked; with others the memory used has no limit.
 _METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _ENCRYPTED: Final = 0x1
 _ZIP_ERRORS: Final = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError, RuntimeError, ValueError)
@@ -33,30 +33,30 @@ _BACKBONES: Final = {
     "Conv1": "mobilenet_v2",
     "conv": "mobilenet_v3_small",
 }
-# A layer that only the whole EfficientNet-Lite0 has, not the short one.
+# A layer that the whole EfficientNet-Lite0 has, but the short one has not.
 _LITE0_LAST: Final = "lite0_block15_project"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KerasNetwork:
-    """The name of a network and the settings of its layers by their names, in their order."""
+    """The name of a network, and the settings of its layers by their names, in the file's order."""
 
     name: str
     layers: Mapping[str, Mapping[str, Any]]
 
     def filters(self, layer: str) -> int | None:
-        """Channels of the output of a convolution; None where there is no such."""
+        """The output channels of the convolution `layer`; None if there is no such layer."""
         found = self.layers.get(layer, {}).get("filters")
         return found if type(found) is int else None
 
     def __str__(self) -> str:
-        """For a refusal."""
+        """In words, for an error message."""
         return f"a network {self.name[:60]!r} of {len(self.layers)} layers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedDetector:
-    """A detector of this project: its backbone, its size, the side of its pictures in pixels, how many classes."""
+    """A detector of this project: its backbone, its size, the side of its input in pixels, its number of classes."""
 
     backbone: str
     model: str
@@ -65,10 +65,10 @@ class TrainedDetector:
 
 
 def read_network(content: bytes, shown: str) -> KerasNetwork:
-    """What a `.keras` file says of its network; `shown` is how a refusal names the file.
+    """What a `.keras` file says of its network; `shown` is how error messages name the file.
 
     Raises:
-        OptionError: It is no such file, or damaged.
+        OptionError: It is not such a file, or is damaged.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -78,7 +78,7 @@ def read_network(content: bytes, shown: str) -> KerasNetwork:
         layers = {layer["config"]["name"]: dict(layer["config"]) for layer in settings["layers"]}
         return KerasNetwork(name=str(settings["name"]), layers=layers)
     except (*_ZIP_ERRORS, TypeError, RecursionError) as error:
-        # A KeyError's text is a sentence of the library about names inside of the archive.
+        # Not the text of a KeyError, in which the library speaks of names inside the archive.
         reason = "it has no weights in it" if isinstance(error, KeyError) else str(error)[:80] or type(error).__name__
         beside = "; take the model.keras beside it" if shown.endswith(".tflite") else ""
         raise OptionError(

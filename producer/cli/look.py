@@ -77,7 +77,7 @@ def lint(  # long: an option each
     else:
         out.print(report.render(), crop=False)
         at = Storage(options.settings.store)
-        typed = Path(dataset) if dataset.startswith("-") else dataset  # no option, where it is typed again
+        typed = Path(dataset) if dataset.startswith("-") else dataset  # so that the hint does not show it as an option
         steps = report.next_steps(typed, pixels=pixels, listed=csv is not None, strict=strict, store=at)
         out.print(steps, soft_wrap=True)
     if any(strict or finding.rank == "error" for finding in findings):

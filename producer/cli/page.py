@@ -11,7 +11,7 @@ from shared.errors import PipelineError
 
 app = typer.Typer()
 
-# What the page is made with; an installation for the command line alone is without it.
+# The libraries that the page needs; an installation for the command line only does not have them.
 _LIBRARIES: Final = frozenset({"jinja2", "multipart", "segno", "starlette", "uvicorn"})
 
 

@@ -1,4 +1,4 @@
-"""What every command of the producer begins and ends with: settings, the ledger if it answers, the exit code."""
+"""What the commands of the producer share at their start and end: settings, the ledger if it answers, exit codes."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ def with_notify(how: "StartOptions", notify: str | None) -> "StartOptions":
     """`how` with the URL of `--notify`, or of the file that it names.
 
     Raises:
-        OptionError: It is no URL, it shows a password to everybody on this machine, or nobody here sees the end.
+        OptionError: It is not a URL, it shows a password to everybody on this machine, or nobody here sees the end.
     """
     from dataclasses import replace
 
@@ -64,10 +64,10 @@ def with_notify(how: "StartOptions", notify: str | None) -> "StartOptions":
 
 
 def require_job_of(run: str | None, job: str | None) -> None:
-    """Refuse a run without its job, where the name of a job may be left out.
+    """Refuse a run without its job, for commands in which the job may be left out.
 
     Raises:
-        OptionError: There is one.
+        OptionError: A run is given, but no job.
     """
     if run is not None and job is None:
         raise OptionError(f"--run {run}: expected the name of its job too")
@@ -100,7 +100,7 @@ def how_to(
 
     is_local = local or settings.broker_url is None
     if settings.broker_url is not None:
-        settings.broker()  # one that is none of Redis is refused before anything is read or said
+        settings.broker()  # refuse a URL that is not of Redis before anything is read or printed
     return StartOptions(
         settings=settings,
         local=is_local,
@@ -116,19 +116,19 @@ def go_on() -> None:
     """Ask the person at the terminal whether to go on.
 
     Raises:
-        Abort: No.
+        Abort: The answer is no.
     """
     typer.confirm("Go on?", default=True, abort=True, err=True)
 
 
 def folder_of(dataset: str, options: "StartOptions") -> "DataFolder":
-    """The folder with the photos: `dataset`, or where its files are if it is a zip or tar, unpacked if need be.
+    """The folder with the photos: `dataset`, or if it is a zip or tar, the folder that it is or was unpacked into.
 
-    They are unpacked where the workers see them: in the store, or below the data root of a service. In a bucket there
-    are folders only.
+    Archives are unpacked where the workers see them: into the store, or below the data root of a service. In a bucket,
+    only folders are accepted.
 
     Raises:
-        LintError: The archive is of no kind that is read, damaged, hostile or too large, or cannot be written there.
+        LintError: The archive is of a kind that is not read, damaged, hostile or too large, or cannot be unpacked.
     """
     from producer.dataset.archive import bare_name, is_archive, names_archive, unpacked
     from producer.terminal.progress import Screen
@@ -162,7 +162,7 @@ def folder_of(dataset: str, options: "StartOptions") -> "DataFolder":
 def _by_hand(archive: Path, root: Path) -> str:
     """The command that unpacks an archive below the data root, which Compose mounts read-only, and submits the folder.
 
-    In a container a person types it outside, where the data root is the folder `data`.
+    For a container, it is a command to type outside, where the data root is the folder `data`.
     """
     import os
     import shlex
@@ -183,7 +183,7 @@ def _by_hand(archive: Path, root: Path) -> str:
 
 
 def end(status: "JobStatus", settings: "ProducerSettings", *, as_json: bool, local: bool = False) -> None:
-    """Print how a job ended, and exit with the code that says so; `local`: it ran here."""
+    """Print how a job ended, and exit with the matching code; `local`: it ran here."""
     from producer.terminal import job_text
     from shared.storage import Storage
 

@@ -1,4 +1,4 @@
-"""What a run goes on from, as a person named it -> a file of the store, and the options that follow from it."""
+"""The network that `--from` names -> a file in the store, and the options that follow from the network."""
 
 import hashlib
 import json
@@ -26,9 +26,9 @@ _MOST_NOTE_BYTES: Final = 16 * 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """A trained network that a run is to go on from: its file, what it is called, its classes.
+    """A trained network that a run is to go on from: its file, its name, its classes.
 
-    `resize` is how pictures were fitted for it; None where its run does not say so any more.
+    `resize` is how pictures were fitted for it; None if its run no longer says so.
     """
 
     content: bytes
@@ -40,28 +40,28 @@ class Trained:
 
 @dataclass(frozen=True, slots=True)
 class _Folder:
-    """A folder or a bucket's, with a trained network in it."""
+    """A folder, on disk or in a bucket, with a trained network in it."""
 
     storage: Storage
     file: str
 
     def beside(self, name: str) -> bytes | None:
-        """A small file there; None where there is none."""
+        """The content of the small file `name` in this folder; None if there is none."""
         return self.storage.read_range(name, 0, _MOST_NOTE_BYTES) if self.storage.exists(name) else None
 
 
 def started(
     typed: tuple[JobSpec, TrainingOptions], is_typed: Collection[str], storage: Storage
 ) -> tuple[JobSpec, TrainingOptions]:
-    """The options with those of the network that `--from` names; its file is put into the store.
+    """The options, with those that the network named by `--from` decides; its file is copied into the store.
 
     Args:
         typed: What a person asked for.
         is_typed: The fields that were typed.
-        storage: Where the job will be.
+        storage: The store where the job will be.
 
     Raises:
-        OptionError: There is no such network, it is none of ours, or an option asks for another one.
+        OptionError: There is no such network, it is not one of ours, or an option asks for a different one.
     """
     spec, training = typed
     if training.start is None:
@@ -85,21 +85,21 @@ def started(
 def _kept_with_labels(trained: Trained, storage: Storage) -> str:
     """The key of the network in the store, with its class names beside it.
 
-    The same network with other names, because its list was corrected, is a file of its own: a run may need the first.
+    The same network with other class names, after its list was corrected, gets another file: a run may need the first.
     """
     labels = "".join(f"{label}\n" for label in trained.labels).encode()
     key = kept(trained.content, f"{trained.name}.keras", storage)
     if not storage.create(labels_of(key), labels) and storage.read(labels_of(key)) != labels:
         key = kept(trained.content, f"{trained.name}-{hashlib.sha256(labels).hexdigest()[:8]}.keras", storage)
-    storage.write(labels_of(key), labels)  # also where they are there, as `kept` does
+    storage.write(labels_of(key), labels)  # even if they are there already, to make them new to `prune`, as in `kept`
     return key
 
 
 def _with(options: Any, fields: dict[str, Any]) -> Any:
-    """`options` with other fields, checked again.
+    """`options` with `fields` replaced, validated again.
 
     Raises:
-        OptionError: They do not fit together.
+        OptionError: The values do not fit together.
     """
     from pydantic import ValidationError
 
@@ -110,7 +110,7 @@ def _with(options: Any, fields: dict[str, Any]) -> Any:
 
 
 def _found(start: str, storage: Storage, shown: str) -> _Folder:
-    """Where the network lies: that of a run of the store, or of a folder, or a file, also in a bucket.
+    """Where the network is: in a run of the store, in a folder, or a file; the latter two also in a bucket.
 
     Raises:
         OptionError: There is none.
@@ -134,10 +134,10 @@ def _found(start: str, storage: Storage, shown: str) -> _Folder:
 
 
 def _read(place: _Folder, shown: str) -> Trained:
-    """The network of a file, and its classes from the list beside it.
+    """The network in a file, and its classes from the list beside it.
 
     Raises:
-        OptionError: It is none of ours, or the list is missing or another network's.
+        OptionError: The network is not one of ours, or the list is missing or does not fit.
     """
     if place.storage.is_local:
         content = read_bounded(place.storage.local_path(place.file), shown)
@@ -160,7 +160,7 @@ def _read(place: _Folder, shown: str) -> Trained:
 
 
 def _resize(note: bytes | None) -> str | None:
-    """How a run's pictures were fitted, as its `run.json` says."""
+    """How a run's pictures were fitted, from its `run.json`; None if that does not say."""
     try:
         said = json.loads(note or b"{}")
     except ValueError:
@@ -170,9 +170,9 @@ def _resize(note: bytes | None) -> str | None:
 
 
 def _name(place: _Folder) -> str:
-    """What the network is called from now on: its run, or its file where it is called otherwise."""
+    """The name of the network in the store: that of its folder (run) if the file is `model.keras`, else the file's."""
     stem = place.file.removesuffix(".keras")
-    stem = re.sub(r"^[0-9a-f]{16}-", "", stem)  # one of a store's
+    stem = re.sub(r"^[0-9a-f]{16}-", "", stem)  # without the digest that a store puts before the name
     if place.file == _NETWORK:
         stem = place.storage.root.rstrip("/").rpartition("/")[2]
     return re.sub(r"[^a-z0-9._-]+", "-", stem.lower()).strip("-._")[:64] or "model"

@@ -106,7 +106,7 @@ def prune(store: StoreOption = None, *, yes: YesOption = False, as_json: JsonOpt
 
 
 def _seconds(text: str) -> int:
-    """A span such as 30d in seconds."""
+    """The seconds of a time span such as 30d."""
     match = re.fullmatch(r"([0-9]{1,6})([hdw])", text)
     if match is None:
         raise OptionError(f"--older {text}: expected a number with h, d or w, such as 30d")
@@ -114,9 +114,9 @@ def _seconds(text: str) -> int:
 
 
 def _ended_before(storage: "Storage", moment: float, failed_share: float) -> list[str]:
-    """The names of the jobs that ended before a moment, in seconds of Unix time; those that go on still are told.
+    """The names of the jobs that ended before `moment` (Unix time in s); jobs that have not ended are printed.
 
-    A job ends as failed where more than `failed_share` of its shards did.
+    A job has failed if more than `failed_share` of its shards have.
     """
     from producer.state.runs import requests_by_job, runs_of
     from producer.state.stored import TERMINAL, last_change, run_state, stored_state

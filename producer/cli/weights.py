@@ -1,4 +1,4 @@
-"""A file of weights -> a key of the store that every trainer can read."""
+"""A file of weights -> a key in the store that every trainer can read."""
 
 import hashlib
 from pathlib import Path
@@ -10,20 +10,20 @@ from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 
 _HDF5: Final = b"\x89HDF\r\n\x1a\n"
-# The last layer of each backbone that is used, and its channels by size: the width that the size stands for.
+# The last layer of each backbone that is used, and its channels by model size, which tell the backbone's width.
 _LAST_LAYERS: Final = {
     "mobilenet_v2": ("block_16_project", {"nano": 112, "small": 160, "medium": 320}),
     "mobilenet_v3_small": ("expanded_conv_10_project", {"nano": 72, "small": 96, "medium": 96}),
 }
-# Layers that tell of a classifier on top, or of a detector of ours.
+# Layers that show that the network is a whole classifier, or a detector of ours.
 _ON_TOP: Final = ("predictions", "logits", "boxes_8_out")
 
 
 def stored_weights(training: TrainingOptions, storage: Storage) -> str:
-    """`none` and `imagenet` as they are; a file's key in the store, where it is put for the trainers.
+    """`none` and `imagenet` as they are; for a file, its key in the store, where it is copied for the trainers.
 
     Raises:
-        OptionError: There is no such file, or it is not of the backbone that is asked for.
+        OptionError: There is no such file, or it is not of the backbone that was asked for.
     """
     weights = training.weights
     if weights in ("none", "imagenet"):
@@ -45,7 +45,7 @@ def read_bounded(path: Path, shown: str) -> bytes:
     """A file's content.
 
     Raises:
-        OptionError: It is larger than any that is taken.
+        OptionError: It is larger than `MOST_KERAS_BYTES`.
     """
     if path.stat().st_size > MOST_KERAS_BYTES:
         raise OptionError(f"{shown}: {path.stat().st_size:,} bytes, expected at most {MOST_KERAS_BYTES:,}")
@@ -53,10 +53,10 @@ def read_bounded(path: Path, shown: str) -> bytes:
 
 
 def kept(content: bytes, name: str, storage: Storage) -> str:
-    """The key of a file in the store, named by its digest; it may be one of a store's already.
+    """Write a file into the store, named by its digest, and return its key; `name` may have that digest already.
 
-    One that is there is written anew: `prune` removes what is older than a day and of no job, and the job that asks for
-    it comes later.
+    A file that is there already is written again, to make it new: `prune` removes files older than a day that no job
+    uses, and the job that asks for this one comes later.
     """
     digest = hashlib.sha256(content).hexdigest()[:16]
     storage.make_root()
@@ -66,7 +66,7 @@ def kept(content: bytes, name: str, storage: Storage) -> str:
 
 
 def _check_backbone(content: bytes, training: TrainingOptions, shown: str) -> None:
-    """Refuse a `.keras` whose network is another than the backbone of this size without its classifier."""
+    """Refuse a `.keras` whose network is not the asked backbone at this size, without its classifier."""
     network, known = read_network(content, shown), _LAST_LAYERS.get(training.backbone)
     if known is None:
         return

@@ -11,9 +11,9 @@ def percent(fraction: float) -> str:
 
 
 def map_text(value: float, interval: Sequence[float] | None, objects: int | None = None) -> str:
-    """`91.4 % (88.0 to 94.1, 26 objects)`: a mAP, where it may lie (95 %), and how many objects it is of.
+    """`91.4 % (88.0 to 94.1, 26 objects)`: a mAP, its 95 % interval, and how many objects it was measured on.
 
-    Of 0 objects there is none: whatever `value` is, nothing was measured.
+    With 0 objects nothing was measured, whatever `value` is.
     """
     if objects == 0:
         return "not measured (0 objects)"
@@ -29,7 +29,7 @@ def duration(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """`40 s`, `12 min`, `3 h`, `5 d`: how long ago something was, in its largest unit."""
+    """`40 s`, `12 min`, `3 h`, `5 d`: how long ago something was, in the largest unit that fits."""
     for size_s, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size_s:
             return f"{seconds // size_s:.0f} {unit}"

@@ -1,4 +1,4 @@
-"""What the command line prints of jobs, for a person."""
+"""What the command line prints about jobs, for a person."""
 
 import csv
 import io
@@ -28,19 +28,19 @@ from shared.jobs.paths import JobPaths, RunPaths
 from shared.storage import Storage
 from shared.text import counted
 
-if TYPE_CHECKING:  # `status` starts without what reads photos and XML
+if TYPE_CHECKING:  # so that `status` starts without the modules that read photos and XML
     from producer.doctor.disk import Kind, Prunable
     from producer.doctor.setup import CheckResult
     from producer.jobs.submit import Admission
 
-# Shards that failed for one reason, named in its line.
+# How many shards that failed for the same reason are named.
 _SHARDS_NAMED: Final = 3
-# What `why` of a failed job shows in one line of 80 columns; the whole error stands below.
+# How many letters of a failed job's `why` fit in a line of 80 columns; the whole error is shown below.
 _WHY_LETTERS: Final = 70
 
 
 def admission_text(admission: "Admission", stored: StoredState, storage: Storage) -> str:
-    """What became of a submit whose job is `stored` so, for a person."""
+    """What a submit has led to, for a person; `stored` is the state of its job."""
     job = admission.job
     if admission.outcome == "known":
         return _known_text(job, stored, storage)
@@ -73,7 +73,7 @@ def _known_text(job: Job, stored: StoredState, storage: Storage) -> str:
 
 
 def _run_words(job: str, run: object) -> list[str]:
-    """The option that names a run, where a command would otherwise mean another one."""
+    """The option that names a run, unless it has the job's name, which is the default."""
     return [] if run is None or run == job else ["--run", str(run)]
 
 
@@ -122,7 +122,7 @@ def status_text(status: JobStatus) -> str:
 
 
 def _failure_lines(failures: Mapping[str, str]) -> Iterator[str]:
-    """The shards that were given up, together where one reason is that of many."""
+    """The shards that failed, grouped by their reason."""
     shards: dict[str, list[str]] = {}
     for shard, reason in failures.items():
         shards.setdefault(reason.replace(shard, "…"), []).append(shard)
@@ -133,7 +133,7 @@ def _failure_lines(failures: Mapping[str, str]) -> Iterator[str]:
 
 
 def _run_text(run: Mapping[str, Any]) -> str:
-    """One of several runs: its state, how good it is or why nothing moves, and what to type."""
+    """One of several runs: its state, its mAP50, why nobody works on it, and what to type."""
     why = f", {run['why']}" if run.get("why") else ""
     page = f", {_place(run['page'])}" if "page" in run else ""
     following = f"\n          {run['next']}" if run.get("next") else ""
@@ -141,7 +141,7 @@ def _run_text(run: Mapping[str, Any]) -> str:
 
 
 def _counts_text(status: JobStatus) -> str:
-    """Where the shards are that are not done, and how often shards were claimed."""
+    """How many shards are in which state, except done, and how often shards were claimed."""
     counts = {name: getattr(status, name) for name in ("leased", "queued", "pending", "failed")}
     attempts = "" if status.attempts is None else f"; {counted(status.attempts, 'attempt')}"
     return "".join(f", {count} {name}" for name, count in counts.items() if count) + attempts
@@ -154,7 +154,7 @@ def _figures_text(run: Mapping[str, Any]) -> str:
 
 
 def _model_lines(status: JobStatus) -> Iterator[str]:
-    """What a finished run has made, and what to beware of."""
+    """The figures, model and warnings of a finished run."""
     if status.map50 is not None:
         yield f"  mAP50   {map_text(status.map50, status.map50_interval, status.objects)}, int8"
     if status.map is not None and status.objects != 0:
@@ -165,7 +165,7 @@ def _model_lines(status: JobStatus) -> Iterator[str]:
 
 
 def _run_lines(run: Mapping[str, Any]) -> Iterator[str]:
-    """A run's name, and while somebody works on it how far it is, and who."""
+    """A run's name; while somebody works on it, how far it is and who does; if it failed, why."""
     phase = "failed" if "failed" in run else phase_text(run)
     yield f"  run     {run['run']}{f': {phase}' if phase else ''}"
     if run_facts(run):
@@ -173,7 +173,7 @@ def _run_lines(run: Mapping[str, Any]) -> Iterator[str]:
     if "changed" in run:
         yield f"          changed to {shlex.join(run['changed'])}"
     for line in str(run.get("failed", "")).splitlines():
-        # Words stay whole, and paths and commands too.
+        # Words are not broken, so that paths and commands stay whole.
         yield textwrap.indent(
             textwrap.fill(line, _WHY_LETTERS, break_long_words=False, break_on_hyphens=False), 10 * " "
         )
@@ -183,7 +183,7 @@ def _run_lines(run: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _place(url: str) -> str:
-    """A place in the store, shorter where it is below the working folder."""
+    """A place in the store, as a shorter path if it is below the working folder."""
     return url if "://" in url else shown(Path(url))
 
 
@@ -192,7 +192,7 @@ def _clock(unix_s: float) -> str:
 
 
 def jobs_table(statuses: Sequence[JobStatus]) -> Table:
-    """All jobs, one a row; a `!` marks those with warnings."""
+    """All jobs, one per row; a `!` marks those with warnings."""
     columns = [Column("job", overflow="fold", min_width=12), Column("state", no_wrap=True)]
     columns += [Column(title, justify="right", no_wrap=True) for title in ("age", "worked", "photos", "mAP50", "size")]
     table = Table(*columns, box=None, padding=(0, 1, 0, 0))
@@ -213,19 +213,19 @@ def jobs_table(statuses: Sequence[JobStatus]) -> Table:
 
 
 def _score(map50: float | None, interval: Sequence[float] | None, objects: int | None) -> str:
-    """The mAP50 of a table; a dash where it is of no object."""
+    """The mAP50 for a table; a dash if it was measured on no object."""
     if map50 is None:
         return ""
     return "-" if objects == 0 else map_text(map50, interval)
 
 
 def _added_runs(status: JobStatus) -> Sequence[Mapping[str, Any]]:
-    """The runs of a job besides that of its submit: its row says nothing of them."""
+    """The runs of a job besides that of its submit, which the job's own row does not show."""
     return status.runs[1 if status.run else 0 :]
 
 
 def remarks(statuses: Sequence[JobStatus], width: int) -> str:
-    """A line for each job and added run, below the table: its model, or what goes on, or why nothing does."""
+    """A line for each job and added run, below the table: its model, its progress, or why nobody works on it."""
     lines = []
     for status in statuses:
         run = status.run or {}
@@ -237,7 +237,7 @@ def remarks(statuses: Sequence[JobStatus], width: int) -> str:
 
 
 def _remark(name: str, run: Mapping[str, Any], width: int, speed: str = "") -> str:
-    """What is to be known of a job, or one of its runs, in a line; empty where nothing is."""
+    """What is worth knowing about a job, or one of its runs, in a line; empty if there is nothing."""
     room, text = width - len(name) - 2, ""
     if run["state"] == "DONE" and "page" in run:
         text = _place(run["page"])
@@ -251,7 +251,7 @@ def _remark(name: str, run: Mapping[str, Any], width: int, speed: str = "") -> s
         text = standing_text(run["why"], run["next"])
         text = text if len(text) <= room or not run["next"] else f"{_cut(run['why'], room)}\n  {run['next']}"
     elif run["state"] != "DONE":
-        # What a validation found has no interval: `watch` shows how it rises.
+        # Without the validation's figures, which have no interval; `watch` shows how they rise.
         text = _cut(" · ".join(filter(None, [speed, phase_text(run), run_facts(_unvalidated(run))])), room)
     return f"{name}: {text}" if text else ""
 
@@ -267,7 +267,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def print_result(status: JobStatus, storage: Storage, console: Terminal, *, is_local: bool = False) -> None:
-    """What a finished job has made, where it is, and what to do next: here as well, if it `is_local`."""
+    """Print what a finished job has made, where it is, and what to do next; with `is_local`, submits get `--local`."""
     paths = JobPaths(status.job)
     added = "" if status.run is None or status.run["run"] == status.job else f"run {status.run['run']} of "
     shards = f"{counted(status.done, 'shard')}, {storage.url(paths.manifest)}"
@@ -278,7 +278,7 @@ def print_result(status: JobStatus, storage: Storage, console: Terminal, *, is_l
     if status.run is None:
         return
     run = RunPaths(str(status.run["run"]))
-    if not storage.exists(run.metrics):  # a part of an audit
+    if not storage.exists(run.metrics):  # the run is part of an audit
         made = [key for key in (run.audit_page, run.audit_table, run.detections) if storage.exists(key)]
         for key in made:
             console.print(storage.url(key), soft_wrap=True)
@@ -306,7 +306,7 @@ def print_result(status: JobStatus, storage: Storage, console: Terminal, *, is_l
 
 
 def _set_aside(status: JobStatus, storage: Storage, paths: JobPaths) -> Iterator[str]:
-    """What a person should know of the photos at the end: what was set aside or dropped, and what may be wrong."""
+    """What a person should know about the photos: what was set aside or dropped, and what may be wrong."""
     rows = list(csv.DictReader(io.StringIO((storage.read_or_none(paths.lint) or b"").decode())))
     if aside := status.quarantined:
         yield f"{counted(aside, 'photo')} set aside: lint.csv names {'it' if aside == 1 else 'them'}"
@@ -324,7 +324,7 @@ def _set_aside(status: JobStatus, storage: Storage, paths: JobPaths) -> Iterator
 
 
 def _command_here(command: str, storage: Storage, *, is_local: bool) -> str:
-    """A command of a report, which may be read anywhere, as it works here."""
+    """A command from a report, adapted to work here: reports may be read anywhere, so they write STORE."""
     store = _place(storage.root)
     words = [
         store + word.removeprefix("STORE") if word.split("/")[0] == "STORE" else word for word in shlex.split(command)
@@ -353,7 +353,7 @@ def failure_text(status: JobStatus, storage: Storage) -> str:
 
 
 def prunable_table(found: Sequence["Prunable"], reasons: Mapping["Kind", str]) -> Table:
-    """What may be pruned, one a row, with its disk and the reason."""
+    """What may be pruned, one per row, with its size on disk and the reason."""
     table = Table("what", Column("disk", justify="right"), Column("why", overflow="fold"))
     for each in found:
         table.add_row(each.key, decimal(each.size_bytes), reasons[each.kind])
@@ -361,7 +361,7 @@ def prunable_table(found: Sequence["Prunable"], reasons: Mapping["Kind", str]) -
 
 
 def checks_table(checks: Iterable["CheckResult"]) -> Table:
-    """The doctor's findings, one a row."""
+    """The doctor's findings, one per row."""
     table = Table(show_header=False)
     for check in checks:
         mark = Text("ok", "green") if check.is_well else Text("problem", "red")
@@ -370,5 +370,5 @@ def checks_table(checks: Iterable["CheckResult"]) -> Table:
 
 
 def remedies(checks: Iterable["CheckResult"]) -> Iterator[str]:
-    """What to do about each problem, a line each: in a cell of the table no command could be copied."""
+    """What to do about each problem, one line each: in a table cell a command could not be copied."""
     return (f"{check.name}: {check.advice}" for check in checks if not check.is_well and check.advice)

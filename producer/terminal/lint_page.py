@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from shared.storage import Storage
 
 _BAR_LETTERS: Final = 40
-# More classes than fit a screen are summed up in one line; `--json` has them all.
+# How many classes are shown; the rest is summed up in one line, and `--json` has them all.
 _CLASSES_SHOWN: Final = 20
-# Of what is left out a person wants the names: so many.
+# How many of the files set aside are named.
 _FILES_NAMED: Final = 3
 _COLOURS: Final[Mapping[Rank, str]] = {
     "error": "bold red",
@@ -36,8 +36,8 @@ _COLOURS: Final[Mapping[Rank, str]] = {
     "mended": "cyan",
     "info": "dim",
 }
-# What a person can do about a kind of finding, where the finding itself does not say it. Here as there, what is to be
-# typed stands at the end between back quotes.
+# What a person can do about a kind of finding, if the finding itself does not say it. As in a finding, what is to be
+# typed comes at the end, between back quotes.
 _REMEDIES: Final[Mapping[str, str]] = {
     "ambiguous_stem": "keep each pair in a folder of its own",
     "box_far_larger": "look whether it is drawn around its object",
@@ -58,7 +58,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "size_differs": "were photos made smaller after they were labelled, boxes are misplaced: take those labelled",
     "image_unreadable": "open it; if it is damaged copy it anew, or delete it with its XML",
 }
-# Kinds that say "this file is broken", of the XML (lint) and of the picture (workers).
+# Kinds that mean "this file is broken": of the XML (found by lint) and of the picture (found by workers).
 _CORRUPT: Final = ("annotation_unreadable", "image_unreadable", "image_poison")
 
 
@@ -66,8 +66,8 @@ _CORRUPT: Final = ("annotation_unreadable", "image_unreadable", "image_poison")
 class LintReport:
     """One lint and the sums of its findings.
 
-    `kinds` counts them by (rank, kind), gravest first, then most. `examples` has the first of each kind,
-    `set_aside` the first few files of each kind of rank quarantined.
+    `kinds` counts them by (rank, kind), the gravest rank first, then the most frequent. `examples` has the first of
+    each kind, `set_aside` the first few files of each kind of rank quarantined.
     """
 
     linted: LintedFolder
@@ -114,7 +114,7 @@ class LintReport:
 
     @group()
     def render(self) -> Iterable[RenderableType]:
-        """The page: summary, splits, classes, box sizes, kinds of findings. To be printed without cropping."""
+        """The page: summary, splits, classes, box sizes, kinds of findings. Print it without cropping."""
         linted, boxes = self.linted, self.linted.boxes
         yield Text(self.summary(), style="bold")
         sizes = " / ".join(f"{linted.counts[split]} {split}" for split in SPLITS)
@@ -141,10 +141,10 @@ class LintReport:
 
         Args:
             dataset: What a person asked about: the folder, or the archive that it came from.
-            pixels: The pictures were opened.
-            listed: Every finding was written into a file.
-            strict: Any finding is one too many.
-            store: That was named for this lint, and so is for the submit.
+            pixels: Whether the pictures were opened.
+            listed: Whether every finding was written into a file.
+            strict: Whether no finding at all is allowed.
+            store: The store that was named for this lint, to be named for the submit too.
         """
         errors = sum(count for (rank, _), count in self.kinds.items() if rank == "error")
         go_on = f"next: {hint('submit', dataset, *words(self._renamed_spec(), DataOptions), store=store)}"
@@ -160,7 +160,7 @@ class LintReport:
         return f"{first}\n{'; '.join(more)}".rstrip("\n")
 
     def _renamed_spec(self) -> JobSpec:
-        """What was asked, with the renames that the findings propose."""
+        """The options as asked, with the renames that the findings propose."""
         spec, renames = self.linted.spec, proposed_renames(self.linted.class_counts)
         joined = {old: renames.get(new, new) for old, new in spec.rename.items()}
         kept = spec.classes and tuple(name for name in spec.classes if name not in renames)
@@ -214,15 +214,15 @@ def _without_empty_end(rows: Sequence[tuple[str, int]]) -> Sequence[tuple[str, i
 
 
 def _kind_lines(rank: Rank, kind: str, count: int, first: Finding) -> Iterable[RenderableType]:
-    """How often, of what rank, what was done and can be done; below it the first one, on one line."""
-    done = first.done.removesuffix(EMPTIED)  # that is of this photo, not of all
+    """Lines on one kind: count, rank, what was done and what can be done; below, the first finding on one line."""
+    done = first.done.removesuffix(EMPTIED)  # the suffix is about this photo only
     advice, _, typed = "; ".join(filter(None, (done, _REMEDIES.get(kind)))).partition("`")
     yield Text(f"{count:>7,} ").append(kind, style=_COLOURS[rank]).append(f" ({rank}): {advice.rstrip()}")
-    if typed:  # on one line, however narrow the terminal: it is to be copied
+    if typed:  # on one line, however narrow the terminal is, so that it can be copied
         yield Text(f"        {typed.removesuffix('`')}", no_wrap=True, overflow="ignore")
     place = "" if first.file == "." else f"{first.file}: "
     index = "" if first.object_index is None else f"object {first.object_index}: "
-    # What stops a submit is told in full, of the rest one line.
+    # What stops a submit is shown in full, other findings on one line.
     says, _ = without_command(first.found)  # the command is among the next steps
     says += EMPTIED if done != first.done else ""
     found = Text(f"{place}{index}{says}", style="dim", no_wrap=rank != "error", overflow="ellipsis")

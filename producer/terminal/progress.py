@@ -1,4 +1,4 @@
-"""Progress on the terminal: bars where there is one, otherwise a line now and then; and the table of results."""
+"""Progress: bars at a terminal, otherwise a line from time to time; and the table of results."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -15,18 +15,19 @@ from producer.state.stored import TERMINAL
 from producer.terminal.figures import duration, map_text, percent
 from shared.text import counted
 
-# Without a terminal, a line this often: enough to see that it goes on, few enough for a log.
+# Without a terminal, a line is printed this often: enough to see that work goes on, few enough for a log.
 LINE_EVERY_S: Final = 10.0
-# A command is told that has been the way on for so long: while Redis comes back, services look absent for seconds.
+# A command to go on with is shown once it has been the same for this long: while Redis comes back, services look absent
+# for some seconds.
 LASTS_S: Final = 10.0
-# Columns of a terminal from which bars have room.
+# From this many columns on, a terminal has room for longer bars.
 WIDE: Final = 120
 # The order of the table's rows: as trained first, as shipped last.
 FORMS: Final = ("float32", "float16", "dynamic", "int8")
 
 
 class _Took(ProgressColumn):
-    """The seconds that a stage says it took, over all its attempts; otherwise those since it was first watched."""
+    """How long a stage took: the seconds that it reports over all its attempts, or else those since first watched."""
 
     def render(self, task: Task) -> Text:
         ended = task.get_time() if task.stop_time is None else task.stop_time
@@ -35,14 +36,14 @@ class _Took(ProgressColumn):
 
 
 class _Bars(Progress):
-    """A line for each stage, in columns that fit 80, and below them the facts of the one that goes on."""
+    """A line for each stage, in at most 80 columns, and below them the facts of the current one."""
 
     facts = ""
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield self.make_tasks_table(self.tasks)
         if self.facts:
-            # Not up to the edge: the `^C` that a terminal echoes there would begin a line that rich does not know of.
+            # Not up to the edge: a `^C` that a terminal echoes there would begin a line that rich does not know about.
             yield Padding(Text(self.facts, overflow="fold"), (0, 0, 0, 2), expand=False)
 
 
@@ -59,7 +60,7 @@ class Screen:
         self._is_sharded = False
         self._validated: object = None
         self._has_run = False
-        # The command that goes on, since when it is the one, and whether it was told.
+        # The command to go on with, since when it has been the same, and whether it was shown.
         self._way_on: tuple[str | None, float, bool] = (None, 0.0, False)
         self._phase = ""
 
@@ -92,7 +93,7 @@ class Screen:
     ) -> None:
         """Show that `done` of `total` (0: not known) are done in the stage `name`.
 
-        `eta_s` is how many seconds are left, `seconds` how many it took if that is more than was watched here.
+        `eta_s` is how many seconds are left; `seconds` is how many it took, if that is more than was watched here.
         """
         count = (f"{done}/{total}" if total else str(done)) if done or total else ""
         left = "" if eta_s is None or (total and done >= total) else f"ETA {duration(eta_s)}"
@@ -107,9 +108,9 @@ class Screen:
         self._bars.update(task, completed=done, total=total or None, count=count, left=left, seconds=seconds)
 
     def _begin(self, bars: Progress, name: str) -> None:
-        """Begin the stage `name`, perhaps once more, and end the one before.
+        """Begin the stage `name`, perhaps again, and end the one before.
 
-        A clock stops where its stage ends. A stage without a count goes: its bar would never stop moving.
+        The clock of a stage stops when it ends. A stage without a count is removed: its bar would never stop moving.
         """
         for task in bars.tasks:
             if task.total is None or task.description == name:
@@ -122,7 +123,7 @@ class Screen:
         self._tasks[name] = bars.add_task(name, total=None, count="", left="", seconds=None, began=began)
 
     def job(self, status: JobStatus, slots: int) -> None:
-        """Show where a job stands, beside how many live worker processes there are."""
+        """Show where a job stands; `slots` is the number of live worker processes."""
         if status.state in ("SUBMITTED", "RUNNING") and not status.why:
             self.stage("shards", status.images_done, status.images, shard_facts(status, slots), eta_s=status.eta_s)
         elif status.images_done == status.images and not self._is_sharded:
@@ -134,7 +135,7 @@ class Screen:
             self._waiting(status)
 
     def _waiting(self, status: JobStatus) -> None:
-        """Say why nobody is at work. Above the bars a command stays whole; among them it would be wrapped."""
+        """Say why nobody is at work. A command is printed above the bars; among them it would be wrapped."""
         if self._bars is None:
             self.stage("waiting", 0, 0, standing_text(status.why, status.next))
             return
@@ -149,7 +150,7 @@ class Screen:
 
     def _training(self, run: Mapping[str, Any]) -> None:
         phase = str(run["phase"])
-        if "trained" in run and self._phase == "train" != phase:  # its last steps were faster than we look
+        if "trained" in run and self._phase == "train" != phase:  # its last steps ended between two looks
             self.stage("train", int(run["trained"]), int(run["trained"]), seconds=run.get("seconds"))
         self._phase = phase
         step, steps = int(run.get("step", 0)), int(run.get("steps", 0))
@@ -169,12 +170,12 @@ class Screen:
 
 
 def pace(status: JobStatus) -> str:
-    """Pictures a second and remaining time of a job that writes shards; empty where not known, or nobody works."""
+    """Pictures per second and remaining time of a job that writes shards; empty if not known or nobody works on it."""
     return "" if status.why else " · ".join(filter(None, (_speed(status), eta_text(status.eta_s))))
 
 
 def eta_text(eta_s: float | None) -> str:
-    """Remaining time; empty where not known."""
+    """Remaining time; empty if not known."""
     return "" if eta_s is None else f"ETA {duration(eta_s)}"
 
 
@@ -183,7 +184,7 @@ def _speed(status: JobStatus) -> str:
 
 
 def shard_facts(status: JobStatus, slots: int) -> str:
-    """Pace, live worker processes and trouble of a job that writes shards, as one line."""
+    """Speed, live worker processes and failures of a job that writes shards, as one line."""
     at_work = counted(slots, "worker process", "worker processes") if slots else ""
     facts = [_speed(status), at_work, f"{status.done}/{status.shards} shards"]
     facts.append(f"{status.failed} failed" if status.failed else "")
@@ -197,13 +198,13 @@ def standing_text(why: str | None, command: str | None) -> str:
 
 
 def phase_text(run: Mapping[str, Any]) -> str:
-    """The phase of a run, its step and the time left; empty where nobody works on it."""
+    """The phase of a run, its step and the time left; empty if nobody works on it."""
     step = f"step {run['step']}{f'/{steps}' if (steps := run.get('steps')) else ''}" if "step" in run else ""
     return ", ".join(filter(None, (str(run.get("phase", "")), step, eta_text(run.get("eta_s")))))
 
 
 def run_facts(run: Mapping[str, Any]) -> str:
-    """What a phase of a run tells of itself: form, epoch, loss, validation mAP, as one line without the time left."""
+    """What a run reports of its phase: form, epoch, loss, validation mAP; as one line, without the time left."""
     facts = [str(run.get("form", "")), f"epoch {run['epoch']}" if "epoch" in run else ""]
     facts[1] += f"/{run['epochs']}" if facts[1] and "epochs" in run else ""
     facts += [f"branch {run['branch']}/{run['branches']}" if "branch" in run and "branches" in run else ""]
@@ -223,7 +224,7 @@ def results_table(metrics: Mapping[str, Mapping[str, Any]]) -> Table:
     int8 = metrics["int8"]
     objects = f", {counted(int8['objects'], 'object')}" if "objects" in int8 else ""
     has_raw = any(form.endswith("_raw") for form in metrics)
-    size = "kB" if has_raw else "bytes"  # the longer names leave room for no more in 80 columns
+    size = "kB" if has_raw else "bytes"  # with the longer names, 80 columns have no room for bytes
     figures = [Column(title, justify="right", no_wrap=True) for title in ("mAP50 %", "mAP %", size, "ms")]
     title = f"{str(int8.get('split', 'test')).capitalize()} split{objects}, by LiteRT"
     table = Table(Column("form", no_wrap=True), *figures, title=title, pad_edge=False)  # 80 columns hold the widest
