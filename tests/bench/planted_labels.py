@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from shared.jobs.job import SPLITS
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from tests.bench.photo_sets import BCCD, RACCOON, ROOT
 from tests.bench.planted import Kind, Planted, plant
@@ -60,7 +62,9 @@ def audited(name: str, out: Path, image_size: int, options: Sequence[str]) -> tu
     run("audit", job, "--folds", str(FOLDS), *options, *common)
     storage = Storage(store)
     manifest = Manifest.model_validate_json(storage.read(JobPaths(job).manifest))
-    seen = read_folds(storage, [f"{job}.fold-{fold}-of-{FOLDS}" for fold in range(1, FOLDS + 1)])
+    folds = tuple(f"{job}.fold-{fold}-of-{FOLDS}" for fold in range(1, FOLDS + 1))
+    count = sum(manifest.examples(split) for split in SPLITS)
+    seen = read_folds(storage, RunSpec(run=f"{job}.audit-{FOLDS}", job=job, folds=FOLDS, audits=folds), count)
     frames, _ = photo_frames(manifest, storage, seen)
     facts = ("file_name", "width", "height", "marked", "seen")
     return [AuditedPhoto(**{name: getattr(frame, name) for name in facts}) for frame in frames], manifest

@@ -1,4 +1,4 @@
-"""What the runs of an audit saw -> `findings.json`, `audit.csv`, `audit.html` and `proposals/` of its last run."""
+"""What the runs of an audit saw -> `findings.json`, `audit.csv`, `audit.html` and `proposals/` in its last run."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from shared.text import counted
 from trainer.audit.fold_detections import every_picture, read_folds
 from trainer.audit.label_errors import find_label_errors, found_share, named_share
 from trainer.audit.page import MOST_SHOWN, render_page
-from trainer.audit.parts import deal, photos_of, unlearned
+from trainer.audit.parts import deal, photos_of, torn_scenes, unlearned
 from trainer.audit.photo_frames import PhotoFrame, photo_frames
 from trainer.audit.photos import AuditedPhoto, LabelFinding
 from trainer.audit.proposals import proposals
@@ -31,28 +31,28 @@ QUICK_REMARK: Final = (
     "quick: the model has learnt most of these very labels and agrees with wrong ones too, so folds find more"
 )
 
-# Models that find fewer of the marked boxes have nothing to say about the others.
+# Models that find a smaller share of the marked boxes are not good enough to doubt the other boxes.
 LEAST_FOUND: Final = 0.5
-# So many wrong classes nobody writes: models that agree with fewer do not know the classes apart.
+# Models that agree with a smaller share of the classes cannot tell them apart: nobody labels that many wrongly.
 LEAST_NAMED: Final = 0.7
 _LONGER: Final = "train longer (--epochs, --max-minutes) or label more photos"
 FOUND_TOO_FEW: Final = f"too few to doubt labels: {_LONGER}"
 NAMED_TOO_FEW: Final = f"too few to doubt classes: {_LONGER}"
 
-# Files and classes named in a line; more would help nobody.
+# How many files a remark names; more would help nobody.
 _NAMED: Final = 3
 
 
 def audit(
     request: RunSpec, manifest: Manifest, *, storage: Storage, guard: Guard, shards: ShardCache | None
 ) -> dict[str, Any]:
-    """Hold what the audited runs saw against the labels, and write what comes of it into the run.
+    """Compare what the audited runs saw with the labels, and write the findings into the run.
 
     Returns:
-        What `run.json` says of it: `findings` (their number by kind), `photos`, `warnings`.
+        What `run.json` says about it: `findings` (their number by kind), `photos`, `warnings`.
 
     Raises:
-        TrainingError: The sizes of the photos are not there.
+        TrainingError: The sizes of the photos are not there, or a photo was seen by no fold.
         StorageError: The detections of a fold, or the model, are not there.
     """
     guard.advance(phase="audit")
@@ -87,13 +87,13 @@ def audit(
 
 def _seen(request: RunSpec, manifest: Manifest, storage: Storage, guard: Guard, pictures: Pictures) -> DetectionsById:
     """What the folds saw; or, of a quick audit, what the model of the one finished run sees in all photos."""
+    count = sum(shard.examples for shards in manifest.splits.values() for shard in shards)
     if request.folds:
-        return read_folds(storage, request.audits)
+        return read_folds(storage, request, count)
     key = f"{RunPaths(request.audits[0]).root}/model_float32.tflite"
     if not storage.exists(key):
         raise StorageError(f"{storage.url(key)}: absent")
     detector = Detector(storage.read_range(key, 0, MOST_MODEL_BYTES + 1), file=storage.url(key))
-    count = sum(shard.examples for shards in manifest.splits.values() for shard in shards)
 
     def advance(pictures: int = 0) -> None:
         guard.advance(phase="detect", step=pictures, steps=count)
@@ -110,7 +110,7 @@ def _audited(frame: PhotoFrame) -> AuditedPhoto:
 def of_learned_classes(
     found: Sequence[LabelFinding], frames: Sequence[PhotoFrame], request: RunSpec, manifest: Manifest, storage: Storage
 ) -> tuple[list[LabelFinding], list[str]]:
-    """The findings but those on objects of a class that the fold had never seen; and a line on each such class."""
+    """The findings except those on objects of a class that their fold never saw, and a remark on each such class."""
     if not request.folds:
         return list(found), [QUICK_REMARK]
     photos = photos_of(storage, manifest)
@@ -118,6 +118,11 @@ def of_learned_classes(
     strange = {part: unlearned(photos, dealt, part) for part in set(dealt.values())}
     unjudged = {(photo.file_name, at) for photo in photos for at in photo.classes & strange[dealt[photo.image_id]]}
     remarks = []
+    if torn := torn_scenes(photos, dealt):
+        remarks.append(
+            f"photos of one scene ({_named(torn)}) are in several folds, as there are fewer scenes than folds: "
+            "models that know a scene judged it, and find less"
+        )
     for class_id in sorted({at for _, at in unjudged}):
         files = sorted(file for file, at in unjudged if at == class_id)
         remarks.append(
@@ -137,7 +142,7 @@ def of_learned_classes(
 def ranked(
     found: Sequence[LabelFinding], frames: Sequence[PhotoFrame], labels: Sequence[str]
 ) -> tuple[AuditFinding, ...]:
-    """Findings as they are written, surest first."""
+    """Findings in the form in which they are written, surest first."""
     marked = {frame.file_name: frame.marked.class_ids for frame in frames}
     rows = [_finding(each, marked[each.file_name].tolist(), labels) for each in found]
     return tuple(sorted(rows, key=lambda row: (-row.score, row.file, row.id)))
@@ -168,7 +173,7 @@ def _finding(found: LabelFinding, class_ids: Sequence[int], labels: Sequence[str
 
 
 def _rounded(box: Sequence[float] | None) -> PhotoBox | None:
-    """Hundredths of a pixel: more is noise, and would make other ids of the same findings."""
+    """A box rounded to hundredths of a pixel: more is noise, and would change the ids of the same findings."""
     if box is None:
         return None
     xmin, ymin, xmax, ymax = (round(float(corner), 2) for corner in box)
@@ -196,7 +201,7 @@ def _write(
     files[paths.audit_page] = render_page(result, shown, by_name, stored, manifest.labels).encode()
     files[paths.findings] = result.to_json().encode()
     guard.before_publish()
-    storage.remove_tree(f"{paths.root}/proposals")  # of an attempt with other photos
+    storage.remove_tree(f"{paths.root}/proposals")  # they may be of an attempt with other photos
     for key, content in files.items():
         guard.require_wanted()
         storage.write(key, content)

@@ -1,18 +1,21 @@
-"""A trained network and its part of the photos -> `detections.npz`: what a model says of photos that it never saw."""
+"""A trained network and its part of the photos -> `detections.npz`: what a model sees in photos it never learned."""
 
 import io
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from itertools import chain
 
 import keras
 import numpy as np
 
-from shared.errors import StorageError
+from shared.command import hint
+from shared.errors import StorageError, TrainingError
 from shared.jobs.job import SPLITS
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import RunPaths
 from shared.leasing.guard import Guard
+from shared.specs.run import RunSpec
 from shared.storage import Storage
+from shared.text import counted
 from trainer.data.examples import ShardPicture
 from trainer.data.shard_pictures import Pictures
 from trainer.detections import Detect, Detections, DetectionsById
@@ -20,7 +23,7 @@ from trainer.evaluation.measure import detect_all
 from trainer.network.detector import make_priors
 from trainer.network.postprocess import keras_detector
 
-# Pictures of one call of the network.
+# How many pictures the network gets at once.
 _BATCH = 8
 
 
@@ -35,7 +38,7 @@ def every_picture(
 def detect_part(
     model: keras.Model, manifest: Manifest, pictures: Pictures, part: Collection[int], guard: Guard
 ) -> DetectionsById:
-    """What a Keras network sees in the pictures of `part` (image ids), the 100 best of a low score, stored pixels."""
+    """What a Keras network sees in the pictures of `part` (image ids): the 100 best of a low score, stored pixels."""
     detect: Detect = keras_detector(model, make_priors(manifest.image_size))
 
     def advance(pictures: int = 0) -> None:
@@ -46,7 +49,7 @@ def detect_part(
 
 
 def pack(found: DetectionsById) -> bytes:
-    """Detections as the bytes of a `.npz`; the same ones give the same bytes."""
+    """Detections as the bytes of a `.npz`; the same detections give the same bytes."""
     seen = [found[image_id] for image_id in sorted(found)]
     content = io.BytesIO()
     np.savez_compressed(
@@ -73,17 +76,22 @@ def unpack(content: bytes) -> DetectionsById:
     }
 
 
-def read_folds(storage: Storage, runs: Sequence[str]) -> DetectionsById:
-    """What the folds of an audit saw, all parts together.
+def read_folds(storage: Storage, audit: RunSpec, photos: int) -> DetectionsById:
+    """What the folds of an audit of so many photos saw, all parts together.
 
     Raises:
         StorageError: The file of one is not there.
+        TrainingError: A photo was in the part of no fold.
     """
     found: DetectionsById = {}
-    for run in runs:
+    for run in audit.audits:
         key = RunPaths(run).detections
         content = storage.read_or_none(key)
         if content is None:
             raise StorageError(f"{storage.url(key)}: absent")
         found |= unpack(content)
+    if len(found) < photos:
+        again = hint("rm", audit.job, "--run", audit.run, store=storage)
+        unseen = counted(photos - len(found), "photo was", "photos were")
+        raise TrainingError(f"{unseen} seen by no fold, as two versions dealt them: `{again}`, then audit again")
     return found

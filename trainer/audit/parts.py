@@ -1,10 +1,11 @@
-"""The photos of a finished job -> the part of each: dealt by photo, the same whoever deals them and however often."""
+"""The photos of a finished job -> the part of each, always dealt in the same way."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.audit.same_name import picture_hashes
+from shared.audit.scenes import scene_of
 from shared.errors import TrainingError
 from shared.jobs.identity import find_job
 from shared.jobs.job import SPLITS
@@ -17,18 +18,22 @@ from trainer.data.shard_pictures import truth_from_store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DealtPhoto:
-    """A photo of any split: `image_id` as in the truth, `classes` its class ids, `hash` None: like no other."""
+    """A photo of any split: `image_id` as in the truth, `classes` its class ids, `hash` None: like no other.
+
+    `scene` is the same for photos of one scene, as their names tell; "" where they do not.
+    """
 
     image_id: int
     file_name: str
     classes: frozenset[int]
     hash: int | None
+    scene: str = ""
 
 
 def photos_of(storage: Storage, manifest: Manifest) -> list[DealtPhoto]:
     """All photos of a finished job, by file name."""
     job = find_job(storage, manifest.job)
-    hashes = {} if job is None else picture_hashes(storage, job)
+    hashes, group_by = ({}, None) if job is None else (picture_hashes(storage, job), job.spec.group_by)
     photos = []
     for split in SPLITS:
         if manifest.examples(split) == 0:
@@ -43,6 +48,7 @@ def photos_of(storage: Storage, manifest: Manifest) -> list[DealtPhoto]:
                 file_name=image["file_name"],
                 classes=frozenset(classes[image["id"]]),
                 hash=hashes.get(image["file_name"]),
+                scene=scene_of(image["file_name"], group_by),
             )
             for image in truth["images"]
         ]
@@ -52,9 +58,9 @@ def photos_of(storage: Storage, manifest: Manifest) -> list[DealtPhoto]:
 def deal(photos: Sequence[DealtPhoto], folds: int) -> dict[int, int]:
     """The part (1 to `folds`) of each photo, by image id.
 
-    Photos that are nearly the same are in one part: a model that has learnt one knows the labels of the other. Every
-    part gets its share of each class, the rarest dealt first (Sechidis et al., On the Stratification of Multi-Label
-    Data, 2011), and of the photos.
+    Photos that are nearly the same are in one part, and so are those of one scene unless there are fewer scenes than
+    parts: a model that has learnt one knows the labels of the other. Every part gets its share of each class, the
+    rarest dealt first (Sechidis et al., On the Stratification of Multi-Label Data, 2011), and of the photos.
 
     Raises:
         TrainingError: There are fewer photos than parts.
@@ -66,7 +72,8 @@ def deal(photos: Sequence[DealtPhoto], folds: int) -> dict[int, int]:
     photos = sorted(photos, key=lambda photo: photo.file_name)
     alike = groups_alike([photo.hash for photo in photos], most=max(1, len(photos) // (2 * folds)))
     groups: dict[int, list[DealtPhoto]] = {}
-    for photo, first in zip(photos, alike, strict=True):
+    joined = _joined(alike, [photo.scene for photo in photos])
+    for photo, first in zip(photos, joined if len(set(joined)) >= folds else alike, strict=True):
         groups.setdefault(first, []).append(photo)
     frequency = Counter(class_id for photo in photos for class_id in photo.classes)
     parts = range(1, folds + 1)
@@ -89,11 +96,35 @@ def deal(photos: Sequence[DealtPhoto], folds: int) -> dict[int, int]:
     return dealt
 
 
+def _joined(alike: Sequence[int], scenes: Sequence[str]) -> list[int]:
+    """The group of each photo: that of those alike, and of all others of their scenes."""
+    above, of_scene = list(alike), dict[str, int]()
+
+    def first(place: int) -> int:
+        while above[place] != place:
+            place = above[place]
+        return place
+
+    for place, scene in enumerate(scenes):
+        if scene:
+            low, high = sorted((first(place), first(of_scene.setdefault(scene, place))))
+            above[high] = low
+    return [first(place) for place in range(len(above))]
+
+
+def torn_scenes(photos: Sequence[DealtPhoto], dealt: Mapping[int, int]) -> list[str]:
+    """The scenes whose photos are in several parts."""
+    parts: dict[str, set[int]] = {}
+    for photo in photos:
+        parts.setdefault(photo.scene, set()).add(dealt[photo.image_id])
+    return sorted(scene for scene, found in parts.items() if scene and len(found) > 1)
+
+
 def _by(frequency: Mapping[int, int]) -> Callable[[int], tuple[int, int]]:
     return lambda class_id: (frequency[class_id], class_id)
 
 
 def unlearned(photos: Sequence[DealtPhoto], dealt: Mapping[int, int], part: int) -> frozenset[int]:
-    """The class ids that a fold never sees because all their objects are on photos of its own part."""
+    """The class ids that a fold never sees, because all their objects are on photos of its own part."""
     learned = {class_id for photo in photos if dealt[photo.image_id] != part for class_id in photo.classes}
     return frozenset(class_id for photo in photos for class_id in photo.classes) - learned

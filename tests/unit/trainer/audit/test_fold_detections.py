@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from shared.errors import StorageError
+from shared.errors import StorageError, TrainingError
+from shared.specs.run import RunSpec
 from shared.storage import Storage
 from trainer.audit.fold_detections import pack, read_folds, unpack
 from trainer.detections import Detections
@@ -16,6 +17,10 @@ def seen(*scores: float) -> Detections:
         class_ids=np.arange(1, count + 1, dtype=np.int64),
         scores=np.array(scores, np.float32),
     )
+
+
+def audit(*folds: str) -> RunSpec:
+    return RunSpec(run="a", job="j", folds=len(folds), audits=folds)
 
 
 def test_what_was_packed_is_read_back_and_the_same_gives_the_same_bytes() -> None:
@@ -35,6 +40,11 @@ def test_all_parts_are_put_together_and_an_absent_one_is_named(tmp_path: object)
     storage = Storage(str(tmp_path))
     for name, part in (("one", {1: seen(0.5)}), ("two", {2: seen(0.6)})):
         storage.write(f"runs/{name}/detections.npz", pack(part))
-    assert read_folds(storage, ["one", "two"]).keys() == {1, 2}
+    assert read_folds(storage, audit("one", "two"), 2).keys() == {1, 2}
     with pytest.raises(StorageError, match=r"three/detections\.npz: absent"):
-        read_folds(storage, ["one", "three"])
+        read_folds(storage, audit("one", "three"), 2)
+    # Nothing would be seen on a photo that an older version had dealt to another fold, and its labels called made up.
+    with pytest.raises(
+        TrainingError, match=r"1 photo was seen by no fold, as two versions dealt them: `.* rm j --run a"
+    ):
+        read_folds(storage, audit("one", "two"), 3)

@@ -1,13 +1,15 @@
 """Photos dealt to the folds of an audit: the same each time, alike ones together, every part its share of all."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.audit.scenes import scene_of
 from shared.errors import TrainingError
-from trainer.audit.parts import DealtPhoto, deal, unlearned
+from trainer.audit.parts import DealtPhoto, deal, torn_scenes, unlearned
 
 SETS = st.lists(st.tuples(st.frozensets(st.integers(1, 4)), st.none() | st.integers(0, 2**256 - 1)), min_size=12)
 
@@ -45,6 +47,40 @@ def test_photos_that_are_alike_are_in_one_part() -> None:
     made = photos(alike, *[(frozenset({1}), None)] * 20, alike, alike)
     dealt = deal(made, 3)
     assert len({dealt[number] for number in (1, 22, 23)}) == 1
+
+
+def of_scenes(*scenes: str, group_by: str | None = None) -> list[DealtPhoto]:
+    return [
+        replace(photo, file_name=name, scene=scene_of(name, group_by))
+        for photo, name in zip(photos(*[(frozenset({1}), None)] * len(scenes)), scenes, strict=True)
+    ]
+
+
+def test_copies_that_roboflow_made_of_one_photo_are_in_one_part() -> None:
+    made = of_scenes(*[f"train/{at % 10}_jpg.rf.{at:04x}.jpg" for at in range(30)], "train/other.jpg", "a/other.jpg")
+    dealt = deal(made, 3)
+    assert torn_scenes(made, dealt) == []
+    assert sorted(Counter(dealt.values()).values())[0] >= 9
+    assert deal(made[::-1], 3) == dealt
+
+
+def test_scenes_that_group_by_names_are_in_one_part_and_fewer_than_parts_are_torn_and_named() -> None:
+    clips = [f"clips/{clip}_{at:03}.jpg" for clip in "abc" for at in range(8)]
+    made = of_scenes(*clips, group_by="(.*)_")
+    dealt = deal(made, 3)
+    assert (torn_scenes(made, dealt), sorted(Counter(dealt.values()).values())) == ([], [8, 8, 8])
+    few = of_scenes(*clips[:16], group_by="(.*)_")
+    dealt = deal(few, 3)
+    assert torn_scenes(few, dealt) == ["clips/a", "clips/b"]
+    assert set(dealt.values()) == {1, 2, 3}
+
+
+def test_photos_alike_bring_their_scenes_together() -> None:
+    made = photos(*[(frozenset({1}), None)] * 20)
+    made = [replace(photo, scene=str(place // 4)) for place, photo in enumerate(made)]
+    made[0], made[19] = (replace(made[at], hash=12345 << 60) for at in (0, 19))
+    dealt = deal(made, 3)
+    assert len({dealt[photo.image_id] for photo in (*made[:4], *made[16:])}) == 1
 
 
 def test_fewer_photos_than_folds_are_refused() -> None:
