@@ -1,8 +1,8 @@
-"""From the matches of all photos: how far a score, an offset or a missing detection can be trusted. numpy only.
+"""From the matches of all photos, learn how far a score, an offset or a missing detection can be trusted. numpy only.
 
-Nothing is known of which labels are right, so all of it is learned from labels of which most are: a score is worth
-as often as detections of it are marked, relative to the surest ones (confident learning: Northcutt, Jiang & Chuang,
-JAIR 2021), the detector's own offsets are what most boxes have, and its recall is what boxes of a size have.
+Nobody knows which labels are right, so everything is learned from labels of which most are. A score is trusted as far
+as detections with it are marked, relative to the surest ones (confident learning: Northcutt, Jiang & Chuang, JAIR
+2021). The offsets that most boxes have are the detector's own, and its recall is measured on boxes of similar size.
 """
 
 from collections.abc import Sequence
@@ -16,15 +16,15 @@ from trainer.audit.matching import Matched
 
 Values = NDArray[np.float64]
 
-# Fewest members of a group that says something of its own.
+# A group needs at least this many members for its own statistics.
 _GROUP: Final = 20
-# At most half of a set's objects are taken for unmarked. Without this the noise of models that learned nothing would be
-# as sure as their surest detections.
+# At most half of a set's objects are assumed to be unmarked. Without this bound, the noise of models that learned
+# nothing would be trusted as much as their surest detections.
 _LEAST_MARKED: Final = 0.5
-# Boxes of the nearest sizes that a recall is taken from.
+# How many boxes of the nearest sizes a recall is computed from.
 _NEIGHBOURS: Final = 50
 _MOST_GROUPS: Final = 4
-# Percent of the wrong labels that an upper part of the values must hold to tell their share.
+# An upper part of the values must contain at least this percentage of the wrong labels to be used for their share.
 _TAIL: Final = 25
 
 
@@ -32,7 +32,7 @@ def isotonic(values: Values, outcomes: Values) -> tuple[Values, Values]:
     """The increasing function of `values` that is nearest to `outcomes` (pool adjacent violators, Ayer et al. 1955).
 
     Returns:
-        (values ascending [K], levels ascending [K]) for `numpy.interp`: each level at the middle of its values.
+        (values [K], levels [K]), both ascending, for `numpy.interp`: each level is at the middle of its values.
     """
     distinct, places = np.unique(values, return_inverse=True)
     weights = np.bincount(places).astype(np.float64)
@@ -52,7 +52,7 @@ def isotonic(values: Values, outcomes: Values) -> tuple[Values, Values]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """A probability by a score: `chances` of `scores`, both ascending; 0 where nothing was learned."""
+    """A probability as a function of a score: `chances` at `scores`, both ascending; 0 if nothing was learned."""
 
     scores: Values
     chances: Values
@@ -65,10 +65,10 @@ class Trust:
 
 
 def learn_trust(matched: Sequence[Matched]) -> Trust:
-    """How often detections of a score are of a marked object, as a share of how often the surest ones are.
+    """How often detections with a score hit a marked object, relative to how often the surest ones do.
 
-    The surest would all be marked if no label was missing, so that share is the chance that there is an object.
-    Detections that are near a marked box, or on an ignored one, say nothing either way.
+    If no label were missing, the surest would all hit one, so this ratio is the chance that there is an object.
+    Detections near a marked box, or on an ignored one, count neither way.
     """
     scores, hits = [np.zeros(0)], [np.zeros(0)]
     for one in matched:
@@ -87,15 +87,15 @@ def learn_trust(matched: Sequence[Matched]) -> Trust:
 
 
 def learn_doubt(values: Values, wrong: Values) -> Trust:
-    """How likely a label is wrong by a value that grows with the doubt.
+    """How likely a label is wrong, as a function of a value that grows with the doubt.
 
-    Labels are made wrong on paper, and how much more often those have a value than the set's own labels do is learned.
-    The probability is that ratio times the share of wrong labels in the set, which nobody knows: it is taken as large
-    as it can be, so that the surest is certain (Blanchard, Lee & Scott, JMLR 2010).
+    Labels are made wrong on purpose, to learn how much more often they have a value than the set's own labels. The
+    probability is that ratio times the share of wrong labels in the set, which nobody knows: the largest possible share
+    is assumed (Blanchard, Lee & Scott, JMLR 2010).
 
     Args:
-        values: [N] of the set's labels.
-        wrong: [M] of labels that were made wrong.
+        values: [N], of the set's labels.
+        wrong: [M], of labels that were made wrong on purpose.
     """
     if not len(values) or not len(wrong):
         return Trust(scores=np.zeros(0), chances=np.zeros(0))
@@ -106,7 +106,7 @@ def learn_doubt(values: Values, wrong: Values) -> Trust:
 
 
 def _largest_share(values: Values, wrong: Values) -> float:
-    """The most labels that can be wrong: so many as to explain all of any upper part of the values."""
+    """The largest share of labels that can be wrong: in no upper part may more be wrong than there are labels."""
     descending = np.sort(wrong)[::-1][_TAIL * len(wrong) // 100 :]
     if not len(descending):
         return 1.0
@@ -118,31 +118,31 @@ def _largest_share(values: Values, wrong: Values) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalls:
-    """Which share of the marked boxes of about a size is seen: `supports` by `sizes` (log of the area), ascending."""
+    """The share of marked boxes of about a size that is seen: `supports` by `sizes` (log of the area), ascending."""
 
     sizes: Values
     supports: Values
 
     def __call__(self, sizes: Values) -> Values:
-        """The share of each size's nearest neighbours that is seen, the box itself among them."""
+        """The share of the boxes nearest to each size that is seen, the box itself among them."""
         if len(self.sizes) == 0:
             return np.zeros(len(sizes))
         width = min(_NEIGHBOURS, len(self.sizes))
         sums = np.concatenate([[0.0], np.cumsum(self.supports)])
-        # The middle of boxes that are all of this size.
+        # If several boxes have exactly this size, take their middle.
         place = (np.searchsorted(self.sizes, sizes) + np.searchsorted(self.sizes, sizes, side="right")) // 2
         start = np.clip(place - width // 2, 0, len(self.sizes) - width)
         return np.asarray((sums[start + width] - sums[start]) / width)
 
 
 def learn_recalls(sizes: Values, supports: Values) -> Recalls:
-    """The recall by size, from the boxes' sizes and how sure each is seen (in [0, 1])."""
+    """The recall by size, from the boxes' sizes and how surely each is seen (in [0, 1])."""
     order = np.argsort(sizes, kind="stable")
     return Recalls(sizes=sizes[order], supports=supports[order])
 
 
 def by_size(values: Values, sizes: Values) -> Values:
-    """The usual value of boxes of about each one's size: [N], medians over as many groups as say something."""
+    """The usual value, [N], for boxes of about each box's size: the median of its group of similar sizes."""
     usual = np.zeros(len(values))
     for rows in np.array_split(np.argsort(sizes, kind="stable"), max(1, min(_MOST_GROUPS, len(values) // _GROUP))):
         if len(rows):

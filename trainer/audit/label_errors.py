@@ -1,7 +1,7 @@
-"""Labels against what models that never saw them see -> findings, surest first. numpy only.
+"""Labels, and detections by models that never saw them -> findings, surest first. numpy only.
 
-After ObjectLab (Tkachenko, Thyagarajan & Mueller, 2023), which scores overlooked, badly located and swapped boxes by
-fixed thresholds and weights; here each score is a probability estimated from the matches of the set itself
+Based on ObjectLab (Tkachenko, Thyagarajan & Mueller, 2023), which scores overlooked, badly located and swapped boxes
+by fixed thresholds and weights. Here each score is a probability estimated from the matches of the set itself
 (`trainer.audit.calibration`), and made-up and double boxes are kinds of their own.
 """
 
@@ -18,14 +18,14 @@ from trainer.audit.photos import AuditedPhoto, Corners, Kind, LabelFinding
 from trainer.detections import Detections, Floats, iou_matrix
 from trainer.evaluation.curves import HIT_IOU
 
-# What is more likely right than this is nobody's time worth.
+# Labels with a lower score are not worth anybody's time.
 _LEAST_SCORE: Final = 0.01
-_LEAST_MISSING: Final = 0.05  # of these there are as many as the model has fancies
-# So far overlap two marked boxes that may be of one object.
+_LEAST_MISSING: Final = 0.05  # higher, because a model imagines any number of objects
+# Two marked boxes that overlap at least this much may be of one object.
 _DOUBLE_IOU: Final = 0.6
-# Boxes are no nearer than rounding to whole pixels leaves them.
+# The least 1 - IoU of two boxes that counts: rounding to whole pixels hides smaller differences.
 _LEAST_APART: Final = 0.01
-# Shares of their sides by which boxes are moved on paper: less is a matter of taste, more is another place.
+# Boxes are moved on purpose by these shares of their sides: less would be a matter of taste, more another place.
 _MOVES: Final = (
     (0.15, 0),
     (0, -0.25),
@@ -37,20 +37,20 @@ _MOVES: Final = (
     (0, -0.4),
     (0.15, -0.3),
 )
-# The pairs of classes that are confused least often say how often a person errs.
+# This quantile of how often pairs of classes are confused is taken for how often a person errs.
 _USUAL_PAIR: Final = 0.25
 _OF_BOXES: Final[tuple[Kind, ...]] = ("made_up", "misplaced", "wrong_class", "double")
-# Photos that each photo borrows boxes of, to put them anywhere.
+# From how many other photos each photo borrows boxes, to place them where nothing is.
 _SHIFTS: Final = 3
 _SIDES: Final = (("left", "left", "right"), ("top", "up", "down"), ("right", "left", "right"), ("bottom", "up", "down"))
 
 
 def find_label_errors(photos: Sequence[AuditedPhoto], labels: Sequence[str]) -> list[LabelFinding]:
-    """All labels that are more or less likely wrong.
+    """All labels that may be wrong.
 
     Args:
-        photos: The set; what is usual in it is learned from all of it.
-        labels: Class names; `labels[0]` is of class id 1.
+        photos: The whole set; what is usual is learned from it.
+        labels: Class names; `labels[0]` is that of class id 1.
 
     Returns:
         At most one finding for each marked box and each detection, surest first.
@@ -66,19 +66,19 @@ def find_label_errors(photos: Sequence[AuditedPhoto], labels: Sequence[str]) -> 
 
 
 def found_share(photos: Sequence[AuditedPhoto]) -> float:
-    """The share of the marked boxes that a detection hits which is more likely right than not; 0 without boxes."""
+    """The share of the marked boxes hit by a detection that is more likely right than not; 0 without boxes."""
     boxes = sum(int((~photo.marked.is_ignored).sum()) for photo in photos)
     return sum(len(called) for called, _ in _called(photos)) / boxes if boxes else 0.0
 
 
 def named_share(photos: Sequence[AuditedPhoto]) -> float:
-    """Of the boxes that `found_share` counts, the share that the detection calls as they are marked; 1 without any."""
+    """The share of the boxes that `found_share` counts whose detection has the marked class; 1 if there are none."""
     right = np.concatenate([np.zeros(0, bool), *(called == marked for called, marked in _called(photos))])
     return float(right.mean()) if len(right) else 1.0
 
 
 def _called(photos: Sequence[AuditedPhoto]) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Of each photo the classes of its surer detections that hit a box, and those of these boxes."""
+    """For each photo, the classes of its surer detections that hit a box, and the classes of those boxes."""
     matched = [match(photo) for photo in photos]
     trust = learn_trust(matched)
     for one in matched:
@@ -90,12 +90,12 @@ def _called(photos: Sequence[AuditedPhoto]) -> Iterator[tuple[NDArray[np.int64],
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Boxes:
-    """What is seen of the N marked boxes of a photo.
+    """What is seen at the N marked boxes of a photo.
 
     `partner` [N] is the trust in the detection that hits a box or is nearest to it, `apart` [N] the logarithm of 1 -
-    IoU of the two (0 where there is none). `shared` [N] is the IoU with another marked box (`_overlap_of_others`).
+    IoU of the two (0 without a detection). `shared` [N] is the IoU with another marked box (`_overlap_of_others`).
     `scores` [N, C] are those of the surest detection of each class that hits the box, 0 for none. `size` [N] is the log
-    of the area.
+    of the area in square pixels.
     """
 
     partner: Values
@@ -122,20 +122,20 @@ def _judged(one: Matched, trust: Trust, classes: int) -> _Boxes:
 
 
 def _apart(first: Floats, second: Floats) -> Values:
-    """The logarithm of 1 - IoU of each of `first` [N, 4] with that of `second` in its row: [N], at most 0."""
+    """The logarithm of 1 - IoU of each box of `first` [N, 4] with the box of `second` in its row: [N], at most 0."""
     shared = iou_matrix(first, second).diagonal().astype(np.float64)
     return np.asarray(np.log(np.maximum(1 - shared, _LEAST_APART)))
 
 
 def _support(boxes: Floats, seen: Detections) -> Values:
-    """The score of the surest detection of any class that hits each of `boxes` [N, 4]; 0 for none."""
+    """For each of `boxes` [N, 4], the score of the surest of the detections `seen` that hits it; 0 if none does."""
     hits = iou_matrix(boxes, seen.boxes) >= HIT_IOU
     supports: Values = np.where(hits, seen.scores[None], 0.0).max(axis=1, initial=0.0).astype(np.float64)
     return supports
 
 
 def _by_chance(matched: Sequence[Matched], trust: Trust) -> Values:
-    """The support of boxes that are marked in other photos and put where nothing is marked or surely seen."""
+    """The support of boxes from other photos, placed where nothing is marked or surely seen."""
     supports = []
     for shift in range(1, 1 + min(_SHIFTS, len(matched) - 1)):
         for one, other in zip(matched, [*matched[shift:], *matched[:shift]], strict=True):
@@ -149,14 +149,14 @@ def _by_chance(matched: Sequence[Matched], trust: Trust) -> Values:
 
 
 def _offsets(marked: Floats, seen: Floats) -> Floats:
-    """Where the sides of `marked` [N, 4] lie from those of `seen` [N, 4], in sides of `seen`."""
+    """How far the sides of `marked` [N, 4] are from those of `seen` [N, 4], in widths and heights of `seen`."""
     sides = np.maximum(seen[:, 2:] - seen[:, :2], 1.0)
     offsets: Floats = (marked - seen) / np.tile(sides, 2)
     return offsets
 
 
 def _missing(one: Matched, trust: Trust, labels: Sequence[str]) -> Iterator[LabelFinding]:
-    # What overlaps a marked box may well be of its object.
+    # A detection that overlaps a marked box may well be of its object.
     overlap = iou_matrix(one.seen.boxes, one.photo.marked.boxes).max(axis=1, initial=0.0)
     doubts = trust(one.seen.scores) * (1 - np.minimum(1.0, overlap / HIT_IOU))
     for row in np.flatnonzero(one.is_new & (doubts >= _LEAST_MISSING)):
@@ -176,7 +176,7 @@ def _missing(one: Matched, trust: Trust, labels: Sequence[str]) -> Iterator[Labe
 def _of_boxes(
     matched: Sequence[Matched], boxes: Sequence[_Boxes], trust: Trust, labels: Sequence[str]
 ) -> Iterator[LabelFinding]:
-    """The likeliest doubt about each marked box."""
+    """The most likely fault of each marked box."""
     recalls = learn_recalls(_joined(each.size for each in boxes), _joined(each.partner for each in boxes))
     made_up, wrong_class = _made_up(matched, boxes, trust), _wrong_class(matched, boxes, trust)
     for one, judged, *chances in zip(matched, boxes, made_up, _misplaced(matched, boxes), wrong_class, strict=True):
@@ -189,14 +189,14 @@ def _of_boxes(
 
 
 def _made_up(matched: Sequence[Matched], boxes: Sequence[_Boxes], trust: Trust) -> list[Values]:
-    """The chance that nothing is at each box: the support of boxes that were put anywhere is the measure."""
+    """The chance that nothing is at each box, calibrated on boxes that were placed where nothing is."""
     supports = [each.scores.max(axis=1, initial=0.0) for each in boxes]
     absence = learn_doubt(-_joined(supports), -_by_chance(matched, trust))
     return [absence(-support) * (1 - each.partner) for support, each in zip(supports, boxes, strict=True)]
 
 
 def _misplaced(matched: Sequence[Matched], boxes: Sequence[_Boxes]) -> list[Values]:
-    """The chance that each box is off, as far as its detection is trusted: moved boxes are the measure."""
+    """The chance that each box is off, times the trust in its detection; calibrated on boxes that were moved."""
     partners, apart, sizes = (_joined(getattr(each, name) for each in boxes) for name in ("partner", "apart", "size"))
     is_met = np.concatenate([np.zeros(0, bool), *(one.by_box >= 0 for one in matched)])
     usual = np.zeros(len(apart))
@@ -208,7 +208,7 @@ def _misplaced(matched: Sequence[Matched], boxes: Sequence[_Boxes]) -> list[Valu
 
 
 def _moved_apart(one: Matched) -> Values:
-    """How far the boxes with a partner are from it when they are moved, each by the next of `_MOVES`."""
+    """How far boxes are from their partner after they are moved, each by the next of `_MOVES`."""
     at = np.flatnonzero(one.by_box >= 0)
     marked = one.photo.marked.boxes[at]
     moves = np.resize(np.array(_MOVES, np.float32), (len(at), 2)) if len(at) else np.zeros((0, 2), np.float32)
@@ -217,7 +217,7 @@ def _moved_apart(one: Matched) -> Values:
 
 
 def _wrong_class(matched: Sequence[Matched], boxes: Sequence[_Boxes], trust: Trust) -> list[Values]:
-    """The chance that each box is of the class that is seen there instead: boxes of swapped classes are the measure."""
+    """The chance that each box is of the class that is seen there, calibrated on boxes with swapped classes."""
     classes = boxes[0].scores.shape[1]
     if classes < 2:
         return [np.zeros(len(each.size)) for each in boxes]
@@ -232,7 +232,7 @@ def _wrong_class(matched: Sequence[Matched], boxes: Sequence[_Boxes], trust: Tru
 
 
 def _margin(scores: Values, own: NDArray[np.int64]) -> Values:
-    """By how much the best other class is ahead of the class `own` [N] (from 0) in `scores` [N, C]."""
+    """How far the best other class is ahead of the class `own` [N] (counted from 0) in `scores` [N, C]."""
     rows = np.arange(len(own))
     others = scores.copy()
     others[rows, own] = 0
@@ -242,7 +242,7 @@ def _margin(scores: Values, own: NDArray[np.int64]) -> Values:
 def _by_person(
     own: Sequence[NDArray[np.int64]], boxes: Sequence[_Boxes], margins: Sequence[Values]
 ) -> Iterator[Values]:
-    """How much of a confusion is the person's: pairs that are confused more often than others, the model confuses."""
+    """How likely a confusion is the person's: pairs confused more often than usual are confused by the model."""
     classes = boxes[0].scores.shape[1]
     counts, totals = np.zeros((classes, classes)), np.zeros(classes)
     for mine, each, margin in zip(own, boxes, margins, strict=True):
@@ -255,12 +255,12 @@ def _by_person(
 
 
 def _double(judged: _Boxes) -> Values:
-    """Boxes that overlap another one and have no detection of their own."""
+    """The chance that each box is a second one on its object: it overlaps another and has no detection of its own."""
     return np.where(judged.shared >= _DOUBLE_IOU, judged.shared * (1 - judged.partner), 0.0)
 
 
 def _overlap_of_others(boxes: Floats, partner: Values) -> Values:
-    """The IoU of each of `boxes` [N, 4] with the one that it overlaps most, of those surer or, as sure, before it."""
+    """The largest IoU of each of `boxes` [N, 4] with a box that is surer or, if as sure, comes before it."""
     overlap = iou_matrix(boxes, boxes).astype(np.float64)
     surer, as_sure = (compare(partner[None], partner[:, None]) for compare in (np.greater, np.equal))
     is_first = surer | (as_sure & np.tri(len(overlap), k=-1, dtype=bool))
@@ -301,7 +301,7 @@ def _finding(
 
 
 def _how_far_off(marked: Floats, seen: Floats) -> str:
-    """The side that is furthest off, and any other at least half as far."""
+    """In words, the side that is furthest off, and any other that is at least half as far off."""
     pixels = marked - seen
     shares = np.abs(_offsets(marked[None], seen[None])[0])
     named = [

@@ -1,4 +1,4 @@
-"""The labels of a photo against what is seen there: which marked box has which detection. numpy only."""
+"""The labels of a photo and what is seen there -> which marked box has which detection. numpy only."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,19 +10,19 @@ from trainer.audit.photos import AuditedPhoto
 from trainer.detections import Detections, iou_matrix
 from trainer.evaluation.curves import HIT_IOU, partners
 
-# A detection that overlaps a marked box less than a hit, but at least so far, may be of the same object.
+# A detection that overlaps a marked box less than a hit, but at least this much, may be of the same object.
 NEAR_IOU: Final = 0.1
-# Two detections of any classes that overlap so far are of one object.
+# Two detections, of any classes, that overlap this much are of one object.
 _SAME_OBJECT_IOU: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matched:
-    """One photo, N marked boxes, D detections of which each object has one: the surest of those on one place.
+    """One photo with N marked boxes and D detections, one per object: the surest of those in one place.
 
-    `seen` are those; `met` int64 [D] the marked box that each hits (-1: none), any class; `near` int64 [D] the
-    marked box without a hit that each of the others is nearest to (-1: none). `is_new` bool [D] says that a detection
-    is of nothing that is marked or ignored. `by_box` int64 [N] is the inverse of `met` and `near` together.
+    `seen` are the detections; `met` int64 [D] is the marked box of any class that each hits (-1: none); `near` int64
+    [D] is the unhit marked box that each of the other detections overlaps most (-1: none). `is_new` bool [D] says that
+    a detection is of nothing that is marked or ignored. `by_box` int64 [N] is the inverse of `met` and `near` together.
     """
 
     photo: AuditedPhoto
@@ -48,7 +48,7 @@ def match(photo: AuditedPhoto) -> Matched:
 
 
 def _one_each(seen: Detections) -> Detections:
-    """The detections that no surer one of any class covers."""
+    """The detections that no surer one, of any class, covers."""
     order = np.argsort(-seen.scores, kind="stable")
     overlap = iou_matrix(seen.boxes[order], seen.boxes[order]) >= _SAME_OBJECT_IOU
     is_kept = np.ones(len(order), bool)
@@ -60,7 +60,7 @@ def _one_each(seen: Detections) -> Detections:
 
 
 def _near(overlap: NDArray[np.float32], met: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The free marked box that each free detection overlaps most, surest detection first; each box once."""
+    """The free marked box that each free detection overlaps most; each box only once, to the surest detection."""
     near = np.full(len(met), -1, np.int64)
     free = overlap.copy()
     free[:, met[met >= 0]] = 0

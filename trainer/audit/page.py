@@ -1,4 +1,4 @@
-"""Findings and the stored pictures -> `audit.html`: the surest ones, marked beside proposed, in one file."""
+"""Findings and the stored pictures -> `audit.html`: one file with the surest findings, what is marked and proposed."""
 
 import base64
 from collections.abc import Mapping, Sequence
@@ -17,17 +17,17 @@ from trainer.data.examples import ShardPicture
 from trainer.reporting.gallery import PageMark, page_marks
 from trainer.reporting.templates import environment
 
-# Findings with a picture; `audit.csv` has all.
+# How many findings the page shows with a picture; `audit.csv` has all.
 MOST_SHOWN: Final = 200
 
-# A crop shows so many times the side of what it is about, and no less than this of the picture: without what is around
-# it nobody can tell a thing.
+# A crop's side is at least this many times the longer side of the boxes, and at least this share of the picture's side:
+# without its surroundings nobody can judge a box.
 _AROUND: Final = 2.5
 _LEAST_SHARE: Final = 0.25
 _CROP_PX: Final = 256
 _CROP_QUALITY: Final = 80
 
-# What each kind says to whoever has five seconds.
+# Each kind in words for a hurried reader.
 WORDS: Final[dict[FindingKind, str]] = {
     "missing": "not marked",
     "made_up": "nothing there",
@@ -39,7 +39,7 @@ WORDS: Final[dict[FindingKind, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Card:
-    """A finding as the page shows it: its crop, as JPEG in base64, and both sides' marks."""
+    """A finding as the page shows it: its crop as JPEG in base64, and the marks by side, marked and proposed."""
 
     finding: AuditFinding
     crop: str
@@ -53,7 +53,7 @@ def render_page(
     stored: Mapping[str, ShardPicture],
     labels: Sequence[str],
 ) -> str:
-    """The page.
+    """The page as HTML.
 
     Args:
         result: What was found.
@@ -100,13 +100,13 @@ def _moved(mark: Mark, box: Box) -> Mark:
 
 
 def _meets(box: Box, side: int) -> bool:
-    """Whether a box is in a square of this side at all."""
+    """Whether any part of a box is inside a square of this side."""
     xmin, ymin, xmax, ymax = box
     return xmin < side and ymin < side and xmax > 0 and ymax > 0
 
 
 def _marks_there(finding: AuditFinding, frame: PhotoFrame, labels: Sequence[str]) -> tuple[list[Mark], list[Mark]]:
-    """Marks of the photo's other objects, without names, and of the doubtful one."""
+    """The marks of the photo's other objects, and the mark of the doubtful one."""
     others, doubtful = [], []
     rows = zip(frame.marked.boxes.tolist(), frame.marked.class_ids.tolist(), strict=True)
     for number, (corners, class_id) in enumerate(rows, start=1):
@@ -127,13 +127,13 @@ def _proposed(finding: AuditFinding, frame: PhotoFrame, labels: Sequence[str]) -
 
 
 def _stored(frame: PhotoFrame, box: Sequence[float]) -> Box:
-    """A box of the photo in pixels of its stored picture."""
+    """A box in pixels of the photo -> the box in pixels of its stored picture."""
     xmin, ymin, xmax, ymax = box
     return frame.placement.into((xmin, ymin, xmax, ymax))
 
 
 def _square(boxes: Sequence[Box], picture_px: int) -> tuple[int, int, int]:
-    """Left, top and side of the part of a picture that shows `boxes` and what is around them."""
+    """Left, top and side, in pixels, of the part of a picture that shows `boxes` and their surroundings."""
     xmin, ymin = (min(box[at] for box in boxes) for at in (0, 1))
     xmax, ymax = (max(box[at] for box in boxes) for at in (2, 3))
     wanted = max(_AROUND * max(xmax - xmin, ymax - ymin), _LEAST_SHARE * picture_px)

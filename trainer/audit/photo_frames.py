@@ -19,7 +19,7 @@ from trainer.evaluation.curves import TruthBoxes, truth_by_image
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhotoFrame:
-    """One photo that is audited, `width` x `height` pixels upright; `marked` and `seen` are in its pixels."""
+    """One audited photo, upright `width` x `height` pixels; `marked` and `seen` are in its pixels."""
 
     image_id: int
     file_name: str
@@ -31,15 +31,15 @@ class PhotoFrame:
 
 
 def photo_frames(manifest: Manifest, storage: Storage, seen: DetectionsById) -> tuple[list[PhotoFrame], list[str]]:
-    """All photos of a job by file name, but those whose size nobody knows because they were removed or replaced.
+    """All photos of a job by file name, except those of unknown size because they were removed or replaced.
 
     Args:
-        manifest: Of the job.
-        storage: Holds its truth, and the photos' sizes as the submit of the audit found them.
+        manifest: The job's manifest.
+        storage: Holds the job's truth, and the photos' sizes as noted when the audit was submitted.
         seen: Detections by image id, boxes in pixels of the stored pictures.
 
     Returns:
-        The photos, and the names of those left out.
+        The photos, and the file names of those left out.
 
     Raises:
         TrainingError: There is no list of sizes.
@@ -97,7 +97,7 @@ _NOTHING = Detections(
 
 
 def _back(placement: Placement, boxes: Floats, size: tuple[int, int]) -> Floats:
-    """`boxes` float32 [N, 4] from pixels of the stored picture into those of the photo, and inside it."""
+    """Move `boxes`, float32 [N, 4], from pixels of the stored picture into those of the photo, clipped to it."""
     corner = np.array([placement.left, placement.top] * 2, np.float32)
     scale = np.array([placement.scale_x, placement.scale_y] * 2, np.float32)
     most = np.array([*size, *size], np.float32)

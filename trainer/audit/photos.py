@@ -1,4 +1,4 @@
-"""What an audit of labels is given and what it finds. numpy only, as the whole method is."""
+"""The input of an audit of labels, and its findings. numpy only, like the whole method."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,10 +14,10 @@ Corners = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedPhoto:
-    """The labels of one photo and what a model that never learned from it sees there.
+    """The labels of one photo, and what a model that never learned from it sees there.
 
-    `marked` and `seen` are in pixels of the photo, `width` x `height` upright. `seen` goes down to a low score: how
-    sure a faint detection is, is found out here. Ignored objects (difficult ones, crowds) are not judged.
+    `marked` and `seen` are in pixels of the upright photo, `width` x `height`. `seen` includes detections with a low
+    score: how far they can be trusted is learned here. Ignored objects (difficult ones, crowds) are not judged.
     """
 
     file_name: str
@@ -31,10 +31,10 @@ class AuditedPhoto:
 class LabelFinding:
     """One doubtful label.
 
-    `score` in [0, 1] grows with the probability that the label is wrong, and is at most too high: as many labels are
-    taken for wrong as can be (`trainer.audit.calibration.learn_doubt`). `object_index` counts
-    the photo's `marked` boxes from 0; it and `box` are None where nothing is marked. The proposals are None where the
-    label should go.
+    `score` in [0, 1] grows with the probability that the label is wrong. It may be too high but not too low: the
+    largest possible share of labels is assumed to be wrong (`trainer.audit.calibration.learn_doubt`). `object_index`
+    counts the photo's `marked` boxes from 0; it and `box` are None if nothing is marked. The proposals are None if the
+    label should be removed.
     """
 
     kind: Kind

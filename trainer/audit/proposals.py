@@ -1,4 +1,4 @@
-"""Findings -> Pascal-VOC XML of each doubtful photo as it would be with the likely ones done, to be looked through."""
+"""Findings -> Pascal-VOC XML of each doubtful photo with the likely findings applied, for a person to review."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -9,17 +9,17 @@ from shared.jobs.manifest import Manifest
 from trainer.audit.photo_frames import PhotoFrame
 from trainer.inference.voc_files import XmlObject, annotation_xml
 
-# Of a colour picture; nobody reads it.
+# The depth of a colour picture; nothing reads it.
 _DEPTH: Final = 3
 
 
 def proposals(
     result: AuditFindings, frames: Mapping[str, PhotoFrame], manifest: Manifest, folder: str
 ) -> Iterator[tuple[str, bytes]]:
-    """Name and content of an XML for each photo with a label more likely wrong than right, in the photos' folders.
+    """Name and content of an XML for each photo with a label more likely wrong than right, named like the photo.
 
-    What was proposed has its score as `<confidence>`. Of two photos that differ in their extension only, the second's
-    XML keeps it in its name. `folder` is the data set.
+    Proposed objects have their score as `<confidence>`. If two photos differ only in their extension, the name of the
+    second's XML keeps it. `folder` is the data set.
     """
     by_file: dict[str, list[AuditFinding]] = {}
     for finding in (each for each in result.findings if each.score >= LIKELY):
@@ -35,7 +35,7 @@ def proposals(
 
 
 def _objects(frame: PhotoFrame, findings: Sequence[AuditFinding], labels: Sequence[str]) -> Iterator[XmlObject]:
-    """The objects of a photo with everything that is proposed done; of two findings on one object the surer counts."""
+    """The objects of a photo with all proposals applied; of two findings on one object the surer one counts."""
     about: dict[int, AuditFinding] = {}
     for finding in findings:
         if finding.object is not None:
