@@ -1,6 +1,6 @@
-"""The commands of the trainer: `export` a run again, `evaluate` its models, `predict` with one, compare `sizes`.
+"""The trainer's commands: `export` a run again, `evaluate` its models, `predict` with one, `compare` runs and `sizes`.
 
-`python -m trainer` has these alone. TensorFlow is imported only by what needs it.
+`python -m trainer` has only these. TensorFlow is imported only by commands that need it.
 """
 
 import json
@@ -19,7 +19,8 @@ from trainer.cli.session import NEEDS_MORE, Store, check_known, start_tensorflow
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-# Modules without which no command works. Where they are all there is (the extra `predict`), the others are not shown.
+# Modules without which no command works. If only these are installed (the extra `predict`), commands that need more are
+# hidden.
 NEEDS: Final = ("ai_edge_litert", "cv2", "numpy")
 _FORMS: Final = ("float32", "float16", "dynamic", "int8")
 
@@ -92,10 +93,10 @@ def evaluate_command(  # long: a line for each option
 
 
 def _threads(typed: str) -> tuple[int, ...]:
-    """`1,2,4` as numbers.
+    """The numbers in a text such as `1,2,4`.
 
     Raises:
-        OptionError: It is something else.
+        OptionError: The text is not of this form, or a number is out of range or given twice.
     """
     counts = tuple(int(word) if word.isdecimal() else 0 for word in typed.split(","))
     if not all(1 <= count <= MOST_THREADS for count in counts) or len(set(counts)) < len(counts):
@@ -104,7 +105,7 @@ def _threads(typed: str) -> tuple[int, ...]:
 
 
 def _require_page(html: Path | None) -> None:
-    """Check, before anything is measured, that the page can be written.
+    """Check that the page can be written, before anything is measured.
 
     Raises:
         OptionError: Its folder is absent, or `--html` itself is a folder.
@@ -129,7 +130,7 @@ def _evaluate_photos(
     *,
     as_json: bool,
 ) -> None:
-    """Measure a model on a folder of photos, and say so."""
+    """Measure a model on a folder of photos, and print the results."""
     content = model_at(model)
     settings = start_tensorflow()
     from trainer.evaluate_photos import evaluate_photos
@@ -257,9 +258,9 @@ def _table(metrics: "Mapping[str, Any]") -> str:
 
 
 def _ms(row: "Mapping[str, Any]") -> str:
-    """Milliseconds on one thread, or by each number that was asked for."""
+    """Milliseconds on one thread, or for each number of threads that was asked for."""
     asked = row.get("latency_ms", {"1": row["median_ms"]})
-    if "gate" in row or len(asked) == 1:  # an export's table has those of one thread
+    if "gate" in row or len(asked) == 1:  # an export's table shows only one thread
         return f"{row['median_ms']:.2f}"
     return "  " + ", ".join(f"{count}: {ms:.2f}" for count, ms in asked.items())
 

@@ -1,7 +1,7 @@
 """`celery -A trainer.app worker -Q train`: the application and its one thin task.
 
-An entry point: importing it reads the settings and sets up logging. TensorFlow is imported by the child that trains,
-a fresh one for each run.
+An entry point: importing it reads the settings and sets up logging. TensorFlow is imported only by the child that
+trains, a fresh one for each run.
 """
 
 from typing import Any
@@ -22,7 +22,7 @@ settings = TrainerSettings()
 logs.set_up(settings.log_format, settings.log_level)
 faults.arm(settings.fault)
 
-# A fresh process, and so a fresh TensorFlow, for every run: devices and thread pools are set once in a process.
+# A fresh process, and so a fresh TensorFlow, for every run: devices and thread pools can be set only once per process.
 app = celery_app("trainer", settings.broker(), RUN_QUEUE, worker_max_tasks_per_child=1)
 stop = StopRequest()
 
@@ -39,7 +39,7 @@ def this_worker() -> RunWorker:
 
 
 def _train(request: RunSpec, storage: Storage, guard: Guard) -> None:
-    from trainer.run import run  # TensorFlow: 15 s, half a gigabyte; in the child only
+    from trainer.run import run  # imports TensorFlow (15 s, half a gigabyte), so only in the child
 
     run(request, storage=storage, settings=settings, guard=guard)
 

@@ -1,4 +1,4 @@
-"""A release that the gate let pass -> `run.json`, the commit point of a run; and what that says of its files."""
+"""A release that passed the gate -> `run.json`, the commit point of a run, with digests of the run's files."""
 
 import hashlib
 import time
@@ -15,22 +15,23 @@ from shared.specs.run import RunSpec
 from shared.storage import Storage
 from trainer.training.checkpoint import TrainingProgress
 
-# What a run hands out besides its models; the last three are of audits. People edit `audit.csv`.
+# The files that a run hands out besides its models; the last three are from audits. `audit.csv` is not here because
+# people edit it.
 _RELEASED: Final = ("labels.txt", "metrics.json", "detections.npz", "findings.json", "audit.html")
 
-# Of each form in `metrics.json`, in `run.json`.
+# The figures of each form in `metrics.json` that `run.json` repeats.
 _SUMMED_UP: Final = ("map50", "map", "map50_interval", "map_interval", "pictures", "objects", "best_score")
 
 
 def commit(request: RunSpec, manifest: Manifest, metrics: dict[str, Any], *, storage: Storage, **facts: Any) -> None:
-    """Write what makes a run finished, and take back what says that it failed.
+    """Write the file that makes a run finished, and remove those that say that it failed or is not finished.
 
     Args:
-        request: What was asked, as it was done.
-        manifest: Of the shards that it was trained on.
-        metrics: As in `metrics.json`.
+        request: The request as it was carried out.
+        manifest: The manifest of the shards that the run was trained on.
+        metrics: The figures as in `metrics.json`.
         storage: Holds the run.
-        facts: What else `run.json` says: `manifest_digest`, `seconds`, `training`, `warnings`, `advice`.
+        facts: The other fields of `run.json`: `manifest_digest`, `seconds`, `training`, `warnings`, `advice`.
     """
     summary = {
         "schema_version": 1,
@@ -53,7 +54,7 @@ def commit(request: RunSpec, manifest: Manifest, metrics: dict[str, Any], *, sto
 
 
 def training_facts(progress: TrainingProgress, network: keras.Model, replicas: int | None) -> dict[str, Any]:
-    """What `run.json` says of a training that is at its end; `replicas` None where nobody knows any more."""
+    """What `run.json` says about a training that has ended; `replicas` is None if it is no longer known."""
     schedule = progress.schedule
     return {
         "steps": progress.step,
@@ -68,7 +69,7 @@ def training_facts(progress: TrainingProgress, network: keras.Model, replicas: i
 
 
 def released_files(storage: Storage, run: str) -> dict[str, dict[str, Any]]:
-    """Bytes and SHA-256 of the files that a run hands out, by name: what `run.json` says, and `doctor` checks."""
+    """Size in bytes and SHA-256 of the files that a run hands out, by name, as noted in `run.json` for `doctor`."""
     root = RunPaths(run).root
     found = {}
     for name in storage.list_names(root):
@@ -79,5 +80,5 @@ def released_files(storage: Storage, run: str) -> dict[str, dict[str, Any]]:
 
 
 def summary_of(metrics: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What `run.json` says of the figures, by form: mAP50 and mAP as fractions, their intervals, and the threshold."""
+    """The figures in `run.json` by form: mAP50 and mAP as fractions, their intervals, sample sizes, the threshold."""
     return {form: {name: row[name] for name in _SUMMED_UP} for form, row in metrics.items()}

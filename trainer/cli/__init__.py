@@ -1,1 +1,1 @@
-"""The trainer's commands, as they are typed."""
+"""The trainer's commands, as a person types them."""

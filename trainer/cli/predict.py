@@ -1,4 +1,4 @@
-"""`predict`: photos, videos or a camera -> what a model sees in them. It needs LiteRT, and no TensorFlow."""
+"""`predict`: photos, videos or a camera -> what a model sees in them. It needs LiteRT but not TensorFlow."""
 
 import json
 from dataclasses import replace
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from trainer.inference.voc_files import VocWriter
     from trainer.inference.window import Window
 
-# Of `evaluate` too. LiteRT ends the process without a word where the system does not give it so many.
+# For `evaluate` too. LiteRT ends the process without a message if the system does not give it that many threads.
 MOST_THREADS: Final = 256
 
-# Of what is drawn under another name so many are said.
+# How many of the pictures that were drawn under another name are named.
 _NAMED: Final = 3
 
 app = typer.Typer()
@@ -81,7 +81,7 @@ def predict_command(  # long: a line for each option
         for name, names in _seen(detector, (writer, annotations), window, pictures, least):
             if not as_json:
                 typer.echo(printable(f"{name}: {_counted(names)}"))
-    finally:  # Ctrl-C is how a camera ends
+    finally:  # a camera is stopped by Ctrl-C
         writer.finish()
         if window is not None:
             window.close()
@@ -93,10 +93,10 @@ def predict_command(  # long: a line for each option
 
 
 def _require_own_folder(out: Path | None, sources: "Iterable[str]") -> None:
-    """Check that nothing drawn can take the place of a picture.
+    """Check that nothing that is drawn can replace a picture.
 
     Raises:
-        OptionError: `--out` is a file, the folder of a source, or has pictures or videos of somebody else.
+        OptionError: `--out` is a file, the folder of a source, or has pictures or videos that `predict` did not draw.
     """
     from trainer.inference.outputs import DETECTIONS, DRAWN
 
@@ -107,14 +107,14 @@ def _require_own_folder(out: Path | None, sources: "Iterable[str]") -> None:
     for place in map(Path, sources):
         if out.resolve() == (place if place.is_dir() else place.parent).resolve() and place.exists():
             raise OptionError(f"--out {out}: {place} lies there, and what is drawn could replace it: name a new folder")
-    if out.is_dir() and not (out / DETECTIONS).exists():  # it is none that an earlier `predict` drew into
+    if out.is_dir() and not (out / DETECTIONS).exists():  # no earlier `predict` drew into it
         known = next((path for path in sorted(out.iterdir()) if path.suffix in DRAWN), None)
         if known is not None:
             raise OptionError(f"--out {out}: {known} lies there, and what is drawn could replace it: name a new folder")
 
 
 def model_at(place: str) -> "Path | bytes":
-    """The model's file, or its bytes where it is in a bucket.
+    """The model's path, or its bytes if it is in a bucket.
 
     Raises:
         OptionError: There is no such file.
@@ -137,7 +137,7 @@ def model_at(place: str) -> "Path | bytes":
 
 
 def _tell_annotations(annotations: "VocWriter") -> None:
-    """Say where the XML files are.
+    """Tell the user where the XML files are.
 
     Raises:
         PipelineError: Some pictures have none.
@@ -153,7 +153,7 @@ def _tell_annotations(annotations: "VocWriter") -> None:
 
 
 def _conclude(writer: "DetectionWriter", failed: list[str], sources: int) -> None:
-    """Say where what was drawn is.
+    """Tell the user where the drawn pictures are.
 
     Raises:
         PipelineError: Some of the sources could not be read, or there was nothing to look at.
@@ -173,10 +173,10 @@ def _conclude(writer: "DetectionWriter", failed: list[str], sources: int) -> Non
 
 
 def _frames(source: str, limit: int | None, every: int, failed: list[str], *, is_only: bool) -> "Iterator[Frame]":
-    """The frames of one source. One of several that cannot be read is told, and noted in `failed`.
+    """The frames of one source; if one of several sources cannot be read, that is printed and noted in `failed`.
 
     Raises:
-        ImageError: The only one cannot be read.
+        ImageError: The only source cannot be read.
     """
     from shared.errors import ImageError
     from trainer.inference.sources import frames
@@ -191,7 +191,7 @@ def _frames(source: str, limit: int | None, every: int, failed: list[str], *, is
 
 
 def _tell_each_is_saved(pictures: "Iterable[Frame]") -> "Iterator[Frame]":
-    """The frames; before the first one of a video or camera it is said that each becomes a picture."""
+    """The frames; before the first one of a video or camera the user is told that each becomes a picture."""
     for frame in pictures:
         if frame.video is not None and frame.is_first:
             said = f"{frame.video}: each frame becomes a picture; --every {round(frame.fps)} takes one a second"
@@ -200,18 +200,18 @@ def _tell_each_is_saved(pictures: "Iterable[Frame]") -> "Iterator[Frame]":
 
 
 def _are_of_several(sources: "Iterable[str]") -> bool:
-    """Whether files lie in several folders, and may have the same name."""
+    """Whether the files lie in several folders and so may have the same name."""
     there = [path for path in map(Path, sources) if path.exists()]
     return len({(path if path.is_dir() else path.parent).resolve() for path in there}) > 1
 
 
 def _with_folder(frame: "Frame") -> "Frame":
-    """The frame as one that is shown with its folder."""
+    """The frame, to be shown with its folder."""
     return frame if frame.path is None else replace(frame, place=str(frame.path.parent / frame.shown))
 
 
 def _opened(sources: "Iterable[Iterator[Frame]]") -> "Iterator[Frame]":
-    """All frames; the first one is there already, so that a camera that is absent is known before a model is loaded."""
+    """All frames; the first one is read at once, so that a missing camera is noticed before a model is loaded."""
     pictures = chain.from_iterable(sources)
     return chain(list(islice(pictures, 1)), pictures)
 
@@ -223,7 +223,7 @@ def _seen(
     pictures: "Iterator[Frame]",
     least: float,
 ) -> "Iterator[tuple[str, list[str]]]":
-    """Look at every frame, write and show it, until a person closes the window; its name and what was seen."""
+    """Detect in each frame, write and show it until a person closes the window; yields its name and class names."""
     from trainer.inference.draw import draw_detections
 
     writer, annotations = writers

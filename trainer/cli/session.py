@@ -1,4 +1,4 @@
-"""What the commands have in common: the store, TensorFlow without its remarks, values that are checked."""
+"""What the commands have in common: the store, TensorFlow without its messages, checked values."""
 
 import os
 from importlib.util import find_spec
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from shared.storage import Storage
     from trainer.settings import TrainerSettings
 
-# Where LiteRT is all there is (the extra `predict`), commands that need more are not shown.
+# If only LiteRT is installed (the extra `predict`), commands that need more are hidden.
 NEEDS_MORE: Final = find_spec("tensorflow") is None
 
 Store = Annotated[
@@ -24,14 +24,14 @@ Store = Annotated[
 
 
 def check_known(option: str, typed: "Sequence[str] | None", known: "Sequence[str]") -> None:
-    """Refuse a value of an option that may be given more than once: typer knows no choices for these."""
+    """Refuse unknown values of an option that may be given more than once, for which typer has no choices."""
     for value in typed or ():
         if value not in known:
             raise OptionError(f"{option} {value}: expected one of {', '.join(known)}")
 
 
 def storage_with(run: str, store: str | None) -> "Storage":
-    """The store, by default that of the settings, which holds `run`: looked at before TensorFlow's 15 s of imports."""
+    """The store (default: that of the settings) that holds `run`; checked before TensorFlow's 15 s of imports."""
     from shared.jobs.identity import read_request
     from shared.jobs.paths import RunPaths
     from shared.settings import CommonSettings
@@ -48,7 +48,7 @@ def storage_with(run: str, store: str | None) -> "Storage":
 
 
 def start_tensorflow() -> "TrainerSettings":
-    """Import TensorFlow, on as many threads as the settings say; the settings."""
+    """Import TensorFlow, with as many threads as the settings say; returns the settings."""
     from trainer.settings import TrainerSettings
 
     settings = TrainerSettings()
@@ -60,9 +60,9 @@ def start_tensorflow() -> "TrainerSettings":
 
 
 def quiet_tensorflow() -> None:
-    """Import TensorFlow without its remarks, which would bury the figures or the gate's word.
+    """Import TensorFlow without its messages, which would bury the figures or the gate's verdict.
 
-    No level of its log silences those of oneDNN, so they go nowhere; what cannot be imported still raises.
+    No log level silences those of oneDNN, so standard error is discarded meanwhile; a failed import still raises.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     stderr = os.dup(2)

@@ -61,7 +61,7 @@ def sizes_command(
 
 
 def _detail(name: str, model: bytes, image_size: int) -> str:
-    """Where a file's time and memory go: a line for each kind of operator, the costly ones first."""
+    """Where a file's time and memory go: a line for each kind of operator, the most expensive first."""
     from trainer.inference.quiet import quiet_libraries
     from trainer.sizes import detail_of
 
@@ -83,7 +83,7 @@ def _timed_by(no_profiler: str | None) -> str:
 
 
 def _next_quietly(rows: "Iterator[Cost]") -> "Cost | None":
-    """The next row; the converter has a remark on each."""
+    """The next row, without the messages that the converter prints for each."""
     from trainer.inference.quiet import quiet_libraries
 
     with quiet_libraries():

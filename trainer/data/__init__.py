@@ -1,1 +1,1 @@
-"""Shards to batches: records, examples, augmentation, streams."""
+"""Shards -> batches: records, examples, augmentation, streams."""

@@ -1,8 +1,8 @@
-"""Decoded pictures and boxes -> randomly changed ones of the same size. Pure numpy and OpenCV, seeded.
+"""Decoded pictures and boxes -> randomly changed ones of the same size. Only numpy and OpenCV, seeded.
 
-Each picture is moved by one affine map (flips, quarter turns, rotation, zoom, aspect, translation together) and one
-affine map of its colours; a mosaic is four such moves into four tiles. Here the maps are drawn, for a whole batch at
-once; `trainer.data.paste` adds objects of other pictures, and `trainer.data.warp` applies the maps.
+Each picture is moved by one affine map (flips, quarter turns, rotation, zoom, aspect, translation together), and its
+colours are changed by another; a mosaic is four such moves into four tiles. This module draws the maps, for a whole
+batch at once; `trainer.data.paste` adds objects of other pictures, and `trainer.data.warp` applies the maps.
 """
 
 from typing import Final
@@ -28,8 +28,8 @@ def augment_batch(
     Args:
         examples: The pool; mosaics take their other tiles from all of it.
         rows: int64 [B].
-        recipe: How strongly.
-        rng: All randomness comes from it.
+        recipe: How strongly pictures are changed.
+        rng: The source of all randomness.
 
     Returns:
         Pictures uint8 [B, H, W, 3] RGB; boxes float32 [B, N, 4], (ymin, xmin, ymax, xmax) fractions; labels int32
@@ -48,14 +48,14 @@ def augment_batch(
 
 
 def draw_parts(rows: Places, *, recipe: Augmentation, rng: np.random.Generator, pool: int, side: int) -> Parts:
-    """Draw how the pictures of a batch are put together.
+    """Draw at random how the pictures of a batch are put together.
 
     Args:
-        rows: int64 [B], of the pool.
-        recipe: How strongly.
-        rng: All randomness comes from it.
-        pool: Pictures to take the other tiles of mosaics from.
-        side: Of the pictures in pixels.
+        rows: int64 [B], the pictures' places in the pool.
+        recipe: How strongly pictures are changed.
+        rng: The source of all randomness.
+        pool: The size of the pool, from which mosaics take their other tiles.
+        side: The side of the pictures in pixels.
     """
     count = len(rows)
     plain = Parts(
@@ -77,7 +77,7 @@ def draw_parts(rows: Places, *, recipe: Augmentation, rng: np.random.Generator, 
 
 
 def _mosaic(plain: Parts, place: int, recipe: Augmentation, rng: np.random.Generator, pool: int) -> Parts:
-    """Four moved pictures, the own one first, in the four tiles around a random point.
+    """Four moved pictures in the four tiles around a random point; the first is the picture at `place` itself.
 
     A tile shows a part of its picture at a random zoom of at most its own scale; a box belongs to its tile.
     """
@@ -100,13 +100,13 @@ def _mosaic(plain: Parts, place: int, recipe: Augmentation, rng: np.random.Gener
 
 
 def _tile_moves(recipe: Augmentation, rng: np.random.Generator, side: int, tiles: NDArray[np.int64]) -> Matrix:
-    """Moves [T, 2, 3] whose pictures cover their tiles as far as they can: scaled by 0.5 to 1, anywhere over them."""
+    """Moves [T, 2, 3] that scale pictures by 0.5 to 1 and place each at random, covering its tile as far as it can."""
     count = len(tiles)
     lean = np.exp(rng.uniform(-0.5, 0.5, count) * np.log1p(recipe.aspect))
     scale = rng.uniform(0.5, 1.0, count)[:, None] * np.stack([lean, 1 / lean], axis=1)
     size = scale * side
     near, far = tiles[:, [1, 0]], tiles[:, [3, 2]] - size
-    # Where the picture is longer than the tile, any window of it; where shorter, anywhere inside.
+    # If the picture is longer than the tile, show any window of it; if shorter, place it anywhere inside.
     corner = rng.uniform(np.minimum(near, far), np.maximum(near, far))
     linear = scale[:, :, None] * np.eye(2)
     moves = np.concatenate([linear, corner[:, :, None]], axis=2) @ _affine(random_flips(recipe, rng, side, count))
