@@ -8,7 +8,7 @@ from lxml import etree
 
 from shared.annotation.box import CORNERS
 from shared.errors import AnnotationError
-from shared.text import LFS_POINTER
+from shared.text import LFS_POINTER, collapsed
 
 # The largest real files (a thousand boxes in a picture) are below 0.5 MB. libxml2 copes with far more, but one file
 # must not fill a worker's memory.
@@ -50,7 +50,7 @@ def parse_respelled(xml: bytes, file: str, *, with_comments: bool = False) -> tu
     try:
         root = _root(xml, parser)
     except etree.XMLSyntaxError as error:
-        said = error.msg or "no content"
+        said = collapsed(error.msg or "no content")  # of some it ends a line
         raise AnnotationError(f"{file}: malformed XML: {_belied(xml) or _told(xml, error) or said}") from error
     except (ValueError, LookupError) as error:
         raise AnnotationError(f"{file}: unreadable XML: {error}") from error
@@ -92,6 +92,8 @@ def _told(xml: bytes, error: etree.XMLSyntaxError) -> str:
         return "it looks like UTF-16 without the mark that belongs in front: save it as UTF-8"
     if "EntityRef:" in (error.msg or ""):  # `xmlParseEntityRef: no name`, `EntityRef: expecting ';'`
         return f"an & in line {error.lineno}: write it as &amp;"
+    if error.code == etree.ErrorTypes.ERR_UNDECLARED_ENTITY:
+        return f"{collapsed(error.msg or '')}: write the letter itself instead"
     if error.code == etree.ErrorTypes.ERR_INVALID_ENCODING:
         declared = _ENCODING.match(xml)
         name = "no encoding, which means UTF-8," if declared is None else declared[2].decode()

@@ -69,6 +69,7 @@ def test_malformed_xml_is_refused(xml: bytes) -> None:
         ),
         (b"<annotation>\n<name>cats & dogs</name></annotation>", "an & in line 2: write it as &amp;"),
         (b"<annotation>\n<name>M&M</name></annotation>", "an & in line 2: write it as &amp;"),
+        (b"<annotation>\n<name>a&nbsp;b</name></annotation>", "Entity 'nbsp' not defined, line 2, column"),
         (
             "<annotation>\n<name>Waschbär</name></annotation>".encode("latin-1"),
             "it declares no encoding, which means UTF-8, and line 2 is written otherwise: declare what it is written "
@@ -84,6 +85,14 @@ def test_what_is_wrong_with_a_file_is_told_where_the_parser_does_not_say_it(xml:
     with pytest.raises(AnnotationError) as caught:
         read_annotation(xml, file="a.xml", spec=JobSpec())
     assert str(caught.value).startswith(f"a.xml: malformed XML: {told}")
+
+
+def test_what_the_parser_says_is_one_line_and_an_unknown_entity_has_its_remedy() -> None:
+    for xml in (b"<annotation><name>a\0b</name></annotation>", b"<annotation><name>a&nbsp;b</name></annotation>"):
+        with pytest.raises(AnnotationError) as caught:
+            read_annotation(xml, file="a.xml", spec=JobSpec())
+        assert "\n" not in str(caught.value)
+    assert str(caught.value).endswith(": write the letter itself instead")
 
 
 def test_an_encoding_that_nobody_knows_is_named() -> None:
