@@ -324,13 +324,16 @@ def test_a_box_of_which_three_tenths_are_seen_is_kept(visible_px: int, is_kept: 
     assert (labels >= 0).any() == is_kept
 
 
-@pytest.mark.parametrize(("wide_px", "is_kept"), [(3.2, True), (2.8, False)])
-def test_a_box_that_gets_thinner_than_three_pixels_is_dropped(wide_px: float, is_kept: bool) -> None:
+@pytest.mark.parametrize(
+    ("before_px", "wide_px", "is_kept"), [(20, 3.2, True), (20, 2.8, False), (4, 2.1, True), (4, 1.9, False)]
+)
+def test_a_box_that_gets_thinner_than_three_pixels_or_half_of_itself_is_dropped(
+    before_px: float, wide_px: float, is_kept: bool
+) -> None:
     examples = drawn_examples(1, most=1)
-    examples = replace(
-        examples, boxes=(np.array([[0, 0, 20 / SIDE, 20 / SIDE]], np.float32),), labels=(np.zeros(1, np.int32),)
-    )
-    narrow = np.array([[[wide_px / 20, 0, 0], [0, 1, 0]]])
+    box = np.array([[0, 0, 20 / SIDE, before_px / SIDE]], np.float32)
+    examples = replace(examples, boxes=(box,), labels=(np.zeros(1, np.int32),))
+    narrow = np.array([[[wide_px / before_px, 0, 0], [0, 1, 0]]])
     parts = Parts(places=np.zeros(1, int), rows=np.zeros(1, int), matrices=narrow, tiles=np.array([[0, 0, SIDE, SIDE]]))
     _, labels = boxes_of_parts(parts, examples, 1)
     assert (labels >= 0).any() == is_kept

@@ -102,6 +102,43 @@ def test_other_objects_in_the_pasted_part_keep_their_boxes(squares: Examples) ->
     assert (boxes[large][:, 2:] <= 1).all()
 
 
+@pytest.mark.parametrize("flip", [0.0, 1.0])
+def test_a_mirrored_object_shows_its_right_side_on_the_left_and_all_of_it(squares: Examples, flip: float) -> None:
+    pictures = squares.pictures.copy()
+    pictures[1, 16:40, 24:40], pictures[1, 16:40, 40:56] = (255, 0, 0), (0, 255, 0)
+    pool = replace(squares, pictures=pictures)
+    recipe = UNCHANGED.model_copy(update={"paste": 1.0, "flip_horizontal": flip})
+    made, boxes, labels = augment_batch(pool, np.zeros(64, int), recipe=recipe, rng=np.random.default_rng(5))
+    pasted = [
+        (picture, box) for picture, row, known in zip(made, boxes, labels, strict=True) for box in row[known == 2]
+    ]
+    assert len(pasted) > 20
+    for picture, box in pasted:
+        ymin, xmin, ymax, xmax = np.rint(box * SIDE).astype(int).tolist()
+        rows = picture[ymin + 1 : ymax - 1]
+        left, right = (rows[:, xmin + 1 : xmin + 4].mean((0, 1)), rows[:, xmax - 4 : xmax - 1].mean((0, 1)))
+        red, green = (right, left) if flip else (left, right)
+        np.testing.assert_allclose([red, green], [[255, 0, 0], [0, 255, 0]], atol=12)
+
+
+def test_pasted_objects_hardly_cover_each_other(squares: Examples) -> None:
+    parts = with_pasted(plain([0] * 600), squares, 600, paste=1.0, flip=0.0, rng=np.random.default_rng(6))
+    pairs = [parts.tiles[parts.places == place][1:] for place in range(600)]
+    pairs = [tiles for tiles in pairs if len(tiles) == 2]
+    assert len(pairs) > 50
+    for first, second in pairs:
+        sides = np.minimum(first[2:], second[2:]) - np.maximum(first[:2], second[:2])
+        assert np.prod(np.maximum(sides, 0)) < 0.1 * np.prod(first[2:] - first[:2])
+
+
+def test_an_object_that_would_be_too_small_to_be_seen_is_not_pasted(squares: Examples) -> None:
+    pool = replace(squares, boxes=(squares.boxes[0], (np.array([[16, 24, 28, 36]]) / SIDE).astype(np.float32)))
+    parts = with_pasted(plain([0] * 400), pool, 400, paste=1.0, flip=0.0, rng=np.random.default_rng(7))
+    tiles = parts.tiles[(parts.tiles != [0, 0, SIDE, SIDE]).any(axis=1)]
+    assert len(tiles) > 20
+    assert (tiles[:, 2:] - tiles[:, :2]).min() == 8
+
+
 def test_an_ignored_object_is_not_pasted(squares: Examples) -> None:
     pool = replace(squares, labels=(squares.labels[0], np.full(1, IGNORED, np.int32)))
     parts = with_pasted(plain([0] * 50), pool, 50, paste=1.0, flip=0.0, rng=np.random.default_rng(4))

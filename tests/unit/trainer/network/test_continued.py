@@ -45,6 +45,20 @@ def test_all_weights_are_the_files_and_heads_follow_the_names(tmp_path: Path, ba
             np.testing.assert_array_equal(now[..., 2], old[..., LABELS.index("Ähre")])
 
 
+def test_classes_that_all_changed_places_keep_their_own_heads(tmp_path: Path) -> None:
+    """Not by swaps of two: what comes from a place goes to another one than what goes there came from."""
+    trained = lively_network()
+    trained.save(tmp_path / "old.keras")
+    now = ("new", "box", "cross", "newer", "Ähre")
+    network = go_on(builder("conv")(len(now)), tmp_path / "old.keras", builder("conv"), before=LABELS, now=now)
+    for name in HEADS:
+        for ours, theirs in zip(
+            network.get_layer(name).get_weights(), trained.get_layer(name).get_weights(), strict=True
+        ):
+            for label in LABELS:
+                np.testing.assert_array_equal(ours[..., now.index(label)], theirs[..., LABELS.index(label)])
+
+
 def test_the_weights_of_another_network_are_refused(tmp_path: Path) -> None:
     lively_network().save(tmp_path / "old.keras")
     with pytest.raises(TrainingError, match=r"--from old\.keras: expected the weights of detector_small; "):
