@@ -1,1 +1,1 @@
-"""Files of the store -> what the pages show of them."""
+"""Files of the store -> what the pages show from them."""

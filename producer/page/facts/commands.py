@@ -1,4 +1,4 @@
-"""Commands that the page shows -> as they work in whatever folder a person pastes them."""
+"""Commands that the page shows, changed so that they work in whatever folder a person pastes them."""
 
 import re
 import shlex
@@ -17,10 +17,10 @@ from shared.storage import Storage
 
 
 def rooted(command: str, storage: Storage) -> str:
-    """A command about this very store: `STORE`, as reports write it, and a relative path of it or of the program.
+    """A command in which `STORE`, as reports write it, and relative paths of the store or the program are replaced.
 
     Args:
-        command: As `hint` or a report has it, quoted for a shell; one that cannot be read stays as it is.
+        command: From `hint` or a report, quoted for a shell; one that cannot be parsed stays as it is.
         storage: The store that is meant.
     """
     try:
@@ -37,20 +37,20 @@ def rooted(command: str, storage: Storage) -> str:
 
 
 def hint_here(storage: Storage, *arguments: object) -> str:
-    """`hint` of a command that takes `--store`, with this store, whatever the settings of the terminal are."""
+    """`hint` for a command that takes `--store`, always naming this store, whatever a terminal's settings are."""
     return rooted(hint(*arguments, "--store", storage.root), storage)
 
 
 def rooted_text(text: str, storage: Storage) -> str:
-    """A text in which each command, between back quotes, is `rooted`."""
+    """A text with each command between back quotes `rooted`."""
     return re.sub("`([^`]+)`", lambda found: f"`{rooted(found[1], storage)}`", text)
 
 
 def asked_with(storage: Storage, job: Job, asked: RunSpec, *, has_broker: bool) -> str:
-    """The command that does a run again, as a person types it: of a fold, that of its audit."""
+    """The command that does a run again, as a person types it; for a fold, the command of its audit."""
     here = () if has_broker else ("--local",)
     if asked.audits and not asked.folds:
-        # Which run is asked is always said: without, it is the job's own.
+        # The run to ask is always named, because without it the job's own run would be asked.
         return hint_here(storage, "audit", job.job, "--quick", "--run", asked.audits[0], *here)
     if asked.folds:
         fold = asked if asked.fold else read_request(storage, asked.audits[0])
@@ -62,7 +62,7 @@ def asked_with(storage: Storage, job: Job, asked: RunSpec, *, has_broker: bool) 
 
 
 def _typed(storage: Storage, asked: RunSpec, counts: dict[str, int]) -> list[str]:
-    """The options of a run, without the backbone that is chosen where nobody names one."""
+    """The options of a run, without its backbone if that is the one chosen when nobody names one."""
     fields: dict[str, Any] = {name: getattr(asked, name) for name in TrainingOptions.model_fields}
     if asked.start is None and asked.weights in ("none", "imagenet"):
         unsaid = TrainingOptions.model_validate(fields | {"backbone": "auto", "weights": "none"})

@@ -1,8 +1,8 @@
-"""What a run's model took for what -> counts by true and seen class, with the photos behind each; precision and recall.
+"""A run's detections -> counts by true and seen class (confusion), with the photos behind each; precision and recall.
 
-A detection may meet an object of another class here, as in the report's confusion (`trainer/evaluation/curves.py`), in
-plain Python: the producer's image has no numpy. Which object it meets is decided by the surer ones alone, so that one
-pass serves every threshold.
+Here a detection may be matched to an object of another class, as in the report's confusion matrix
+(`trainer/evaluation/curves.py`). It is in plain Python because the producer's image has no numpy. Which object a
+detection is matched to depends only on surer detections, so that one pass serves every threshold.
 """
 
 from collections import Counter, defaultdict
@@ -18,7 +18,7 @@ from shared.storage import Stamp, Storage
 
 _MOST_CURVES: Final = 5
 
-Cell = tuple[int, int]  # the true class and the seen one, as places among the labels; their number: nothing
+Cell = tuple[int, int]  # the true class and the seen class, as places among the labels; len(labels) stands for nothing
 
 
 class _Marked(NamedTuple):
@@ -32,32 +32,32 @@ class _Marked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Met:
-    """A photo's detections as (score, cell, box), the surest first; objects as (score that meets it, place, box)."""
+    """A photo's detections as (score, cell, box), surest first; objects as (score of the match or -1, place, box)."""
 
     file_name: str
     detections: tuple[tuple[float, Cell, Box], ...]
     objects: tuple[tuple[float, int, Box], ...]
 
     def cells(self, least: float, nothing: int) -> list[Cell]:
-        """The cells that the photo counts in at a threshold."""
+        """The cells that the photo counts in at the threshold `least`, one for each detection and missed object."""
         seen = [cell for score, cell, _ in self.detections if score >= least]
         return seen + [(place, nothing) for score, place, _ in self.objects if score < least]
 
     def scores(self, cell: Cell, nothing: int) -> list[float]:
-        """The scores from which on what is in a cell is there; of one of what is missed, from which on it is missed."""
+        """The scores at which entries of a cell change: detections count up to their score, missed objects above it."""
         missed = [score for score, place, _ in self.objects if (place, nothing) == cell]
         return missed or [score for score, each, _ in self.detections if each == cell]
 
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """What was taken for what in each photo of a split."""
+    """Which class was taken for which, in each photo of a split."""
 
     labels: tuple[str, ...]
     photos: tuple[_Met, ...]
 
     def counts(self, least: float) -> list[list[int]]:
-        """How many, by true class (rows) and seen class (columns), the last of each being nothing."""
+        """The counts at the threshold `least`, by true class (rows) and seen class (columns); the last is nothing."""
         nothing = len(self.labels)
         found = Counter(cell for photo in self.photos for cell in photo.cells(least, nothing))
         return [[found[there, seen] for seen in range(nothing + 1)] for there in range(nothing + 1)]
@@ -67,7 +67,7 @@ class Confusion:
         return frozenset(photo.file_name for photo in self.photos if cell in photo.cells(least, len(self.labels)))
 
     def boxes(self, cell: Cell, least: float) -> dict[str, frozenset[Box]]:
-        """The boxes behind a cell, by photo: of what is missed the objects, otherwise the detections."""
+        """The boxes behind a cell, by photo: objects if the cell counts missed ones, otherwise detections."""
         nothing, found = len(self.labels), {}
         for photo in self.photos:
             missed = [box for score, place, box in photo.objects if (place, nothing) == cell and score < least]
@@ -76,13 +76,13 @@ class Confusion:
         return found
 
     def turns(self, cell: Cell) -> dict[str, float]:
-        """By photo the threshold from which on it leaves a cell; comes into it, where the cell is of what is missed."""
+        """File -> the threshold above which the photo leaves a cell or, in a cell of missed objects, comes into it."""
         nothing = len(self.labels)
         scores = {photo.file_name: photo.scores(cell, nothing) for photo in self.photos}
         return {file: (min if cell[1] == nothing else max)(each) for file, each in scores.items() if each}
 
     def words(self, cell: Cell) -> str:
-        """What a cell is, for a person."""
+        """What a cell means, for a person."""
         there, seen = (self.labels[place] if place < len(self.labels) else "" for place in cell)
         if not there:
             return f"{seen} made up, or badly placed"
@@ -91,7 +91,7 @@ class Confusion:
         return f"{there} found" if there == seen else f"{there} taken for {seen}"
 
     def cell(self, there: str, seen: str) -> Cell | None:
-        """The cell that an address names; None where it names none."""
+        """The cell that an address names; None if it names none."""
         if not all(text.isascii() and text.isdecimal() and len(text) < 6 for text in (there, seen)):
             return None
         cell, nothing = (int(there), int(seen)), len(self.labels)
@@ -99,7 +99,7 @@ class Confusion:
 
 
 def read_confusion(storage: Storage, run: str) -> Confusion:
-    """What the int8 model of a run took for what.
+    """Which class the int8 model of a run took for which.
 
     Raises:
         PlanError: The run has no detections.
@@ -114,7 +114,7 @@ def _read(storage: Storage, key: str, stamp: Stamp) -> Confusion:
 
 
 def confusion_of(split: SeenSplit) -> Confusion:
-    """What was taken for what in a split whose boxes are checked."""
+    """Which class was taken for which, in a split whose boxes have been validated."""
     seen, there = by_image(split.detections), by_image(split.annotations)
     classes = len(split.labels)
     rows = ((image.file_name, seen[image.id], there[image.id]) for image in split.images)
@@ -140,18 +140,18 @@ def _met(name: str, seen: Sequence[Mapping[str, Any]], there: Sequence[Mapping[s
 
 
 def _nearest(one: _Marked, objects: Sequence[_Marked], free: set[int]) -> int | None:
-    """The free object that a detection meets: those of its class first, so that two on one object do not swap."""
+    """The free object that a detection is matched to; those of its class go first, so that two do not swap objects."""
     near = ((overlap(one.box, objects[at].box), at) for at in free)
     worth = [((objects[at].place == one.place) + share, -at) for share, at in near if share >= OVERLAP]
     return -max(worth)[1] if worth else None
 
 
 def precision_recall(scores: Sequence[Mapping[str, Any]], marked: Sequence[float] = ()) -> Chart | None:
-    """Precision over recall in percent by falling score, of the classes with the most objects.
+    """Precision over recall in percent by falling score, for the classes with the most objects.
 
     Args:
-        scores: Those of `SeenRun.scores`.
-        marked: Thresholds that are marked on each curve; where there are several curves, the first one only.
+        scores: From `SeenRun.scores`.
+        marked: Thresholds to mark on the curve; if there are several curves, only the first threshold, on each.
     """
     chosen = sorted(scores, key=lambda row: -row["objects"])[:_MOST_CURVES]
     chosen = [row for row in chosen if len(row["right"]) + len(row["wrong"]) > 1]
@@ -167,7 +167,7 @@ def precision_recall(scores: Sequence[Mapping[str, Any]], marked: Sequence[float
 
 
 def _place(row: Mapping[str, Any], least: float) -> tuple[float, float] | None:
-    """Where a threshold lies on a class's curve; None where nothing is seen from there on."""
+    """The point of a threshold on a class's curve: recall, precision in percent; None if nothing is seen above it."""
     right, wrong = (sum(score >= least for score in row[name]) for name in ("right", "wrong"))
     if not right + wrong:
         return None

@@ -1,4 +1,4 @@
-"""A finding of an audit -> the part of its photo that shows what it is about, and what else is marked there."""
+"""A finding of an audit -> the part of its photo that shows what it is about, and the other labelled boxes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,19 +11,19 @@ from shared.errors import PipelineError, PlanError
 from shared.jobs.job import Job
 from shared.storage import Storage
 
-# A crop shows so many times the side of what it is about, and no less than this part of the photo: without what is
-# around it nobody can tell a thing (`trainer/audit/page.py`, likewise).
+# A crop is this many times as long as what it is about, and at least this part of the photo: without its surroundings
+# nobody can tell what a thing is (likewise in `trainer/audit/page.py`).
 _AROUND: Final = 2.5
 _LEAST_SHARE: Final = 0.25
-# A box that came through a shard differs by rounding from itself.
+# The same box, read from a shard, may differ by rounding.
 _SAME_PX: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crop:
-    """What is shown of a photo of `photo` (width, height) pixels: `left`, `top`, `width`, `height` in its pixels.
+    """The part of a photo that is shown: `left`, `top`, `width`, `height` in pixels; `photo` is its (width, height).
 
-    `others` are the marked boxes that the finding is not about.
+    `others` are the labelled boxes that the finding is not about.
     """
 
     photo: tuple[int, int]
@@ -51,14 +51,14 @@ def crop_of(boxes: Sequence[PhotoBox], photo: tuple[int, int]) -> Crop:
 def crop_of_finding(
     storage: Storage, job: Job, finding: AuditFinding, audited: tuple[int, int] | None, data_root: str
 ) -> Crop | None:
-    """What is to be seen of a finding; None where its photo is gone or unreadable.
+    """The crop for a finding; None if its photo is gone or unreadable.
 
     Args:
-        storage: Holds what the shards have of the photo.
-        job: Whose photos are below the folder that it names, or below `data_root`.
-        finding: What it is about.
-        audited: Width and height of the photo when it was audited, None where nobody noted them.
-        data_root: Of this service.
+        storage: The store, from whose shards the other boxes are read.
+        job: The job, whose photos are in the folder that it names, or below `data_root`.
+        finding: The finding.
+        audited: Width and height of the photo when it was audited, None if they were not noted.
+        data_root: The data root of this service.
 
     Raises:
         PlanError: The photos' folder is not there, or the photo has another size than the one that was audited.
@@ -74,7 +74,7 @@ def crop_of_finding(
 
 
 def _others(storage: Storage, job: Job, finding: AuditFinding, photo: tuple[int, int]) -> tuple[PhotoBox, ...]:
-    """The photo's marked boxes but the finding's own."""
+    """The photo's labelled boxes except the finding's own."""
     try:
         written = written_boxes(storage, job, finding.file, photo)
     except (PipelineError, ValueError, KeyError, TypeError):

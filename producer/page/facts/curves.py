@@ -1,4 +1,4 @@
-"""Rows of figures -> curves as SVG: points in a box of fixed size, with lines at round values."""
+"""Rows of figures -> curves for SVG: points in a box of fixed size, with lines at round values."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Final
 WIDTH: Final = 420.0
 HEIGHT: Final = 220.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 20.0, 10.0, 28.0
-# A curve of more points than the box has pixels is thinned.
+# A curve with more points than this is thinned: the box has hardly more pixels.
 _MOST_POINTS: Final = 400
 _LINES: Final = 4
 
@@ -17,7 +17,7 @@ Points = Sequence[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """One curve: its name, and its points as an SVG polyline takes them."""
+    """One curve: its name, and its points in the form of an SVG polyline."""
 
     name: str
     points: str
@@ -25,7 +25,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """Curves with their axes: (position in the box, text) of lines at round values; `marks` are points with a text."""
+    """Curves with their axes: (position, text) of the lines at round values; `marks` are points (x, y, text)."""
 
     title: str
     x_title: str
@@ -44,15 +44,15 @@ def chart(
     right: float | None = None,
     marks: Sequence[tuple[float, float, str]] = (),
 ) -> Chart | None:
-    """Curves of (name, points) in one box, x and y from 0; None where no curve has two points.
+    """Curves of (name, points) in one box, x and y from 0; None if no curve has two points.
 
     Args:
-        title: What it shows.
-        x_title: What is below it.
-        curves: Their points in data's own units; points that are not finite are left out.
+        title: The title of the chart.
+        x_title: The title of the x axis.
+        curves: Points in the data's own units; points that are not finite are left out.
         top: The largest y of the box; None: that of the data.
-        right: The largest x, likewise.
-        marks: Points that are marked: x, y, and what is said there.
+        right: The largest x of the box; None: that of the data.
+        marks: Points to mark: x, y, text.
     """
     kept = [(name, [(x, y) for x, y in points if math.isfinite(x) and math.isfinite(y)]) for name, points in curves]
     kept = [(name, points) for name, points in kept if len(points) > 1]

@@ -1,4 +1,4 @@
-"""Runs beside the first of them -> by how much each is better, and the photos in which they differ most."""
+"""Runs compared with the first of them -> by how much each is better, and the photos in which they differ most."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -11,9 +11,9 @@ from producer.page.facts.seen import SeenPhoto, SeenRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """By how many points a figure is higher than the first run's, and between which it may lie (95 %).
+    """By how many points a figure is higher than the first run's, with its 95 % interval from `low` to `high`.
 
-    `is_paired` where that was told from the same photos; otherwise it is wider than need be.
+    `is_paired`: the interval is from the same photos; otherwise it is wider than necessary.
     """
 
     points: float
@@ -23,25 +23,25 @@ class Difference:
 
     @property
     def is_sure(self) -> bool:
-        """Whether chance does not explain it."""
+        """Whether the interval excludes 0, so that chance does not explain the difference."""
         return not self.low <= 0 <= self.high
 
 
 def difference(
     first: Mapping[str, Any], other: Mapping[str, Any], name: str, pair: Pair | None = None, label: str | None = None
 ) -> Difference | None:
-    """The difference of a figure of two runs; None where one lacks it or its interval, or has it of no object.
+    """The difference of a figure of two runs; None if one lacks it or its interval, or measured it on no object.
 
-    Its interval is of the resamples of a `pair`. Without one it is made of the two runs' own (MOVER; Zou and Donner,
-    doi.org/10.1002/sim.3095), as if they were measured on different photos. On the same ones that is wider than need
-    be: what it calls sure is.
+    The interval is from the resamples of a `pair`. Without a pair it is made from the intervals of the two runs (MOVER;
+    Zou and Donner, doi.org/10.1002/sim.3095), as if they were measured on different photos. If the photos are the same,
+    that is wider than necessary, so what it calls sure is sure.
 
     Args:
-        first: Figures of a form, or of a class of it.
-        other: Those of the other run.
-        name: Of the figure: `map50`, `map`, `ap50`.
+        first: The first run's figures of a form, or of a class.
+        other: The same figures of the other run.
+        name: The name of the figure: `map50`, `map`, `ap50`.
         pair: Both runs' resamples, if they were measured on the same photos.
-        label: The class, where the figures are of one.
+        label: The class, if the figures are of one.
     """
     before, now = _span(first, name), _span(other, name)
     if before is None or now is None:
@@ -67,10 +67,10 @@ def _span(row: Mapping[str, Any], name: str) -> tuple[float, float, float] | Non
 def most_different(
     runs: Sequence[tuple[SeenRun, float]], most: int, unlike: Collection[str] = frozenset()
 ) -> list[list[SeenPhoto]]:
-    """The photos that all runs were measured on, those first in which their mistakes differ most: one for each run.
+    """The photos that all runs were measured on, each as a list with one for each run; largest difference first.
 
-    `runs` are what each saw and its threshold; photos in which all make as many mistakes are left out, and so are the
-    files that are `unlike`: another picture in another run.
+    Differences are in the number of mistakes. `runs` are what each run saw, and its threshold. Photos in which all runs
+    make equally many mistakes are left out, and so are the files in `unlike`, which are different pictures in the runs.
     """
     by_file = [{photo.file_name: photo for photo in run.photos} for run, _ in runs]
     rated = []

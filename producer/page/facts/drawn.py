@@ -1,4 +1,4 @@
-"""A finding of lint -> the photo that it is about, with its boxes as the XML says them and as the shards hold them."""
+"""A finding of lint -> the photo that it is about, with its boxes as in the XML and as in the shards."""
 
 import json
 import re
@@ -21,16 +21,18 @@ from shared.picture.orientation import choose_frame, turn_box
 from shared.placement import place
 from shared.storage import DataFolder, Storage
 
-# Of larger jobs no photo is drawn beside a finding: to find its XML the whole plan is kept in memory.
+# For larger jobs no boxes are drawn beside a finding: finding its XML needs the whole plan in memory.
 MOST_PHOTOS: Final = 50_000
-# A crop shows so many times the box's side, and at least this part of the photo.
+# A crop shows this many times the box's width and height, and at least this part of the photo's.
 _AROUND: Final = 2.5
 _LEAST_SHARE: Final = 0.3
 
-# Room around a photo and the box beside it, as part of both; a box so many times the photo's side away is only told.
+# The room around a photo and a box outside it, as a share of both together; and how far outside, in sides of the photo,
+# a box may be to be shown.
 _MARGIN: Final = 0.03
 _FURTHEST: Final = 4.0
-# How `producer/dataset/duplicates.py`, `split.py` beside it and `producer/finalize/near_duplicates.py` name the other.
+# How `producer/dataset/duplicates.py`, `split.py` beside it and `producer/finalize/near_duplicates.py` name the other
+# photo.
 _OTHER: Final = re.compile(
     r"(?:the same bytes|nearly the same picture) as (.+?)(?:, but other labels| in (?:train|val|test))?$"
 )
@@ -40,10 +42,11 @@ Rect = tuple[float, float, float, float]  # x, y, width, height in pixels of the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawn:
-    """What is drawn of a finding: the photo's size, what is shown of it, boxes `read` and `written`.
+    """What is drawn for a finding: the photo's size, the part shown (`view`), the boxes `read` and `written`.
 
-    `beside` says where the box lies that does not meet the photo; otherwise it is empty. `other` is the photo that this
-    one equals, named by `file`; of both, `labels` are the classes and boxes of their XML.
+    `read` is the finding's box in the XML, `written` are the photo's boxes in the shards. `beside` says where the box
+    is if it is outside the photo; otherwise it is empty. `other` is the photo that this one equals; then both have
+    their name in `file` and the classes and boxes of their XML in `labels`.
     """
 
     width: int
@@ -65,7 +68,7 @@ class _Planned:
 
 
 def draw(storage: Storage, job: Job, data_root: str, row: Row) -> Drawn | None:
-    """The picture of a finding; None where there is none to show: no photo is named, or it is gone or unreadable."""
+    """The picture for a finding; None if there is none: it names no photo, or the photo is gone or unreadable."""
     try:
         planned = _plan(storage, job).get(row.file) if _photos(job) <= MOST_PHOTOS else None
         folder = photos_folder(job, data_root)
@@ -77,24 +80,24 @@ def draw(storage: Storage, job: Job, data_root: str, row: Row) -> Drawn | None:
         header = photo_header(folder, planned.image, job.spec.max_pixels)
         return None if header is None else _drawn(storage, job, folder, planned, row, header)
     except (PipelineError, OSError, ValueError, KeyError, TypeError):
-        return None  # a picture beside a text that says what is wrong: without it the text stays
+        return None  # the text of the finding says what is wrong, and is shown without a picture
 
 
 def _whole(size: tuple[int, int] | None) -> Drawn | None:
-    """A photo that is in no shard, or whose place in them is not looked for: as it is."""
+    """The whole photo without boxes, if it is in no shard or its shard is not looked for."""
     if size is None:
         return None
     return Drawn(width=size[0], height=size[1], view=(0.0, 0.0, float(size[0]), float(size[1])), read=None, written=())
 
 
 def _other(storage: Storage, job: Job, row: Row) -> _Planned | None:
-    """The photo that a finding says this one equals; None where it says none of the plan's."""
+    """The photo that a finding says this one equals; None if it names none in the plan."""
     found = _OTHER.search(row.found) if "duplicate" in row.kind else None
     return _plan(storage, job).get(found[1]) if found is not None else None
 
 
 def _pair(job: Job, folder: DataFolder, one: _Planned, other: _Planned) -> Drawn | None:
-    """Two photos beside one another, each with what its XML says."""
+    """Two photos side by side, each with the labels of its XML."""
     first, second = (_labelled(job, folder, each) for each in (one, other))
     return first if first is None or second is None else replace(first, other=second)
 
@@ -110,14 +113,14 @@ def _labelled(job: Job, folder: DataFolder, planned: _Planned) -> Drawn | None:
 
 
 def _said(job: Job, folder: DataFolder, planned: _Planned) -> Annotation:
-    """What the XML of a photo says; nothing where it has none."""
+    """What the XML of a photo says; empty if it has none."""
     if planned.annotation is None:
         return EMPTY
     return read_annotation(read_photo(folder, planned.annotation), file=planned.annotation, spec=job.spec)
 
 
 def _upright(said: Annotation, header: ImageHeader, job: Job) -> list[Rect]:
-    """The box of each object where browsers show it, that is in the upright photo: workers move them the same way."""
+    """The box of each object in the upright photo, as browsers show it; workers turn boxes the same way."""
     boxes, size = [each.box for each in said.objects], (header.width, header.height)
     if choose_frame(header.orientation, size, said.size, boxes, job.spec.exif).frame == "raw":
         boxes = [turn_box(box, header.orientation, size) for box in boxes]
@@ -125,10 +128,10 @@ def _upright(said: Annotation, header: ImageHeader, job: Job) -> list[Rect]:
 
 
 def image_of(storage: Storage, job: Job, row: Row, *, is_other: bool = False) -> str:
-    """The photo that a finding is about: by its own name, or that of the pair whose XML it names; or the `other` one.
+    """The photo that a finding names itself or by its XML; with `is_other`, the photo that it says is equal.
 
     Raises:
-        PlanError: It names no other one.
+        PlanError: The finding names no equal photo.
     """
     if is_other:
         other = _other(storage, job, row) if _photos(job) <= MOST_PHOTOS else None
@@ -157,7 +160,7 @@ def _drawn(storage: Storage, job: Job, folder: DataFolder, planned: _Planned, ro
 
 
 def both(box: Rect, size: tuple[int, int]) -> Rect:
-    """What shows a photo and a box beside it."""
+    """The view that shows a photo and a box outside it."""
     spans = []
     for axis, side in enumerate(size):
         low = max(min(0.0, box[axis]), -_FURTHEST * side)
@@ -169,7 +172,7 @@ def both(box: Rect, size: tuple[int, int]) -> Rect:
 
 
 def _beside(box: Rect, size: tuple[int, int]) -> str:
-    """On which side of the photo a box lies that does not meet it, in words; empty where it does."""
+    """On which side of the photo a box is, in words, if it does not overlap the photo; else empty."""
     (x, y, width, height), (photo_width, photo_height) = box, size
     sides = [
         (x >= photo_width, f"xmin {x:g} ≥ {photo_width} wide"),
@@ -185,7 +188,7 @@ def _rect(xmin: float, ymin: float, xmax: float, ymax: float) -> Rect:
 
 
 def _around(box: Rect, size: tuple[int, int]) -> Rect:
-    """What is shown of a photo around a box: without what is around it nobody can tell a thing."""
+    """The view around a box: without its surroundings nobody can tell what a thing is."""
     x, y, width, height = box
     shown_width = min(size[0], max(_AROUND * width, _LEAST_SHARE * size[0]))
     shown_height = min(size[1], max(_AROUND * height, _LEAST_SHARE * size[1]))
@@ -200,7 +203,7 @@ def _plan(storage: Storage, job: Job) -> Mapping[str, _Planned]:
 
 @lru_cache(maxsize=1)
 def _read_plan(storage: Storage, name: str, incarnation: str) -> Mapping[str, _Planned]:
-    """The pairs of a job's plan, each by its photo's name and by its XML's. A plan never changes."""
+    """The pairs of a job's plan, each by its photo's name and by its XML's. They are kept, as a plan never changes."""
     from shared.jobs.identity import find_job
 
     job = find_job(storage, name)
@@ -217,7 +220,7 @@ def _read_plan(storage: Storage, name: str, incarnation: str) -> Mapping[str, _P
 
 
 def written_boxes(storage: Storage, job: Job, image: str, size: tuple[int, int]) -> tuple[Rect, ...]:
-    """The boxes of a photo, of `size` (width, height), that the shards hold; none in jobs of too many photos.
+    """The boxes in the shards of a photo with `size` (width, height); none in jobs with too many photos.
 
     Raises:
         PipelineError: A file of the store cannot be read.

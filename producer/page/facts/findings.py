@@ -1,4 +1,4 @@
-"""`lint.csv` of a job -> its findings by kind, class and page, read once as long as the file stays as it is."""
+"""`lint.csv` of a job -> its findings by kind, class and page; the file is read again only if it has changed."""
 
 import csv
 from array import array
@@ -42,13 +42,13 @@ class _Index:
 
 
 class FindingsTable:
-    """The findings of a job. Kept are the file's bytes and where each line begins."""
+    """The findings of a job. It keeps the file's bytes and where each line begins."""
 
     def __init__(self, content: bytes, name: str) -> None:
-        """Read the lines of `content`; `name` is the file's, for errors."""
+        """Read the lines of `content`; `name` is the file's name, for errors."""
         self._content, self._name = content, name
         self._starts = array("Q", _line_starts(content))
-        # What 0.2.0 wrote has no classes.
+        # Files written by 0.2.0 have no column `class`.
         has_classes = content[: self._starts[0] if self._starts else None].rstrip().endswith(b",class")
         self._columns: Final = COLUMNS if has_classes else COLUMNS[:-1]
 
@@ -60,7 +60,7 @@ class FindingsTable:
 
         Raises:
             PlanError: There is no such line.
-            FormatError: It is none of ours.
+            FormatError: The line has another number of cells than ours.
         """
         if not 0 <= number < len(self._starts):
             raise PlanError(f"{self._name} has {counted(len(self._starts), 'finding')}, and no number {number}")
@@ -77,7 +77,7 @@ class FindingsTable:
 
     @cached_property
     def _index(self) -> _Index:
-        # By bytes, and decoded at the end: of 100,000 lines that takes half the time.
+        # Keyed by bytes, which are decoded at the end: for 100,000 lines that takes half the time.
         kinds, classes = (defaultdict[bytes, "array[int]"](_no_numbers) for _ in range(2))
         aside: Counter[bytes] = Counter()
         for number, (rank, kind, name) in enumerate(self._ranks_kinds_classes()):
@@ -93,11 +93,11 @@ class FindingsTable:
         )
 
     def _ranks_kinds_classes(self) -> Iterator[Sequence[bytes]]:
-        """Rank, kind and class of each line; where none of them is quoted, at a tenth of the time of a CSV reader."""
+        """Rank, kind and class of each line; if none of them is quoted, in a tenth of a CSV reader's time."""
         has_classes = self._columns is COLUMNS
         for number, line in enumerate(self._content.splitlines()[1:]):
             cells = line.split(b",", 4)
-            # A comma with no quote behind it is in no quoted cell.
+            # A comma with no quote after it is not inside a quoted cell.
             name = line[line.rfind(b",") + 1 :] if has_classes else b""
             if len(cells) == 5 and (b'"' not in line or _is_plain(line, cells[4], name)):
                 yield cells[2], cells[3], name
@@ -121,9 +121,9 @@ class FindingsTable:
         return self._index.aside.most_common()
 
     def page(self, number: int, *, kind: str = "", class_name: str = "", text: str = "") -> tuple[list[Row], int]:
-        """The rows of a page (from 1) of those of a kind and a class that hold a text, and how many are on all pages.
+        """The rows on page `number` (from 1) with this kind, class and text, and how many there are on all pages.
 
-        What is empty asks for nothing.
+        An empty argument does not restrict the rows.
         """
         numbers = self._chosen(kind, class_name)
         if text:
@@ -132,7 +132,7 @@ class FindingsTable:
         return [self.row(each) for each in shown], len(numbers)
 
     def _chosen(self, kind: str, class_name: str) -> Sequence[int]:
-        """The numbers of the lines of a kind and a class."""
+        """The numbers of the lines with this kind and class; an empty argument means any."""
         if not (kind or class_name):
             return range(len(self))
         index, none = self._index, array("L")
@@ -180,7 +180,7 @@ class FindingsTables:
 
 
 def _is_plain(line: bytes, tail: bytes, name: bytes) -> bool:
-    """Whether no cell in front of `tail`, and not the last one, is quoted."""
+    """Whether no cell before `tail` is quoted, and neither is the last cell, `name`."""
     return b'"' not in line[: -len(tail) or None] and b'"' not in name
 
 
@@ -197,7 +197,7 @@ def _counted(numbers: Mapping[str, "array[int]"]) -> list[tuple[str, int]]:
 
 
 def _line_starts(content: bytes) -> Iterator[int]:
-    """Where each line after the first one, which names the columns, begins."""
+    """Where each line begins, after the first line, which names the columns."""
     at = content.find(b"\n") + 1
     while 0 < at < len(content):
         yield at

@@ -1,4 +1,4 @@
-"""The runs of a job's status -> what goes on or needs a person besides the job itself, and what an audit has found."""
+"""The runs in a job's status -> which runs go on or need a person besides the job's own; what an audit has found."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -13,12 +13,12 @@ from shared.text import counted
 
 View = Mapping[str, Any]
 
-# In the order in which a person wants to know of them. `FINALIZED` runs wait.
+# The states that are shown, the most important first. `FINALIZED` runs are waiting.
 _TOLD: Final = ("TRAINING", "INTERRUPTED", "FAILED", "FINALIZED")
 
 
 def besides(status: JobStatus) -> list[tuple[str, list[View]]]:
-    """The job's other runs that go on or need a person, by state: the job's own state says nothing of them."""
+    """The job's other runs that go on or need a person, by state: the job's own state does not show them."""
     own = None if status.run is None else status.run["run"]
     others: list[View] = [view for view in status.runs if view["run"] != own]
     by_state = [(state, [view for view in others if view["state"] == state]) for state in _TOLD]
@@ -26,14 +26,14 @@ def besides(status: JobStatus) -> list[tuple[str, list[View]]]:
 
 
 def counts_text(status: JobStatus) -> str:
-    """`2 runs, 1 audit`; the folds of an audit are part of it."""
+    """`2 runs, 1 audit`; the folds of an audit do not count as runs."""
     kinds = Counter("audit" if view.get("audits") else "run" for view in status.runs if not view.get("fold"))
     return ", ".join(counted(kinds[kind], kind) for kind in ("run", "audit") if kinds[kind])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditResult:
-    """What a finished audit has found, and on how many of its `doubts` a person has decided; `likely` as a text."""
+    """How many `doubts` a finished audit has, how many have a score of at least `LIKELY`, and how many are decided."""
 
     doubts: int
     likely: int
@@ -50,15 +50,15 @@ class Audit(Protocol):
 
     @property
     def answers(self) -> Mapping[str, str]:
-        """What holds of those that somebody has decided on."""
+        """The answers that count, for the findings that somebody has decided on."""
 
 
 def result_of(read: Callable[[str], Audit], view: View | None) -> AuditResult | None:
-    """What the run of a view has found; None where it is no finished audit, or its findings cannot be read.
+    """What the run in `view` has found; None if it is not a finished audit, or its findings cannot be read.
 
     Args:
-        read: Reads the audit of a run; a PipelineError where it cannot.
-        view: The run, as `JobStatus.runs` has it.
+        read: Reads the audit of a run; raises a PipelineError if it cannot.
+        view: The run, as in `JobStatus.runs`.
     """
     if view is None or not view.get("audits") or view["state"] != "DONE":
         return None

@@ -1,4 +1,4 @@
-"""A photo of a job -> its bytes for a browser. Names come out of the store's files, never out of an address."""
+"""A photo of a job -> its bytes for a browser. Names come from the store's files, never from an address."""
 
 from pathlib import Path
 from typing import Final
@@ -10,7 +10,7 @@ from shared.picture.header import read_header
 from shared.storage import BucketFolder, DataFolder
 
 MOST_PHOTO_BYTES: Final = 64 << 20
-# What browsers show.
+# The formats that browsers show.
 _TYPES: Final[dict[ImageFormat, str]] = {
     "jpeg": "image/jpeg",
     "png": "image/png",
@@ -24,8 +24,8 @@ def shown_photo(folder: DataFolder, name: str, max_pixels: int) -> tuple[bytes, 
     """Content and media type of a photo.
 
     Raises:
-        PlanError: It is gone, is no file, is too large, or a link or its name leads out of the folder.
-        ImageError: It is no picture, or none that browsers show.
+        PlanError: It is gone, is not a file, is too large, or a link or its name leads out of the folder.
+        ImageError: It is not a picture, or of a format that browsers do not show.
     """
     if not isinstance(folder, BucketFolder):
         _require_inside(folder, name)
@@ -40,7 +40,7 @@ def shown_photo(folder: DataFolder, name: str, max_pixels: int) -> tuple[bytes, 
 
 
 def shown_size(folder: DataFolder, name: str, max_pixels: int) -> tuple[int, int] | None:
-    """Width and height of a photo as browsers show it, upright; None where it cannot be shown."""
+    """Width and height of a photo as browsers show it, upright; None if it cannot be shown."""
     try:
         if not isinstance(folder, BucketFolder):
             _require_inside(folder, name)
@@ -50,7 +50,7 @@ def shown_size(folder: DataFolder, name: str, max_pixels: int) -> tuple[int, int
 
 
 def _require_inside(folder: Path, name: str) -> None:
-    """Raise a PlanError where `name` is no file in the folder, whatever links say."""
+    """Raise a PlanError if `name`, after following links, is not a file in the folder, or is too large."""
     try:
         path = (folder / name).resolve(strict=True)
         is_ours = path.is_relative_to(folder.resolve()) and path.is_file()

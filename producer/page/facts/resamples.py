@@ -1,6 +1,6 @@
-"""`resamples_<split>.json` of two runs that were measured on the same photos -> where a figure's difference lies.
+"""`resamples_<split>.json` of two runs that were measured on the same photos -> the interval of a figure's difference.
 
-In plain Python: the producer's image has no numpy.
+In plain Python, because the producer's image has no numpy.
 """
 
 import math
@@ -14,20 +14,20 @@ from shared.jobs.paths import RunPaths
 from shared.jobs.versioned import read_stored
 from shared.storage import Storage
 
-# 300 classes; of more, the intervals are those of the runs alone.
+# Enough for 300 classes; a larger file is not read, and intervals are made from those of the single runs.
 _MOST_BYTES: Final = 4 << 20
-# Fewer say nothing of the outermost 2.5 %.
+# Fewer resamples say nothing about the outermost 2.5 %.
 _LEAST_RESAMPLES: Final = 100
 
-# What two runs were worth on the same resamples of the same photos.
+# The figures of two runs on the same resamples of the same photos.
 Pair = tuple[ResampledSplit, ResampledSplit]
 _OUTERMOST: Final = 0.025
-# Of objects in a single photo the resamples say nothing.
+# The interval, in points, if no resample has the figure, as with objects in a single photo.
 _ANY_DIFFERENCE: Final = (-100.0, 100.0)
 
 
 def read_resamples(storage: Storage, run: str, split: str) -> ResampledSplit | None:
-    """What a run's int8 model was worth on resamples of a split; None where no file says it."""
+    """The figures of a run's int8 model on resamples of a split; None if there is no readable file."""
     if split not in SPLITS:  # a name from another file of the run
         return None
     key = f"{RunPaths(run).root}/resamples_{split}.json"
@@ -41,7 +41,7 @@ def read_resamples(storage: Storage, run: str, split: str) -> ResampledSplit | N
 
 
 def pair_of(first: ResampledSplit | None, other: ResampledSplit | None) -> Pair | None:
-    """Both, if they are of the same resamples of the same photos."""
+    """Both, if they are from the same resamples of the same photos; else None."""
     if first is None or other is None or first.drawn_from != other.drawn_from:
         return None
     enough = len(first.map50) == len(other.map50) >= _LEAST_RESAMPLES
@@ -49,20 +49,20 @@ def pair_of(first: ResampledSplit | None, other: ResampledSplit | None) -> Pair 
 
 
 def _figures_of(resampled: ResampledSplit, name: str, label: str | None) -> Figures:
-    """The figures called `name` of metrics.json: `map50` and `map` of all, `ap50` of the class `label`."""
+    """The figures called `name` in metrics.json: `map50` and `map` of all classes, `ap50` of the class `label`."""
     if label is not None:
         return resampled.ap50.get(label, ())
     return {"map50": resampled.map50, "map": resampled.map}.get(name, ())
 
 
 def paired_bounds(pair: Pair, name: str, label: str | None, points: float) -> tuple[float, float] | None:
-    """Where a difference lies with 95 % confidence; None where the resamples do not say.
+    """The 95 % interval of a difference, in points; None if the resamples do not say.
 
     Args:
         pair: Both runs' resamples.
-        name: Of the figure: `map50`, `map`, or `ap50` of the class `label`.
-        label: The class.
-        points: The difference as measured: the other's figure less the first one's, times 100.
+        name: The name of the figure: `map50`, `map`, or `ap50` of the class `label`.
+        label: The class, for `ap50`.
+        points: The difference as measured: the other run's figure minus the first one's, times 100.
     """
     first, other = (_figures_of(each, name, label) for each in pair)
     if not first or len(first) != len(other):
@@ -76,7 +76,7 @@ def paired_bounds(pair: Pair, name: str, label: str | None, points: float) -> tu
 
 
 def _percentile(ordered: Sequence[float], share: float) -> float:
-    """As numpy's: between two places it lies on the line between them."""
+    """The percentile as numpy gives it: with linear interpolation."""
     place = share * (len(ordered) - 1)
     below = math.floor(place)
     above = min(below + 1, len(ordered) - 1)

@@ -1,4 +1,4 @@
-"""The files of a run -> what is shown of it. A file that is damaged or absent leaves its part of the page out."""
+"""The files of a run -> what is shown of it. If a file is damaged or absent, its part of the page is left out."""
 
 import csv
 import io
@@ -14,22 +14,23 @@ from shared.jobs.paths import RunPaths
 from shared.specs.run import RunSpec
 from shared.storage import Storage
 
-# As trained first, as shipped last.
+# The order in which forms are shown: as trained first, as shipped last.
 FORMS: Final = ("float32", "float16", "dynamic", "int8")
 _MOST_BYTES: Final = 64 << 20
 _MOST_FIGURE: Final = 1e15
-# Of one run, where a chart has several curves; of several each has the run's name.
+# Figures of a form that are names of splits, not numbers.
 _SPLITS: Final = ("split", "score_split")
+# The names of the curves of one run; in a chart of several runs, each curve has its run's name.
 _CURVES: Final = {"val_map50": "mAP50", "val_map": "mAP"}
 _FILE_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFiles:
-    """What the files of a run say; empty where there is none.
+    """What the files of a run say; empty for a file that is absent.
 
-    `summary` is `run.json`, `forms` is `metrics.json`, `epochs` are the lines of
-    `results.csv`, `checks` those of the gate.
+    `summary` is `run.json`, `forms` is `metrics.json`, `epochs` are the lines of `results.csv`, `checks` are from
+    `gate.json`.
     """
 
     summary: Mapping[str, Any] = field(default_factory=dict)
@@ -39,7 +40,7 @@ class RunFiles:
 
     @property
     def released(self) -> list[tuple[str, int, str]]:
-        """Name, bytes and SHA-256 of each released file that has a name of ours."""
+        """Name, bytes and SHA-256 of each released file whose name is safe."""
         files = self.summary.get("files")
         rows = files.items() if isinstance(files, dict) else ()
         return [
@@ -49,12 +50,12 @@ class RunFiles:
         ]
 
     def lines(self, name: str) -> list[str]:
-        """A list of texts of the summary: `advice`, `warnings`."""
+        """A list of texts in the summary: `advice` or `warnings`."""
         found = self.summary.get(name)
         return [str(each) for each in found] if isinstance(found, list) else []
 
     def points(self, name: str) -> Points:
-        """A column over the steps."""
+        """(step, value) of a column of `results.csv`."""
         return [(row["step"], row[name]) for row in self.epochs if "step" in row and name in row]
 
 
@@ -72,7 +73,7 @@ def read_run(storage: Storage, asked: RunSpec) -> RunFiles:
 
 
 def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What is shown of a form's figures, or of a class's; whatever is none is left out."""
+    """The figures of a form, or of a class, that are shown; whatever is not a figure is left out."""
     kept: dict[str, Any] = {}
     for name, value in row.items():
         if name == "per_class" and isinstance(value, dict):
@@ -86,7 +87,7 @@ def _figures(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_figure(value: object) -> bool:
-    """Whether it is a number that can be shown: neither NaN nor beyond any that a run has."""
+    """Whether `value` is a number that can be shown: not negative, not NaN, and not larger than a run can have."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _MOST_FIGURE
 
 
@@ -96,17 +97,17 @@ def _is_check(value: object) -> bool:
 
 
 def is_inside(storage: Storage, key: str) -> bool:
-    """Whether no link leads from a key out of the store."""
+    """Whether `key` is inside the store, after following links."""
     if not storage.is_local:
         return True
     try:
         return storage.local_path(key).resolve().is_relative_to(storage.local_path("").resolve())
-    except (OSError, RuntimeError):  # a circle of links
+    except (OSError, RuntimeError):  # links that lead in a circle
         return False
 
 
 def charts_of(runs: Mapping[str, RunFiles]) -> list[Chart]:
-    """The curves of runs over one another; those of one run have the names of their columns."""
+    """Charts with the curves of all runs, named after the runs; if there is one run, after the columns."""
 
     def named(name: str, column: str) -> str:
         return _CURVES.get(column, column) if len(runs) == 1 else name
@@ -135,7 +136,7 @@ def _epochs(text: str) -> list[dict[str, float]]:
             try:
                 numbers[str(name)] = float(value)
             except (TypeError, ValueError):
-                continue  # empty: an epoch without validation; or half a line of a training that goes on
+                continue  # empty in an epoch without validation; or a line that a training is still writing
         rows.append(numbers)
     return rows
 

@@ -1,7 +1,7 @@
 """`detections_<split>.json` of a run -> at every threshold: what is found, missed, badly placed and made up, by photo.
 
-A detection is right or wrong whatever the threshold: the surest take the objects first, so a higher one only takes the
-least sure ones away. An object is found as long as the detection that took it is shown.
+Whether a detection is right does not depend on the threshold: the surest detections are matched to objects first, so a
+higher threshold only removes the least sure ones. An object is found as long as the detection matched to it is shown.
 """
 
 import math
@@ -17,13 +17,13 @@ from shared.jobs.paths import RunPaths
 from shared.jobs.versioned import read_stored
 from shared.storage import Stamp, Storage
 
-# The overlap from which on a detection has found an object, as in mAP50.
+# The IoU from which on a detection has found an object, as in mAP50.
 OVERLAP: Final = 0.5
-# From here on a wrong detection is about an object of its class, only badly placed (`trainer/reporting/gallery.py`).
+# From this IoU on, a wrong detection is about an object of its class but badly placed (`trainer/reporting/gallery.py`).
 BESIDE: Final = 0.1
-# In memory it takes ten times that; 4,000 photos of 100 detections each are smaller.
+# The largest file that is read. In memory it takes ten times that; 4,000 photos with 100 detections each are smaller.
 MOST_BYTES: Final = 40 << 20
-# The split that figures are told of: the first that the run has.
+# The first of these splits that the run has is the one that figures are about.
 _SPLITS: Final = ("test", "val", "train")
 
 Box = tuple[float, float, float, float]  # xmin, ymin, xmax, ymax in pixels of the stored picture
@@ -31,9 +31,9 @@ Box = tuple[float, float, float, float]  # xmin, ymin, xmax, ymax in pixels of t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """One detection: the class's place among the labels, and whether it has found an object.
+    """One detection: the place of its class among the labels, and whether it has found an object.
 
-    `is_beside` where it has not, and is about one all the same: badly placed, or a second one on it.
+    `is_beside`: it has not, but it is about one: badly placed, or a second detection of the same object.
     """
 
     place: int
@@ -45,9 +45,9 @@ class Shown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Object:
-    """One annotated object, and the score of the detection that has found it; 0 where none has, at any threshold.
+    """One annotated object, and the score of the detection that has found it; 0 if none has, at any threshold.
 
-    `near` is the highest score of those that are about it and badly placed; 0 where there are none.
+    `near` is the highest score of the badly placed detections of this object; 0 if there are none.
     """
 
     place: int
@@ -58,7 +58,7 @@ class Object:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenPhoto:
-    """A photo's detections, surest first, and its objects but for the difficult ones."""
+    """A photo's detections, surest first, and its objects, without difficult ones."""
 
     image_id: int
     file_name: str
@@ -66,7 +66,7 @@ class SeenPhoto:
     objects: tuple[Object, ...]
 
     def mistakes(self, least: float) -> int:
-        """How many objects are missed, and how many detections are wrong, at a threshold."""
+        """The number of missed objects plus that of wrong detections, at the threshold `least`."""
         wrong = sum(one.score >= least and not one.is_right for one in self.shown)
         return wrong + sum(one.found_by < least or not one.found_by for one in self.objects)
 
@@ -79,14 +79,14 @@ class SeenRun:
     photos: tuple[SeenPhoto, ...]
 
     def worst(self, least: float) -> list[SeenPhoto]:
-        """The photos, those with the most mistakes first."""
+        """The photos, those with the most mistakes at the threshold `least` first."""
         return sorted(self.photos, key=lambda photo: (-photo.mistakes(least), photo.file_name))
 
     def scores(self) -> list[dict[str, Any]]:
-        """Of each class its `name`, `objects`, and the scores of `right` and `wrong` detections.
+        """For each class, its `name`, the number of `objects`, and the scores of `right` and `wrong` detections.
 
-        `beside` are the scores of the wrong ones that are badly placed; `near`, of each object that one is about, the
-        scores that find it and that are about it.
+        `beside` are the scores of those wrong ones that are badly placed. `near` has, for each object whose badly
+        placed detection has a higher score than the one that found it, the score that found it and the higher one.
         """
         rows: list[dict[str, Any]]
         lists = ("right", "wrong", "beside", "near")
@@ -104,7 +104,7 @@ class SeenRun:
 
 
 def counts_at(scores: Iterable[Mapping[str, Any]], least: float) -> list[tuple[str, int, int, int, int]]:
-    """Of each class its name, how many objects are found and missed, detections badly placed and made up."""
+    """For each class: its name, how many objects are found and missed, how many detections badly placed and made up."""
     rows = []
     for row in scores:
         right, wrong, beside = (sum(score >= least for score in row[name]) for name in ("right", "wrong", "beside"))
@@ -113,12 +113,12 @@ def counts_at(scores: Iterable[Mapping[str, Any]], least: float) -> list[tuple[s
 
 
 def near_at(scores: Iterable[Mapping[str, Any]], least: float) -> int:
-    """How many of the objects that are missed at a threshold have a detection that is badly placed."""
+    """How many of the objects missed at the threshold `least` have a badly placed detection."""
     return sum(found_by < least <= near for row in scores for found_by, near in row["near"])
 
 
 def quality(found: int, missed: int, wrong: int) -> tuple[float | None, float | None, float | None]:
-    """Precision, recall and F1 in [0, 1]; None where nothing is seen, where nothing is there, where neither is."""
+    """Precision, recall and F1 in [0, 1]; None if there is no detection, no object, or neither, respectively."""
     precision, recall, either = found + wrong, found + missed, 2 * found + wrong + missed
     return (
         found / precision if precision else None,
@@ -131,8 +131,8 @@ def read_seen(storage: Storage, run: str) -> SeenRun:
     """What the int8 model of a run saw.
 
     Raises:
-        PlanError: The run has no such file; those before 0.3.0 have none.
-        FormatError: It is damaged.
+        PlanError: The run has no such file; runs before 0.3.0 have none.
+        FormatError: The file is damaged.
     """
     return read_file(storage, *file_of(storage, run))
 
@@ -141,7 +141,7 @@ def file_of(storage: Storage, run: str) -> tuple[str, Stamp]:
     """Key and stamp of the file with what a run's model saw.
 
     Raises:
-        PlanError: The run has none; those before 0.3.0 have none.
+        PlanError: The run has none; runs before 0.3.0 have none.
     """
     for split in _SPLITS:
         key = f"{RunPaths(run).root}/detections_{split}.json"
@@ -153,10 +153,10 @@ def file_of(storage: Storage, run: str) -> tuple[str, Stamp]:
 
 @lru_cache(maxsize=5)
 def read_file(storage: Storage, key: str, stamp: Stamp) -> SeenRun:
-    """What such a file says, read once as long as it stays as it is.
+    """What such a file says; it is read again only if it has changed.
 
     Raises:
-        FormatError: It is damaged, or larger than is read.
+        FormatError: It is damaged, or larger than `MOST_BYTES`.
     """
     if stamp.size_bytes > MOST_BYTES:
         raise FormatError(f"{storage.url(key)}: {stamp.size_bytes} bytes, at most {MOST_BYTES} are read")
@@ -192,7 +192,7 @@ def _photo(
     for row in sorted(seen, key=lambda each: -float(each["score"])):
         place, score, box = place_of(row, classes), float(row["score"]), box_of(row)
         taken = _taken_by(place, box, marked)
-        # A difficult object is neither found nor missed: what is on it does not count.
+        # A difficult object is neither found nor missed, so a detection of it does not count.
         if taken is not None and taken.is_difficult:
             continue
         about = _about(place, box, marked) if taken is None else None
@@ -212,7 +212,7 @@ def _photo(
 
 @dataclass(slots=True, kw_only=True)
 class _Marked:
-    """An annotated object on the way to `Object`."""
+    """An annotated object while detections are matched; becomes an `Object`."""
 
     place: int
     box: Box
@@ -222,7 +222,7 @@ class _Marked:
 
 
 def _taken_by(place: int, box: Box, marked: Sequence[_Marked]) -> _Marked | None:
-    """The object that a detection takes: the one that it overlaps most of those that are free; others go first."""
+    """The free object of its class that a detection overlaps most; difficult objects only if there is no other."""
     free = [one for one in marked if one.place == place and (one.is_difficult or not one.found_by)]
     near = [(not one.is_difficult, overlap(box, one.box), at) for at, one in enumerate(free)]
     best = max((each for each in near if each[1] >= OVERLAP), default=None)
@@ -230,14 +230,14 @@ def _taken_by(place: int, box: Box, marked: Sequence[_Marked]) -> _Marked | None
 
 
 def _about(place: int, box: Box, marked: Sequence[_Marked]) -> _Marked | None:
-    """The object of its class that a wrong detection is about: the one that it overlaps most."""
+    """The object of its class that a wrong detection is about: the one that it overlaps most; None if none enough."""
     near = [(overlap(box, one.box), at) for at, one in enumerate(marked) if one.place == place]
     best = max((each for each in near if each[0] >= BESIDE), default=None)
     return None if best is None else marked[best[1]]
 
 
 def place_of(row: Mapping[str, Any], classes: int) -> int:
-    """The class of a COCO row as a place among the labels; a ValueError where there is none."""
+    """The class of a COCO row as a place among the labels; a ValueError if there is no such class."""
     place = int(row["category_id"]) - 1
     if not 0 <= place < classes:
         raise ValueError(f"class {place + 1} of {classes}")
@@ -245,7 +245,7 @@ def place_of(row: Mapping[str, Any], classes: int) -> int:
 
 
 def box_of(row: Mapping[str, Any]) -> Box:
-    """The box of a COCO row; a ValueError where one of its numbers, or its score, is none."""
+    """The box of a COCO row; a ValueError if one of its numbers, or its score, is not finite."""
     x, y, width, height = map(float, row["bbox"])
     if not all(map(math.isfinite, (x, y, width, height, float(row.get("score", 1.0))))):
         raise ValueError(f"{row['bbox']}, score {row.get('score')}")

@@ -1,13 +1,13 @@
-"""A run's scores -> thresholds to choose from: the model's own, one for few misses, one for few false alarms."""
+"""A run's scores -> thresholds to choose from: the model's own, one with few misses, one with few false alarms."""
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-# The least score that a run's detections are kept from (`LEAST_SCORE` in `trainer/network/postprocess.py`).
+# Detections with a lower score are not kept by a run (`LEAST_SCORE` in `trainer/network/postprocess.py`).
 LEAST_KEPT: Final = 0.01
-# Of the highest recall that is reached, and of what is seen: what "few" leaves.
+# "Few misses" keeps at least this share of the highest recall, "few false alarms" has at least this precision.
 ENOUGH: Final = 0.95
 _STEPS: Final = tuple(round(step / 100, 2) for step in range(1, 101))
 
@@ -42,14 +42,14 @@ class _Steps:
 
 
 def proposals(scores: Sequence[Mapping[str, Any]], own: float | None) -> list[Proposal]:
-    """The thresholds to choose from, the lowest first; those that no score reaches are left out.
+    """The thresholds to choose from, the lowest first; one that cannot be reached is left out.
 
-    Few misses: the highest with `ENOUGH` of the highest recall. Few false alarms: the lowest with a precision of
-    `ENOUGH`.
+    Few misses: the highest threshold with `ENOUGH` of the highest recall. Few false alarms: the lowest threshold with a
+    precision of `ENOUGH`.
 
     Args:
-        scores: Those of `SeenRun.scores`.
-        own: The model's best threshold, if that is known.
+        scores: From `SeenRun.scores`.
+        own: The model's best threshold, if known.
     """
     right, wrong = (sorted(score for row in scores for score in row[name]) for name in ("right", "wrong"))
     steps = _Steps(right=right, wrong=wrong, objects=sum(row["objects"] for row in scores))
