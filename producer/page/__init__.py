@@ -1,1 +1,1 @@
-"""The page for people: what the store holds, as HTML; nothing is known to it that is not in the store."""
+"""The page for people: what the store holds, as HTML; the page knows only what is in the store."""

@@ -1,4 +1,4 @@
-"""The page as a Starlette application: which address is answered by what, and what becomes of errors."""
+"""The page as a Starlette application: which function answers which address, and how errors are answered."""
 
 import logging
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from shared.storage import Storage
 logger = logging.getLogger(__name__)
 
 _STATIC: Final = Path(__file__).parent / "static"
-# What is not there, what is there and cannot be read, and a store that does not answer.
+# For what is not there, what is there but cannot be read, and a store that does not answer.
 _STATUS: Final[dict[type[Exception], int]] = {PlanError: 404, FormatError: 422, InputError: 422, StorageError: 424}
 
 
@@ -45,11 +45,11 @@ def make_app(
 
     Args:
         settings: The store, the photos and the broker that it looks at.
-        names: Hosts that it is reached by, besides addresses and localhost.
-        token: What whoever looks has to know; None: nothing.
-        change_token: What whoever changes something has to know; None: nothing can be changed.
-        node_modules: Where npm's packages are, if they are.
-        looker: What looks at photos that are sent; None: in processes of this installation.
+        names: Host names under which it is reached, besides addresses and localhost.
+        token: The token that is needed to look; None: no token is needed.
+        change_token: The token that is needed to change something; None: nothing can be changed.
+        node_modules: The folder of npm's packages; it may be absent.
+        looker: Looks at photos that are sent; None: a `Looker` with processes of this installation.
 
     Raises:
         StorageError: The store cannot be opened.
@@ -63,7 +63,7 @@ def make_app(
     state.settings, state.change_token = settings, change_token
     state.storage, state.told = Storage(settings.store), deeds.Told()
     state.board, state.findings = Board(state.storage, settings), FindingsTables(state.storage)
-    # Where other machines reach the page, and what they have to know; the server tells.
+    # The address under which other machines reach the page, which the server sets, and the token that they need.
     state.outside, state.token = None, token
     state.looker, state.places = looker or Looker(), photo.Places()
     state.audits, state.parts = Audits(state.storage), parts.Parts(node_modules)
@@ -102,7 +102,7 @@ def _routes() -> list[BaseRoute]:
         Route("/runs/{run}/model.json", try_it.model_json),
         Route("/runs/{run}/model_int8.tflite", try_it.model_bytes),
         Route("/parts/{name:path}", parts.part),
-        # Asked for by browsers that show a file which is no page of ours.
+        # Browsers ask for it when they show a file that is not one of our pages.
         Route("/favicon.ico", lambda _: RedirectResponse("/static/icon.svg", 301)),
         Mount("/static", StaticFiles(directory=_STATIC)),
     ]

@@ -1,8 +1,8 @@
 """The store -> where each of its jobs stands at this moment.
 
-A job that is over is looked at again when its folder or a run's has changed, so a store of 1,000 finished jobs costs a
-listing of its folders. One that goes on is looked at whenever somebody asks, at most once a second. Who asks waits for
-a look, but not for long: then the last one is shown.
+A job that is over is looked at again only when its folder or that of a run has changed, so a store of 1,000 finished
+jobs costs a listing of its folders. A job that goes on is looked at whenever somebody asks, at most once a second. A
+request waits for a look, but not for long: then the result of the last one is shown.
 """
 
 import time
@@ -27,20 +27,20 @@ from shared.leasing.redis_client import connect
 from shared.specs.run import RunSpec
 from shared.storage import Storage
 
-# A change is on the screen within two of these.
+# Within twice this time a change is on the screen.
 _LOOK_EVERY_S: Final = 0.9
-# A bucket's folders have no marks: everything has to be read again.
+# Longer in a bucket, whose folders have no marks, so that everything has to be read again.
 _LOOK_EVERY_IN_BUCKET_S: Final = 10.0
 _ASK_REDIS_EVERY_S: Final = 5.0
-# What a job takes on disk is a walk over its runs' folders: while it goes on it is looked at no more often.
+# How often the size on disk of a job that goes on is measured, which walks through its runs' folders.
 _SIZE_EVERY_S: Final = 30.0
-# Who asks waits for a look at most so long, unless there was none before.
+# A request waits for a look at most this long, unless there was none before.
 _PATIENCE_S: Final = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A job on the board: its status, or why it cannot be read. `submitted_at` in Unix time."""
+    """A job on the board: its status, or why it cannot be read. `submitted_at` is in s of Unix time."""
 
     name: str
     status: JobStatus | None = None
@@ -60,7 +60,7 @@ class Board:
         self._trouble = ""
         self._looker: Final = ThreadPoolExecutor(1, thread_name_prefix="board")
         self._looking: Future[None] | None = None
-        # By job: when it was looked at, and what it took.
+        # By job: when it was measured, and its bytes on disk.
         self._sizes: dict[str, tuple[float, int | None]] = {}
         self._ledger: Ledger | None = None
         self._asked_redis_at = float("-inf")
@@ -71,11 +71,11 @@ class Board:
         return sorted(self._seen().values(), key=lambda row: (row.is_over, -(row.submitted_at or 0), row.name))
 
     def row(self, name: str) -> Row | None:
-        """One job; None where there is none."""
+        """One job; None if there is none of this name."""
         return self._seen().get(name)
 
     def trouble(self) -> str:
-        """Why the last look at the store failed, so that what is shown is of an earlier one; "" where it did not."""
+        """Why the last look at the store failed, so that what is shown is from an earlier one; "" if it did not."""
         return self._trouble
 
     def asked(self, run: str) -> RunSpec:
@@ -87,23 +87,23 @@ class Board:
         asked = read_request(self._storage, run) or self._not_asked_yet(run)
         if asked is None:
             raise PlanError(f"no run {run!r} in {self._storage.root}")
-        load_job(self._storage, asked.job)  # a removed job's run is none
+        load_job(self._storage, asked.job)  # raises if the job was removed
         return asked
 
     def _not_asked_yet(self, run: str) -> RunSpec | None:
-        """The run that a job was submitted with, which its page leads to before a trainer can be asked for it."""
+        """The run that a job was submitted with; the job's page links to it before its request is written."""
         statuses = (row.status for row in self.rows() if row.status is not None)
         job = next((each.job for each in statuses if any(view["run"] == run for view in each.runs)), None)
         first = load_job(self._storage, job).run if job is not None else None
         return first if first is not None and first.run == run else None
 
     def ledger(self) -> Ledger | None:
-        """The ledger while Redis answers."""
+        """The ledger, or None while Redis does not answer."""
         with self._lock:
             return self._reachable_ledger()
 
     def look_again(self) -> None:
-        """Look at once: something was changed by this very page."""
+        """Look at the store at once, because this page has changed something."""
         with self._lock:
             try:
                 self._look()
@@ -113,7 +113,7 @@ class Board:
             self._trouble = ""
 
     def _seen(self) -> dict[str, Row]:
-        """The jobs by name, as a look of this moment or the last one found them."""
+        """The jobs by name, as found by a look just now or by the last one."""
         every_s = _LOOK_EVERY_S if self._storage.is_local else _LOOK_EVERY_IN_BUCKET_S
         if self._looking is None or (self._looking.done() and time.monotonic() - self._looked_at >= every_s):
             self._looking = self._looker.submit(self.look_again)
@@ -155,7 +155,7 @@ class Board:
         return Row(name=job.job, status=self._sized(status, is_over=is_over), submitted_at=submitted, is_over=is_over)
 
     def _sized(self, status: JobStatus, *, is_over: bool) -> JobStatus:
-        """A status with what the job takes on disk; of one that goes on, at most half a minute ago."""
+        """The status with what the job takes on disk; while the job goes on, measured at most every half minute."""
         looked_at, size_bytes = self._sizes.get(status.job, (float("-inf"), None))
         if is_over or time.monotonic() - looked_at > _SIZE_EVERY_S:
             size_bytes = sized(self._storage, status).size_bytes
@@ -163,7 +163,7 @@ class Board:
         return replace(status, size_bytes=size_bytes)
 
     def _reachable_ledger(self) -> Ledger | None:
-        """The ledger while Redis answers; one that is away is not asked at every look, as each takes seconds."""
+        """The ledger, or None while Redis does not answer; not asked at every look, as waiting for it takes seconds."""
         if self._settings.broker_url is None:
             return None
         if time.monotonic() - self._asked_redis_at > _ASK_REDIS_EVERY_S:

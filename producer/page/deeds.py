@@ -1,6 +1,7 @@
-"""What a person may change from the page: cancel, retry, remove, submit, audit; done as the command line does it.
+"""What a person may change from the page: cancel, retry, remove, submit, audit; done as on the command line.
 
-All of it is off unless `--allow-changes`; then a browser shows the printed token once, and keeps it as a cookie.
+All of it is off without `--allow-changes`; with it, a person types the printed token once per browser, which keeps it
+as a cookie.
 """
 
 import hmac
@@ -32,12 +33,12 @@ from shared.text import counted
 _MOST_FIELDS: Final = 20
 _MOST_SAID: Final = 32
 _WHERE_PRINTED: Final = "It was printed by `voc2tflite page --allow-changes` when it started."
-# Whoever serves the store does the work; the page waits for nothing.
+# The service does the work; the page does not wait for it.
 _HAND_OVER: Final[dict[str, Any]] = {"local": False, "wait": False, "workers": 1}
 
 
 def refusal(request: Request) -> Response | None:
-    """What to answer to whoever may not change anything; None for whoever may."""
+    """The answer to a request that may not change anything; None if it may."""
     if is_allowed(request):
         return None
     if request.app.state.change_token is None:
@@ -64,7 +65,7 @@ def cancel(request: Request) -> Response:
 
 
 def cancel_run(request: Request) -> Response:
-    """POST `/runs/{run}/cancel`: of an audit with its folds. It leads back to the page that it was asked on."""
+    """POST `/runs/{run}/cancel`; an audit is cancelled with its folds. Leads back to the page with the form."""
     state, run = request.app.state, request.path_params["run"]
     came = urlsplit(here(request)).path
 
@@ -75,7 +76,7 @@ def cancel_run(request: Request) -> Response:
 
 
 def retry(request: Request) -> Response:
-    """POST `/jobs/{job}/retry`. Where nobody serves, the command that does it is told."""
+    """POST `/jobs/{job}/retry`. Without a broker, the page shows the command that does the work."""
     state, job = request.app.state, request.path_params["job"]
 
     def again() -> str:
@@ -87,7 +88,7 @@ def retry(request: Request) -> Response:
 
 
 def ask_to_remove(request: Request) -> Response:
-    """GET `/jobs/{job}/remove`: asks before it does."""
+    """GET `/jobs/{job}/remove`: asks whether to remove the job."""
     refused = refusal(request)
     if refused is not None:
         return refused
@@ -102,7 +103,7 @@ def remove_job(request: Request) -> Response:
 
 
 async def submit(request: Request) -> Response:
-    """POST `/submit`: a folder below the data root, as `submit FOLDER --job NAME` takes it."""
+    """POST `/submit`: submits a folder below the data root, as `submit FOLDER --job NAME` does."""
     from starlette.concurrency import run_in_threadpool
 
     form = await _form(request)
@@ -111,7 +112,7 @@ async def submit(request: Request) -> Response:
 
 
 def _submit(request: Request, folder: str, name: str | None) -> str:
-    # A page that only looks starts without what reads folders.
+    # Imported here, so that a page that only looks starts without the modules that read folders.
     from producer.jobs.submit import Request as Submit
     from producer.run.intent import StartOptions
     from producer.run.start_job import start_job
@@ -152,13 +153,13 @@ def _audit(request: Request, job: str, model_of: str | None) -> str:
 
 
 def _nobody_serves(request: Request, *words: object) -> OptionError:
-    """What to type instead, as nobody would do what is asked for."""
+    """The error, with the command to type instead, if no broker is set and nobody would do the work."""
     typed = hint_here(request.app.state.storage, *words, "--local")
     return OptionError(f"no broker is set here, so nobody would work on it: `{typed}`")
 
 
 def _done(request: Request, place: str, deed: Callable[[], str]) -> Response:
-    """Do it, and say on the next page what came of it."""
+    """Do a change, and say on the next page what it did."""
     refused = refusal(request)
     if refused is not None:
         return refused
@@ -181,14 +182,14 @@ async def _form(request: Request) -> FormData:
 
 
 class Told:
-    """What was said of deeds, each once, by a number in the address: no text of an address is ever shown."""
+    """The messages about changes, found by a number in the address, so that no text from an address is ever shown."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._count = 0
 
     def add(self, text: str) -> str:
-        """Keep a text; its number."""
+        """Keep a text; return its number."""
         self._count += 1
         self._texts[str(self._count)] = text
         for oldest in list(self._texts)[:-_MOST_SAID]:
@@ -196,5 +197,5 @@ class Told:
         return str(self._count)
 
     def text(self, number: str | None) -> str:
-        """The text of a number, empty where there is none."""
+        """The text with this number, empty if there is none."""
         return self._texts.get(number or "", "")

@@ -1,7 +1,7 @@
-"""Who may ask, and what a browser may do with the answer: hosts, origins, the access token, and headers on everything.
+"""Which requests are answered, and what a browser may do with the answer: hosts, origins, the access token, headers.
 
-A page on this machine is within reach of every site that its user has open. Sites that name our address by a domain of
-theirs (DNS rebinding) fail at the Host; forms and scripts of others fail at the Origin; nobody may frame us.
+Every site that the user has open can reach a page on this machine. Sites that give our address a domain of theirs (DNS
+rebinding) are refused by the Host, forms and scripts of other sites by the Origin, and no site may frame us.
 """
 
 import hmac
@@ -33,7 +33,7 @@ _POLICY: Final = {
 }
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
-    # Forms need their origin, so it is told to ourselves; other sites hear nothing.
+    # Our own forms need their origin, so it is sent to ourselves, but not to other sites.
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -50,12 +50,12 @@ class Guard:
     """ASGI middleware around the whole application."""
 
     def __init__(self, app: ASGIApp, *, names: Iterable[str] = (), token: str | None = None) -> None:
-        """`names`: hosts that are served besides addresses and localhost. `token`: what whoever asks has to know."""
+        """`names`: hosts that are served besides addresses and localhost. `token`: required in requests if not None."""
         self._app, self._token = app, token
         self._names = frozenset({"localhost", *(name.lower() for name in names)})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a refusal, or hand the request on."""
+        """Refuse the request, or pass it on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -73,7 +73,7 @@ class Guard:
         await (self._app if refusal is None else refusal)(scope, receive, with_headers)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """What to answer instead of the page; None where the request is welcome."""
+        """The refusal to answer with; None if the request is allowed."""
         headers = Headers(scope=scope)
         if scope["method"] not in _METHODS:
             return _refused(405, "only GET, HEAD and POST are answered")
@@ -97,14 +97,14 @@ class Guard:
         return True
 
     def _without_token(self, scope: Scope, headers: Headers, token: str) -> Response | None:
-        """None for whoever knows the token; who brings it in the address gets it as a cookie, and a clean address."""
+        """None if the cookie has the token; if the address has it, a redirect that moves it into the cookie."""
         if _same(cookie_parser(headers.get("cookie", "")).get(COOKIE, ""), token):
             return None
         asked = parse_qsl(scope["query_string"].decode("latin-1"))
         if scope["method"] != "GET" or not any(name == "token" and _same(value, token) for name, value in asked):
             return _refused(401, "open the address that `voc2tflite page` printed: it has the token")
         rest = urlencode([(name, value) for name, value in asked if name != "token"])
-        # One slash: `//host` would be another site.
+        # Exactly one slash, because `//host` would be another site.
         path = "/" + scope["path"].lstrip("/\\")
         answer = RedirectResponse(f"{path}?{rest}" if rest else path, status_code=303)
         answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", secure=scope["scheme"] == "https")

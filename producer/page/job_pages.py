@@ -1,4 +1,4 @@
-"""The list of jobs; one job: what was found in its photos, and what became of them."""
+"""The pages of all jobs, of one job, and of what was found in its photos."""
 
 import time
 from collections.abc import Sequence
@@ -28,15 +28,15 @@ from shared.specs.run import FoldOptions
 from shared.storage import Storage
 
 _MOST_TEXT: Final = 200
-# A choice of more classes is none; the field for words finds the others.
+# A list with more classes is no help to choose from; the others are found with the text field.
 _MOST_CLASSES: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A stage of the way from files to records: how many arrive, and what is lost on the way to it.
+    """A stage on the way from files to records: how many arrive, and what is lost on the way to it.
 
-    `losses` are (what, how many, the kind of finding that names each or "").
+    `losses` are (what, how many, the kind of finding that names them or "").
     """
 
     what: str
@@ -71,7 +71,7 @@ def job(request: Request) -> Response:
 
 
 def _audit_facts(request: Request, job: Job, status: JobStatus) -> dict[str, Any]:
-    """What goes on besides the job itself, what its audits have found, and how to ask for one: what it costs."""
+    """The job's other runs that go on, what its audits have found, how to ask for one, and what it would cost."""
     state = request.app.state
     local = () if state.settings.broker_url is not None else ("--local",)
     models = [str(view["run"]) for view in status.runs if view.get("map50") is not None]
@@ -87,7 +87,7 @@ def _audit_facts(request: Request, job: Job, status: JobStatus) -> dict[str, Any
 
 
 def findings(request: Request) -> Response:
-    """`/jobs/{job}/findings?kind=&class=&text=&page=`: what lint found, a page of it, with the photos."""
+    """`/jobs/{job}/findings?kind=&class=&text=&page=`: one page of what lint found, with the photos."""
     state, row, query = request.app.state, _row(request), request.query_params
     table = _table(request, row)
     asked = load_job(state.storage, row.name)
@@ -165,18 +165,18 @@ def _manifest(storage: Storage, job: str) -> Manifest | None:
         return None
 
 
-# What a loss of a single file is called.
+# The singular of each loss.
 _SINGLE: Final = {"other files": "other file", "photos without XML": "photo without XML"}
 
 
 def funnel(job: Job, manifest: Manifest | None, table: FindingsTable | None) -> list[Stage]:
-    """The way of a job's photos: files, photos, pairs, records; every loss with its reason."""
+    """The stages of a job's photos: files, photos, pairs, records; every loss with its reason."""
     kinds, aside = (dict(table.counts), table.aside) if table is not None else ({}, [])
     counts = job.counts
     photos, pairs = counts.get("images", 0), counts.get("pairs", 0)
 
     def named(*losses: tuple[str, str, str]) -> tuple[tuple[str, int, str], ...]:
-        """Each loss that there is."""
+        """The losses of (what, key in `counts`, kind) whose count is not 0."""
         return tuple(
             (_SINGLE.get(what, what) if counts[key] == 1 else what, counts[key], kind if kind in kinds else "")
             for what, key, kind in losses
@@ -204,7 +204,7 @@ def funnel(job: Job, manifest: Manifest | None, table: FindingsTable | None) -> 
 
 
 def classes(job: Job, manifest: Manifest | None) -> list[tuple[str, list[int]]]:
-    """Each class with its objects by split, the most frequent first; those of the submit until all is written."""
+    """Each class with its objects by split, the most frequent first; until all is written, with those of the submit."""
     if manifest is None:
         return [(name, [job.counts.get(f"class:{name}", 0)]) for name in job.labels]
     rows = [(name, [manifest.class_counts.get(split, {}).get(name, 0) for split in SPLITS]) for name in manifest.labels]

@@ -23,7 +23,7 @@ from shared.colours import MISTAKE, PALETTE, as_css
 from shared.errors import OptionError, PlanError
 from shared.text import printable
 
-# What each kind asks of whoever has five seconds.
+# The question for each kind, to be answered in five seconds.
 QUESTIONS: Final[dict[FindingKind, str]] = {
     "missing": "Is this a {proposed} that nobody has marked?",
     "made_up": "Is this marked {marked} a mistake?",
@@ -31,7 +31,7 @@ QUESTIONS: Final[dict[FindingKind, str]] = {
     "wrong_class": "Is this marked {marked} really a {proposed}?",
     "double": "Is one {marked} marked twice here?",
 }
-# What yes and no do to the label.
+# The buttons of each kind: what yes and no do to the label.
 BUTTONS: Final[dict[FindingKind, tuple[str, str]]] = {
     "missing": ("Yes, add the box", "No, add nothing"),
     "made_up": ("Yes, remove the box", "No, keep it"),
@@ -48,7 +48,7 @@ _MOST_FIELDS: Final = 4
 
 
 def labels(request: Request) -> Response:
-    """`/runs/{run}/labels`: the finding `at`, or the first one that is open, of the `kind` or of all."""
+    """`/runs/{run}/labels`: the finding `at`, or the first open one, of the chosen `kind` or of all."""
     audit: Audit = request.app.state.audits.get(request.path_params["run"])
     asked = request.query_params
     kind = kind_of(asked.get("kind", ""))
@@ -74,12 +74,12 @@ def labels(request: Request) -> Response:
 
 
 def _progress(audit: Audit, place: int | None, trail: Trail, kind: FindingKind | None) -> dict[str, Any]:
-    """How far the chosen kind is decided, and the links to the others, each with its number of open findings.
+    """How many findings of the chosen kind are decided, and links to the kinds with their numbers of open findings.
 
-    Of what was kept before, the link leads to the first behind `place`, so that a person can look through all of it.
+    `kept_href` leads to the next finding after `place` that was kept before, so that a person can look at them all.
     """
     findings, shown = audit.found.findings, (None, *(each for each in KINDS if each in audit.of_kind))
-    # By what was decided: an audit of 100,000 findings is not counted through at every question.
+    # Only decisions are counted, not all findings: an audit may have 100,000, and this is done for every question.
     decided = [(findings[audit.at[each]].kind, answer) for each, answer in audit.answers.items() if each in audit.at]
     counts = {each: Counter(answer for of, answer in decided if each in (None, of)) for each in (None, *KINDS)}
     open_counts = {each: len(audit.places(each)) - count.total() for each, count in counts.items()}
@@ -139,7 +139,7 @@ def photo(request: Request) -> Response:
 
 
 async def decide(request: Request) -> Response:
-    """POST `/runs/{run}/labels`: a person's answer to a finding, or one taken back: the last, or this finding's."""
+    """POST `/runs/{run}/labels`: notes a person's answer to a finding, or takes back the last one or this finding's."""
     refused = refusal(request)
     if refused is not None:
         return refused
@@ -167,7 +167,7 @@ def _decided(request: Request, form: FormData) -> Response:
 
 
 def _taken_back(request: Request, run: str, trail: Trail, kind: FindingKind | None) -> str:
-    """The address of the finding whose decision was taken back, or of the next open one where there was none."""
+    """Take the last decision back; return the address of its finding, or of the next open one if there was none."""
     audits = request.app.state.audits
     last: int | None = audits.get(run).last_of(trail, kind)
     if last is None:

@@ -1,6 +1,6 @@
-"""An audit's findings, one after another, each with its photo -> what a person decides of them, as files in the store.
+"""An audit's findings, one after another, each with its photo -> what a person decides about them, as files.
 
-The pages are plain forms; keys are `labels.js`'s. A photo is asked for by a finding's id: no path comes from outside.
+The pages are plain forms; `labels.js` adds keys. A photo is requested by a finding's id, so no path comes from outside.
 """
 
 import math
@@ -25,21 +25,21 @@ from shared.jobs.job import Job
 from shared.jobs.paths import RunPaths
 from shared.storage import Stamp, Storage
 
-# Decisions that a person can take back one after another; they travel in the page's address.
+# How many decisions a person can take back one after another; their numbers are in the page's address.
 _MOST_BACK: Final = 50
-# Findings that are kept in memory, of all audits together, and audits: 100,000 findings take a second to read.
+# How many findings, of all audits together, and audits are kept in memory: 100,000 findings take a second to read.
 _MOST_FINDINGS: Final = 400_000
 _MOST_AUDITS: Final = 200
-# What other audits of the store say of the same labels is asked no more often: their folders are listed for it.
+# What other audits of the store say about the same labels is looked up at most this often: it lists their folders.
 _LOOK_AGAIN_S: Final = 30.0
 _KEPT: Final[Answer] = "wrong"
 
-# In the order in which a person chooses among them.
+# The kinds, in the order in which they are offered.
 KINDS: Final[tuple[FindingKind, ...]] = get_args(FindingKind)
 
 
 def kind_of(text: str) -> FindingKind | None:
-    """The kind of findings that a person has chosen; None of nothing: all kinds.
+    """The kind of findings that a person has chosen; None for an empty text, which means all kinds.
 
     Raises:
         OptionError: There is no such kind.
@@ -51,11 +51,11 @@ def kind_of(text: str) -> FindingKind | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audit:
-    """One finished audit at this moment: `at` is each finding's place among them, `answers` are by its id.
+    """One finished audit as of now: `at` is each finding's place in the list, and `answers` its answer, by id.
 
-    `of_kind` has the places of each kind that occurs, in order. `sizes` are those of the photos, by file, as they were
-    audited. `decided` names the finding of each decision, by the decision's number. `kept` are the findings that were
-    answered with no in another audit and have no decision in this one: among the answers they are wrong.
+    `of_kind` has the places of each kind that occurs, in order. `sizes` are the upright sizes of the photos when they
+    were audited, by file. `decided` names the finding of each decision, by the decision's number. `kept` are the
+    findings that were answered with no in another audit and have no decision in this one; in `answers` they are wrong.
     """
 
     job: Job
@@ -68,11 +68,11 @@ class Audit:
     kept: Mapping[str, Before] = field(default_factory=dict)
 
     def places(self, kind: FindingKind | None) -> Sequence[int]:
-        """The places of the findings of a kind, in order; of all where it is None."""
+        """The places of the findings of a kind, in order; of all findings if it is None."""
         return range(len(self.found.findings)) if kind is None else self.of_kind.get(kind, ())
 
     def next_open(self, after: int, kind: FindingKind | None = None) -> int | None:
-        """The place of the first finding of a kind behind `after`, and then from the start, that is not decided on."""
+        """The place of the first undecided finding of a kind after the place `after`, or else from the start."""
         places = self.places(kind)
         first = bisect_right(places, after)
         for step in range(len(places)):
@@ -82,19 +82,19 @@ class Audit:
         return None
 
     def beside(self, place: int, kind: FindingKind | None) -> tuple[int | None, int | None]:
-        """The places of the nearest findings of a kind before and behind `place`, None where there is none."""
+        """The places of the nearest findings of a kind before and after `place`; None if there is none."""
         places = self.places(kind)
         before, behind = bisect_left(places, place), bisect_right(places, place)
         return places[before - 1] if before else None, places[behind] if behind < len(places) else None
 
     def next_kept(self, after: int, kind: FindingKind | None) -> int | None:
-        """The place of the first finding of a kind behind `after`, and then from the start, that was kept before."""
+        """The place of the first finding of a kind, after `after` or else from the start, that was kept before."""
         findings = self.found.findings
         kept = [at for at in sorted(map(self.at.__getitem__, self.kept)) if kind in (None, findings[at].kind)]
         return next((at for at in kept if at > after), kept[0] if kept else None)
 
     def last_of(self, trail: "Trail", kind: FindingKind | None) -> int | None:
-        """The last decision of a trail that is about a finding of a kind, None where none is."""
+        """The number of the last decision in a trail about a finding of a kind; None if there is none."""
         if kind is None:
             return trail.numbers[-1] if trail.numbers else None
         findings = self.found.findings
@@ -104,10 +104,10 @@ class Audit:
 
 @dataclass(slots=True, kw_only=True)
 class _Held:
-    """What is kept of an audit: its findings as the file with this `stamp` has them, and its decisions.
+    """What is kept of an audit: its findings, as in the file with this `stamp`, and its decisions.
 
-    `before` is what the `others` say of its labels, which were looked at last at `looked_at` (s, monotonic). Who reads
-    or changes any of it holds the `lock`.
+    `before` is what the `others` say about its labels; they were last looked at at `looked_at` (s, monotonic clock).
+    Any thread that reads or changes this must hold the `lock`.
     """
 
     decisions: Decisions
@@ -120,28 +120,28 @@ class _Held:
 
     @property
     def count(self) -> int:
-        """How many findings it keeps in memory."""
+        """How many findings are kept in memory."""
         return 0 if self.audit is None else len(self.audit.found.findings)
 
 
 class Audits:
-    """The finished audits of a store that were looked at last; for several threads."""
+    """The finished audits of a store that were looked at recently; for several threads."""
 
     def __init__(self, storage: Storage, look_again_s: float = _LOOK_AGAIN_S) -> None:
         self._storage: Final = storage
         self._look_again_s: Final = look_again_s
         self._held: Final[dict[str, _Held]] = {}
-        self._lock: Final = Lock()  # of `_held`; nothing is read while it is held
+        self._lock: Final = Lock()  # for `_held`; no file is read while it is held
         self._others: Final = OtherAudits(storage)
         self._others_lock: Final = Lock()
 
     def get(self, run: str) -> Audit:
-        """The audit `run` with the decisions of this moment; what other audits say may be half a minute old.
+        """The audit `run` with all decisions so far; what other audits say may be half a minute old.
 
         Raises:
             PlanError: There is no such audit, or it is not done.
             FormatError: A file of it is damaged, or of another version.
-            StorageError: One cannot be read.
+            StorageError: A file cannot be read.
         """
         with self._looked(run) as (held, audit):
             decisions = held.decisions
@@ -154,10 +154,10 @@ class Audits:
             return replace(audit, answers=answers, decided=decided, kept=before)
 
     def decide(self, run: str, finding: str, answer: Answer) -> int:
-        """Write down what a person decides; the decision's number.
+        """Write down what a person decides; return the decision's number.
 
         Raises:
-            PlanError: The audit has no such finding, or there is none.
+            PlanError: There is no such audit, or it has no such finding.
             StorageError: The store refused.
         """
         with self._looked(run) as (held, audit):
@@ -166,7 +166,7 @@ class Audits:
             return held.decisions.add(Decision(finding=finding, answer=answer, at=time.time()))
 
     def undo(self, run: str, number: int) -> str | None:
-        """Take a decision back; the finding's id, None where another one came after it.
+        """Take a decision back; return the finding's id, or None if there is a later decision about that finding.
 
         Raises:
             PlanError: There is no such audit.
@@ -176,7 +176,7 @@ class Audits:
             return held.decisions.undo(number, time.time(), self._before(held, audit))
 
     def _before(self, held: _Held, audit: Audit) -> Mapping[str, Before]:
-        """The labels of an audit that somebody has kept in another one."""
+        """The findings of an audit whose labels somebody has kept in another audit."""
         now = time.monotonic()
         if now - held.looked_at >= self._look_again_s:
             with self._others_lock:
@@ -189,12 +189,12 @@ class Audits:
 
     @contextmanager
     def _looked(self, run: str) -> Iterator[tuple[_Held, Audit]]:
-        """An audit as its file is now, for one thread at a time; others may look at other audits meanwhile."""
+        """An audit as its file is now, for one thread at a time; other threads may use other audits meanwhile."""
         if not is_name(run):
             raise PlanError(f"there is no audit {run!r}")
         with self._lock:
             held = self._held.pop(run, None) or _Held(decisions=Decisions(self._storage, run))
-            self._held[run] = held  # the one that was looked at last comes last
+            self._held[run] = held  # at the end, as the one looked at most recently
         with held.lock:
             stamp = self._storage.stamp_or_none(RunPaths(run).findings)
             if held.audit is None or held.stamp != stamp:
@@ -213,7 +213,7 @@ class Audits:
             self._held.pop(run, None)
 
     def _make_room(self, run: str) -> None:
-        """Forget what was looked at longest ago where there is too much of it, but not `run`."""
+        """Forget the audits looked at longest ago, but not `run`, until what is kept is within the limits."""
         with self._lock:
             count = sum(held.count for held in self._held.values())
             for oldest in [each for each in self._held if each != run]:
@@ -237,13 +237,13 @@ def _read(storage: Storage, run: str) -> Audit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trail:
-    """The numbers of the decisions that this person can take back, the last one last."""
+    """The numbers of the decisions that this person can take back, in order."""
 
     numbers: tuple[int, ...] = ()
 
     @classmethod
     def read(cls, text: str) -> "Trail":
-        """The trail of a page's address; an empty one of anything else."""
+        """The trail in a page's address; empty if `text` is not a trail."""
         parts = text.split(".")[-_MOST_BACK:]
         is_trail = all(part.isascii() and part.isdecimal() and len(part) < 10 for part in parts)
         return cls(numbers=tuple(map(int, parts)) if is_trail else ())
@@ -256,12 +256,12 @@ class Trail:
         return Trail(numbers=(*self.numbers, number)[-_MOST_BACK:])
 
     def without(self, number: int) -> "Trail":
-        """The trail after that decision was taken back."""
+        """The trail without a decision that was taken back."""
         return Trail(numbers=tuple(each for each in self.numbers if each != number))
 
 
 def address(run: str, at: str | None, trail: Trail, kind: FindingKind | None, said: str = "") -> str:
-    """Where the page of one finding is; of what is next, without `at`. `kind` is the one that a person has chosen."""
+    """The address of the page of the finding `at`, or without it, of the next one; `kind` is the chosen kind."""
     asked = {"kind": kind, "at": at, "trail": str(trail), "said": said}
     query = urlencode({name: text for name, text in asked.items() if text})
     return f"/runs/{run}/labels" + (f"?{query}" if query else "")

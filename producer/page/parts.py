@@ -1,6 +1,6 @@
-"""What the browser's part takes from npm -> served by the page itself; `make page` puts it into `npm/node_modules`.
+"""The npm packages that the browser needs, served by the page itself; `make page` puts them into `npm/node_modules`.
 
-Without it the page works, but for what it does by itself in the browser, and says so.
+Without them the page works, except for running a model in the browser, and says so.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from shared.errors import PlanError
 NODE_MODULES: Final = Path(__file__).parent / "npm" / "node_modules"
 MAKE_PARTS: Final = "`make page` fetches it by npm (the image does so when it is built)"
 
-# By the name that the page asks for; nothing else of a package is served.
+# The files that are served, by the name that the page asks for; nothing else of a package is.
 _LITERT: Final = "@litertjs/core"
 _RUNTIMES: Final = [
     f"litert_wasm_{kind}internal.{ending}" for kind in ("", "compat_", "threaded_") for ending in ("js", "wasm")
@@ -25,10 +25,10 @@ PARTS: Final = {
     "litert/wasm-utils.js": "@litertjs/wasm-utils/dist/index.js",
     **{f"litert/wasm/{name}": f"{_LITERT}/wasm/{name}" for name in _RUNTIMES},
 }
-# LiteRT.js names another package, which a browser finds by an import map only: one inside of the page, which the
-# Content-Security-Policy refuses.
+# LiteRT.js imports another package by its bare name, which a browser only finds with an import map inside the page, and
+# the Content-Security-Policy refuses that. So the name is replaced by a path.
 _BARE: Final = (b'from "@litertjs/wasm-utils"', b'from "./wasm-utils.js"')
-# A thread of its own in WebAssembly is a document of its own, and as isolated as the page.
+# A WebAssembly thread counts as a document of its own, and must be as isolated as the page.
 _ISOLATED: Final = {"Cross-Origin-Embedder-Policy": "require-corp"}
 _TYPES: Final = {".js": "text/javascript", ".wasm": "application/wasm", ".css": "text/css"}
 

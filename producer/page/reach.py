@@ -1,6 +1,6 @@
-"""How a phone reaches the page: a certificate made for this machine's address, a QR code of it.
+"""How a phone reaches the page: a certificate made for this machine's address, and a QR code of the address.
 
-Browsers open a camera over HTTPS only, but for the machine itself.
+Browsers allow a camera only over HTTPS, except on the machine itself.
 """
 
 import io
@@ -14,19 +14,19 @@ from typing import Final
 
 from shared.errors import PipelineError
 
-# A certificate lives as long as the page; so many days at most, and phones refuse those of more than 825.
+# How long a certificate is valid: it is removed when the page stops, and phones refuse more than 825 days.
 _DAYS: Final = 90
 
 
 @contextmanager
 def own_certificate(hosts: list[str]) -> Iterator[tuple[Path, Path]]:
-    """A certificate for `hosts` (names and addresses), signed by itself, and its key; both are gone after the block.
+    """A self-signed certificate for `hosts` (names and addresses), and its key; both are removed after the block.
 
     Raises:
         PipelineError: There is no openssl, or it refuses.
     """
     names = [f"IP:{host}" if _is_address(host) else f"DNS:{host}" for host in dict.fromkeys([*hosts, "localhost"])]
-    with tempfile.TemporaryDirectory(prefix="voc2tflite-tls-") as folder:  # of this user alone
+    with tempfile.TemporaryDirectory(prefix="voc2tflite-tls-") as folder:  # only this user can read it
         certificate, key = Path(folder, "certificate.pem"), Path(folder, "key.pem")
         command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
         command += ["-days", str(_DAYS), "-subj", "/CN=voc2tflite page", "-addext", f"subjectAltName={','.join(names)}"]
@@ -53,7 +53,7 @@ def _is_address(host: str) -> bool:
 
 
 def qr_svg(text: str) -> bytes:
-    """A QR code of `text` as an SVG picture, dark on light in whatever scheme."""
+    """A QR code of `text` as an SVG picture, dark on light even in a dark colour scheme."""
     import segno
 
     picture = io.BytesIO()
@@ -62,7 +62,7 @@ def qr_svg(text: str) -> bytes:
 
 
 def qr_terminal(text: str) -> str:
-    """A QR code of `text` for a terminal, two rows of squares in one of letters."""
+    """A QR code of `text` for a terminal, with two rows of squares in each line."""
     import segno
 
     lines = io.StringIO()

@@ -1,4 +1,4 @@
-"""Facts -> HTML by the templates; an unchanged page costs a browser that has it nothing but the question."""
+"""Facts -> HTML by the templates; if a browser has the same page already, it is not sent again."""
 
 import hashlib
 import hmac
@@ -38,9 +38,9 @@ def _environment() -> jinja2.Environment:
 
 
 def coded(text: str) -> Markup:
-    """A text as HTML, in which what stands between back quotes is code."""
+    """A text as HTML, with what is between back quotes as code."""
     parts = text.split("`")
-    if len(parts) % 2 == 0:  # one of them has no partner: a back quote in a name
+    if len(parts) % 2 == 0:  # an unmatched back quote, probably in a name
         return escape(text)
     return Markup().join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
 
@@ -57,7 +57,7 @@ _TEMPLATE: Final = _environment()
 
 
 def is_allowed(request: Request) -> bool:
-    """Whether whoever asks has shown the token for changes."""
+    """Whether the request has the token for changes."""
     token: str | None = request.app.state.change_token
     return token is not None and hmac.compare_digest(request.cookies.get(CHANGES_COOKIE, "").encode(), token.encode())
 
@@ -71,14 +71,14 @@ def render(
     headers: Mapping[str, str] | None = None,
     **facts: Any,
 ) -> Response:
-    """A page; 304 where the browser has these very bytes.
+    """A page; 304 if the browser has exactly these bytes already.
 
     Args:
-        request: What is answered.
-        template: Its file in `templates/`.
-        status: Of the answer.
+        request: The request to answer.
+        template: The template's file in `templates/`.
+        status: The status of the answer.
         sources: Changes to the Content-Security-Policy.
-        headers: More of them.
+        headers: Further headers.
         facts: What the template shows. All of it is escaped.
     """
     state = request.app.state
@@ -98,7 +98,7 @@ def render(
 
 
 def here(request: Request) -> str:
-    """The address that a person is at, without what was said there; of a form's answer the page with the form."""
+    """The address of the present page, without the message on it; for a POST, that of the page with the form."""
     if request.method in ("GET", "HEAD"):
         kept = [(name, value) for name, value in request.query_params.multi_items() if name != "said"]
         return local_address(f"{request.url.path}?{urlencode(kept)}" if kept else request.url.path)
@@ -108,13 +108,13 @@ def here(request: Request) -> str:
 
 
 def local_address(text: str) -> str:
-    """`text` where it is an address of this page; `/` where it could lead to another site."""
+    """`text` if it is an address on this server; `/` if it could lead to another site."""
     is_local = text.startswith("/") and not text.startswith("//") and "\\" not in text
     return text if is_local and text.isascii() and text.isprintable() else "/"
 
 
 def problem(request: Request, status: int, title: str, text: str, back: str | None = None) -> Response:
-    """A page that says in one line what is wrong, and leads back: to `back`, or to where the request came from."""
+    """A page that says in one line what is wrong, with a link back: to `back`, or to where the request came from."""
     back = here(request) if back is None else back
     back = "/" if request.method in ("GET", "HEAD") else back
     told = rooted_text(text, request.app.state.storage)

@@ -1,4 +1,4 @@
-"""One run: its training as it goes on, its figures, its model; and several runs beside one another."""
+"""The page of one run, with its training, its figures and its model; and the page that compares several runs."""
 
 import hashlib
 import time
@@ -31,10 +31,10 @@ MOST_COMPARED: Final = 5
 _MOST_WORST: Final = 6
 _MAPS: Final = ("map50", "map")
 _CHUNK_BYTES: Final = 1 << 20
-# What a run hands out, besides what `run.json` lists.
+# The files that can be downloaded, besides those that `run.json` lists.
 _ALSO: Final = ("model_card.md", "report.html", "audit.csv", "audit.html")
 _SHOWN_IN_BROWSER: Final = {".html": "text/html; charset=utf-8", ".md": "text/plain; charset=utf-8"}
-# Reports are files of their own with styles inside; they run no script and load nothing.
+# Reports are self-contained files with styles inside; they run no script and load nothing.
 _REPORT_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; sandbox"
 
 
@@ -60,7 +60,7 @@ def run(request: Request) -> Response:
 
 
 def compare(request: Request) -> Response:
-    """`/compare?run=A&run=B`: two to five runs beside one another."""
+    """`/compare?run=A&run=B`: two to five runs side by side."""
     names = list(dict.fromkeys(request.query_params.getlist("run")))
     if not 2 <= len(names) <= MOST_COMPARED:
         raise OptionError(f"expected 2 to {MOST_COMPARED} runs, found {len(names)}: /compare?run=ONE&run=OTHER")
@@ -81,7 +81,7 @@ def compare(request: Request) -> Response:
 
 
 def file(request: Request) -> Response:
-    """`/runs/{run}/files/{name}`: one file that a run hands out."""
+    """`/runs/{run}/files/{name}`: one file of a run, as a download or shown."""
     storage, asked = request.app.state.storage, _asked(request, request.path_params["run"])
     name = request.path_params["name"]
     released = {each for each, _, _ in read_run(storage, asked).released}
@@ -98,7 +98,7 @@ def file(request: Request) -> Response:
 
 
 def _also(storage: Storage, run: str) -> dict[str, tuple[int, str]]:
-    """Bytes and SHA-256 of each file that a run hands out, besides those that `run.json` lists."""
+    """Bytes and SHA-256 of each file that can be downloaded, besides those that `run.json` lists."""
     keys = {name: f"{RunPaths(run).root}/{name}" for name in _ALSO}
     stamps = {name: storage.stamp_or_none(key) if is_inside(storage, key) else None for name, key in keys.items()}
     return {
@@ -110,7 +110,7 @@ def _also(storage: Storage, run: str) -> dict[str, tuple[int, str]]:
 
 @lru_cache(maxsize=64)
 def _digest(storage: Storage, key: str, stamp: Stamp) -> str:
-    """SHA-256 of a file, read once as long as it stays as it is."""
+    """The SHA-256 of a file; it is read again only if it has changed."""
     digest = hashlib.sha256()
     for chunk in _chunks(storage, key, stamp.size_bytes):
         digest.update(chunk)
@@ -118,14 +118,14 @@ def _digest(storage: Storage, key: str, stamp: Stamp) -> str:
 
 
 def _downloads(asked: RunSpec, files: RunFiles, forms: Sequence[str]) -> dict[str, str]:
-    """The file of each of `forms` of the model that the run hands out; "" where it hands out none."""
+    """The released file for each of the model's `forms`; "" if there is none."""
     released = {name for name, _, _ in files.released}
     names = {form: f"model_{form}.tflite" for form in forms} | {"int8": asked.int8_file}
     return {form: name if name in released else "" for form, name in names.items()}
 
 
 def _others(asked: RunSpec, views: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The measured runs of the same job that fit beside this one."""
+    """The measured runs of the same job to compare with this one, as many as fit."""
     measured = [str(view["run"]) for view in views if view.get("map50") is not None]
     return [name for name in measured if name != asked.run][: MOST_COMPARED - 1] if asked.run in measured else []
 
@@ -135,7 +135,7 @@ def _chunks(storage: Storage, key: str, size: int) -> Any:
 
 
 def _what_it_sees(request: Request, asked: RunSpec) -> dict[str, Any]:
-    """What the run's page shows of its detections; why there is nothing, where their file cannot be read."""
+    """What the run's page shows of its detections, or why there is nothing if their file cannot be read."""
     state = request.app.state
     try:
         seen = read_seen(state.storage, asked.run)
@@ -165,7 +165,7 @@ def _what_it_sees(request: Request, asked: RunSpec) -> dict[str, Any]:
 
 
 def _pairs(storage: Storage, asked: Mapping[str, RunSpec], splits: Sequence[str]) -> list[Pair | None]:
-    """Each run's resamples with the first one's; None for the first, and where they are not of the same photos."""
+    """Each run's resamples, paired with the first run's; None for the first, and if the photos are not the same."""
     first, *others = (read_resamples(storage, run, split) for run, split in zip(asked, splits, strict=True))
     one, *rest = asked.values()
     unlike = [bool(other_pictures(storage, one, other)) for other in rest]
@@ -190,7 +190,7 @@ def _same_photos(request: Request, asked: Mapping[str, RunSpec]) -> list[list[tu
             (read_seen(state.storage, name), least_of(request, state.storage, name)) for name in asked
         ]
     except (PlanError, FormatError):
-        return []  # the page of the run itself says what is wrong with its file
+        return []  # the run's own page says what is wrong with its file
     jobs = [load_job(state.storage, each.job) for each in asked.values()]
     one, *rest = asked.values()
     unlike = set[str]().union(*(other_pictures(state.storage, one, other) for other in rest))
@@ -209,7 +209,7 @@ def _asked(request: Request, name: str) -> RunSpec:
 
 
 def _per_class(files: RunFiles) -> list[tuple[str, Mapping[str, Any]]]:
-    """Each class with its figures of int8, or of the last form that there is; the worst first."""
+    """Each class with its figures for int8, or for the last form that there is; the worst first."""
     form = next((files.forms[name] for name in FORMS[::-1] if name in files.forms), {})
     rows = form.get("per_class")
     found = [(str(name), row) for name, row in rows.items() if isinstance(row, dict)] if isinstance(rows, dict) else []
@@ -217,13 +217,13 @@ def _per_class(files: RunFiles) -> list[tuple[str, Mapping[str, Any]]]:
 
 
 def _all_classes(files: Mapping[str, RunFiles]) -> list[tuple[str, list[Mapping[str, Any]]]]:
-    """Each class with the figures of each run, empty where one does not know it."""
+    """Each class with the figures of each run; empty if a run does not know the class."""
     rows = [dict(_per_class(each)) for each in files.values()]
     return [(name, [row.get(name, {}) for row in rows]) for name in sorted({name for row in rows for name in row})]
 
 
 def _differing(asked: Mapping[str, RunSpec]) -> list[tuple[str, list[str]]]:
-    """The options that differ between runs: the field, and its value in each; what was not set is `default`."""
+    """The options that differ between runs: the field, and its value in each; `default` if it was not set."""
     dumped = [each.model_dump(mode="json") for each in asked.values()]
     fields = [name for name in TrainingOptions.model_fields if any(name in one for one in dumped)]
     rows = [(name, [one.get(name) for one in dumped]) for name in fields]

@@ -1,4 +1,4 @@
-"""Requests for what a run's model saw -> its photos with their mistakes, the worst first, at any threshold."""
+"""Requests for what a run's model saw -> the photos with their mistakes, the worst first, at any threshold."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -27,7 +27,7 @@ from shared.placement import Placement, place
 from shared.storage import DataFolder, Storage
 
 _PHOTOS_A_PAGE: Final = 24
-# Of one photo; a model of random weights sees a hundred in each.
+# How many detections are drawn in a photo; a model with random weights sees a hundred in each.
 _MOST_DRAWN: Final = 40
 _USUAL: Final = 0.4
 
@@ -36,9 +36,9 @@ Rect = tuple[float, float, float, float]  # x, y, width, height in pixels of the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """A box as it is drawn, with the score at which it comes or goes; `is_asked` where its cell was opened.
+    """A box to draw, with the score at which it appears or disappears; `is_asked` if it is in the cell shown.
 
-    `kind` is what it is, as the style sheet has it: right, missed, near (badly placed) or wrong (made up).
+    `kind` is its class in the style sheet: right, missed, near (badly placed) or wrong (made up).
     """
 
     rect: Rect
@@ -50,9 +50,9 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """A photo as it is drawn: its upright size, and boxes in its pixels, of detections `shown` and of `objects`.
+    """A photo to draw: its upright size, and boxes in its pixels, of detections (`shown`) and of `objects`.
 
-    `turn` is the threshold at which it comes into the cell that is shown, or leaves it.
+    `turn` is the threshold at which the photo comes into the cell that is shown, or leaves it.
     """
 
     photo: SeenPhoto
@@ -64,7 +64,7 @@ class Tile:
 
 
 def seen(request: Request) -> Response:
-    """`/runs/{run}/photos?least=&there=&seen=&image=&page=`: photos of the split that figures are of."""
+    """`/runs/{run}/photos?least=&there=&seen=&image=&page=`: photos of the split that the figures are about."""
     run, storage, query = request.path_params["run"], request.app.state.storage, request.query_params
     job, seen_run = _of_run(storage, run)
     least, own, confusion = least_of(request, storage, run), own_least(storage, run), read_confusion(storage, run)
@@ -75,7 +75,7 @@ def seen(request: Request) -> Response:
     of_cell = {} if cell is None else {"turns": turns.values(), "is_missed": cell[1] == len(confusion.labels)}
     facts: dict[str, Any] = {"cell": cell, "cell_words": "" if cell is None else confusion.words(cell), **of_cell}
     facts |= {"total": len(worst), "least": least, "least_kept": LEAST_KEPT}
-    # Runs of 0.2.0 do not say by which photos it was chosen.
+    # Runs of 0.2.0 do not say on which photos the threshold was chosen.
     said = _int8_figures(storage, run).get("score_split")
     facts |= {"chosen_on": said or ("val" if "val" in job.splits else "train")}
     facts |= {"command": _predict(storage, run)} | _figures(seen_run, least, own)
@@ -90,14 +90,14 @@ def seen(request: Request) -> Response:
 
 
 def _predict(storage: Storage, run: str) -> str:
-    """The command that looks at photos with the run's model; "" where it has none. A threshold is put behind it."""
+    """The `predict` command for the run's model, to which a threshold is appended; "" if the run has no model."""
     key = RunPaths(run).int8
     command = hint("predict", f"STORE/{key}", "PHOTOS", "--threshold")
     return rooted(command, storage) if storage.exists(key) else ""
 
 
 def _figures(seen_run: SeenRun, least: float, own: float | None) -> dict[str, Any]:
-    """The rows of the table, and their sum: name, (found, missed, badly placed, made up), (precision, recall, F1)."""
+    """The table's rows and their sum: (name, (found, missed, badly placed, made up), (precision, recall, F1))."""
     scores = seen_run.scores()
     counts = [(name, figures) for name, *figures in counts_at(scores, least)]
     summed = [sum(figures[at] for _, figures in counts) for at in range(4)]
@@ -117,7 +117,7 @@ def _figures(seen_run: SeenRun, least: float, own: float | None) -> dict[str, An
 
 
 def _found_and_missed(scores: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-    """How many objects are found by all that is kept, and how many are not."""
+    """How many objects are found by all detections that are kept, and how many are not."""
     found = sum(len(row["right"]) for row in scores)
     return found, sum(row["objects"] for row in scores) - found
 
@@ -128,7 +128,7 @@ def share_text(share: float | None) -> str:
 
 
 def scores(request: Request) -> Response:
-    """`/runs/{run}/scores.json`: what the slider counts with."""
+    """`/runs/{run}/scores.json`: the scores from which the slider counts."""
     _, seen_run = _of_run(request.app.state.storage, request.path_params["run"])
     return JSONResponse(seen_run.scores())
 
@@ -163,7 +163,7 @@ def least_of(request: Request, storage: Storage, run: str) -> float:
 
 
 def own_least(storage: Storage, run: str) -> float | None:
-    """The threshold that was best on the photos it was chosen by, if that is known."""
+    """The threshold that was best on the photos it was chosen on, if known."""
     own = _int8_figures(storage, run).get("best_score")
     return own if isinstance(own, int | float) else None
 
@@ -183,11 +183,11 @@ Asked = Mapping[str, frozenset[Box]]
 def tiles_of(
     job: Job, seen_run: SeenRun, photos: list[SeenPhoto], data_root: str, asked: Asked = MappingProxyType({})
 ) -> list[Tile]:
-    """Photos of a run as they are drawn; `asked` are boxes that are marked, by photo."""
+    """The tiles for photos of a run; `asked` are the boxes to mark, by file."""
     try:
         folder = photos_folder(job, data_root)
     except PlanError:
-        folder = None  # the boxes are drawn on nothing: where they are is in the run
+        folder = None  # the boxes, which are in the run, are drawn without the photo
     return [_tile(job, seen_run, each, folder, asked.get(each.file_name, frozenset())) for each in photos]
 
 
@@ -226,7 +226,7 @@ def _tile(job: Job, seen_run: SeenRun, each: SeenPhoto, folder: DataFolder | Non
 
 
 def _kind(one: Shown) -> str:
-    """What a detection is, as the style sheet calls it."""
+    """The style sheet's class for a detection."""
     if one.is_right:
         return "right"
     return "near" if one.is_beside else "wrong"

@@ -29,7 +29,7 @@ _TOKEN_BYTES: Final = 18
 class PageOptions:
     """How the page is served: `bind` as `address:port`, `names` besides addresses and localhost.
 
-    `tls`: over HTTPS, by a certificate made for it; with `certificate` and `key` (files in PEM) by that one.
+    `tls`: over HTTPS, with a certificate made for it; `certificate` and `key` (files in PEM) are used instead if given.
     """
 
     bind: str
@@ -41,11 +41,11 @@ class PageOptions:
 
 
 def serve_page(settings: ProducerSettings, options: PageOptions) -> None:
-    """Serve until SIGINT or SIGTERM; prints the address to open.
+    """Serve until SIGINT or SIGTERM; print the address to open.
 
     Raises:
-        OptionError: The address is none, or changes are allowed in a store that cannot be written.
-        PipelineError: It is taken, or the store cannot be opened.
+        OptionError: The address is not valid, or changes are allowed in a store that cannot be written.
+        PipelineError: The address is taken, or the store cannot be opened.
     """
     host, port = address_of(options.bind)
     if options.allow_changes:
@@ -58,7 +58,7 @@ def serve_page(settings: ProducerSettings, options: PageOptions) -> None:
         shown = _shown_host(host, options.names)
         files = stack.enter_context(_tls_files(options, shown))
         place = f"{'https' if files else 'http'}://{shown}:{listener.getsockname()[1]}"
-        is_outside = token is not None and shown != "localhost"  # a container's port is published on this machine
+        is_outside = token is not None and shown != "localhost"  # a container's port is published only on this machine
         app.state.outside = place if is_outside else None
         _say(f"{place}/{f'?token={token}' if token else ''}", change_token, is_outside=is_outside)
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
@@ -72,12 +72,12 @@ def serve_page(settings: ProducerSettings, options: PageOptions) -> None:
             ssl_certfile=certificate,
             ssl_keyfile=key,
         )
-        with suppress(KeyboardInterrupt):  # uvicorn has ended by it; there is nothing to go on with
+        with suppress(KeyboardInterrupt):  # uvicorn has ended because of it, and nothing is left to do
             uvicorn.Server(config).run(sockets=[listener])
 
 
 def _check_writable(storage: Storage) -> None:
-    """Whether changes can be written; as in Compose, which mounts the store read-only, they cannot.
+    """Check that changes can be written; in Compose, which mounts the store read-only, they cannot.
 
     Raises:
         OptionError: The store is a folder that this user cannot write to.
@@ -88,7 +88,7 @@ def _check_writable(storage: Storage) -> None:
 
 
 def _say(opened: str, change_token: str | None, *, is_outside: bool) -> None:
-    """Tell where the page is, to a terminal also as a QR code for a phone."""
+    """Print where the page is, at a terminal also as a QR code for a phone."""
     print(f"open {opened}  (Ctrl-C stops it; jobs go on)", flush=True)  # noqa: T201 - it is what the command says
     if is_outside and sys.stdout.isatty():
         print(qr_terminal(opened), flush=True)  # noqa: T201
@@ -101,8 +101,8 @@ def _tls_files(options: PageOptions, host: str) -> Iterator[tuple[Path, Path] | 
     """Certificate and key for HTTPS; None without it.
 
     Raises:
-        OptionError: One of the two files is not named, or they are no certificate and its key.
-        PipelineError: None can be made.
+        OptionError: One of the two files is not named, or they are not a certificate and its key.
+        PipelineError: No certificate can be made.
     """
     if options.certificate is None and options.key is None:
         with own_certificate([host.strip("[]"), *options.names]) if options.tls else nullcontext() as made:
@@ -122,7 +122,7 @@ def address_of(bind: str) -> tuple[str, int]:
     """Address and port of `127.0.0.1:8765`, `[::1]:8765` or `127.0.0.1`.
 
     Raises:
-        OptionError: It is none.
+        OptionError: It is not an address and a port.
     """
     host, separator, port = bind.rpartition(":") if not bind.endswith("]") else (bind, "", "")
     host, port = (host, port) if separator else (bind, str(_DEFAULT_PORT))
@@ -138,7 +138,7 @@ def address_of(bind: str) -> tuple[str, int]:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 takes a free one.
+    """A socket that listens on an address and a port; port 0 takes a free one.
 
     Raises:
         PipelineError: The port is taken, or the address is not this machine's.
@@ -147,12 +147,12 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=256)
     except OSError as error:
-        what = os.strerror(error.errno) if error.errno else str(error)  # Python's own text has the address in it again
+        what = os.strerror(error.errno) if error.errno else str(error)  # Python's own text would repeat the address
         raise PipelineError(f"--bind {host}:{port}: {what}; --bind {host}:0 takes a free port") from error
 
 
 def _shown_host(host: str, names: Sequence[str]) -> str:
-    """The address to open: where all addresses are listened on, a name given for it, or this machine's own address."""
+    """The host to open; if it listens on all addresses, a given name or this machine's own address."""
     address = ipaddress.ip_address(host)
     if address.is_unspecified:
         return names[0] if names else _own_address()
@@ -160,10 +160,10 @@ def _shown_host(host: str, names: Sequence[str]) -> str:
 
 
 def _own_address() -> str:
-    """The address by which others on the network reach this machine. Nothing is sent: the socket is only connected."""
+    """The address at which others on the network reach this machine. Connecting the UDP socket sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # of the addresses for documentation (RFC 5737): there is nobody
+            probe.connect(("192.0.2.1", 9))  # an address for documentation (RFC 5737), where nobody is
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"

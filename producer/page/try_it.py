@@ -1,7 +1,7 @@
-"""A run's int8 model -> the page on which it runs in the browser, and what that must know of it.
+"""A run's int8 model -> the page on which it runs in the browser, and what the page must know about it.
 
-Nothing that a person shows the model there comes here: pictures stay in the browser. Where it cannot run, the page says
-so before it offers to send a photo (`producer/page/sent/`).
+Pictures that a person shows the model stay in the browser and are not sent here. If the model cannot run there, the
+page says so before it offers to send a photo (`producer/page/sent/`).
 """
 
 import re
@@ -24,17 +24,17 @@ from shared.model.description import PIXEL_MEAN, PIXEL_STD, read_description
 from shared.model.file import MOST_MODEL_BYTES, ModelFile
 from shared.storage import Storage
 
-# Threads in WebAssembly want a page that shares its process with no other origin.
+# Threads in WebAssembly need a page that shares its process with no other origin.
 # https://developer.mozilla.org/docs/Web/API/Window/crossOriginIsolated
 _ISOLATED: Final = {"Cross-Origin-Embedder-Policy": "require-corp"}
-# The operator's name, as a file that has it holds it.
+# The name of the NMS operator, as a file with that operator contains it.
 _SUPPRESSION: Final = b"TFLite_Detection_PostProcess"
-# To compile WebAssembly; no text becomes a script by it.
+# Allows compiling WebAssembly, but not running text as a script.
 _SOURCES: Final = {"script-src": "'self' 'wasm-unsafe-eval'"}
 
 
 def find_model(storage: Storage, run: str) -> tuple[str, int]:
-    """Where the int8 model of a run lies, and its bytes.
+    """The key of the int8 model of a run, and its size in bytes.
 
     Raises:
         PlanError: There is no such run, or it has no model (yet).
@@ -59,7 +59,7 @@ def read_model(storage: Storage, run: str) -> ModelFile:
 
 
 def _no_model(storage: Storage, run: str) -> PlanError:
-    """Why there is nothing to try; with the command that changes it, where the model ends before NMS."""
+    """The error if there is no model to try; if there is one without NMS, with the command to make one with it."""
     raw = RunPaths(run).raw_int8 if is_name(run) else None
     if raw is None or not is_inside(storage, raw) or not storage.exists(raw):
         return PlanError(f"run {run!r} has no int8 model (yet)")
@@ -68,10 +68,10 @@ def _no_model(storage: Storage, run: str) -> PlanError:
 
 
 def model_facts(file: ModelFile, url: str) -> Mapping[str, Any]:
-    """What the browser must know to run a model at `url` as `predict` does.
+    """What the browser must know to run the model at `url` as `predict` does.
 
     Raises:
-        ExportError: The file does not say what it is, or suppression is outside of it.
+        ExportError: The file does not describe itself, or has no suppression (NMS) inside.
     """
     file.check_identifier()
     said = read_description(file)
@@ -113,13 +113,13 @@ def try_page(request: Request) -> Response:
 
 
 def asked_least(request: Request) -> str:
-    """The threshold that an address begins with, as `0.21`; "" where it names none."""
+    """The threshold in an address, such as `0.21`, that the page begins with; "" if it names none."""
     text = request.query_params.get("least", "")
     return text if re.fullmatch(r"0\.\d{1,2}|1(\.0{1,2})?", text, re.ASCII) else ""
 
 
 def try_code(request: Request) -> Response:
-    """`/runs/{run}/try.svg`: a QR code of the page for a phone. Whoever asks knows the token that is in it."""
+    """`/runs/{run}/try.svg`: a QR code of the page for a phone. It has the token, which the request had to have too."""
     state, run = request.app.state, request.path_params["run"]
     if state.outside is None or not is_name(run):
         raise PlanError("the page is not reached from other machines: `--bind 0.0.0.0 --tls` changes that")
@@ -127,7 +127,7 @@ def try_code(request: Request) -> Response:
 
 
 def model_json(request: Request) -> Response:
-    """`/runs/{run}/model.json`: what the browser must know, or why there is nothing."""
+    """`/runs/{run}/model.json`: what the browser must know about the model, or why there is none."""
     run = request.path_params["run"]
     try:
         file = read_model(request.app.state.storage, run)

@@ -1,1 +1,1 @@
-"""Photos that are sent to the page's server, where a browser cannot run the model itself."""
+"""Photos that are sent to the page's server, if a browser cannot run the model itself."""

@@ -1,7 +1,7 @@
-"""A sent photo and a model -> what the model sees in it, told by a process of its own.
+"""A sent photo and a model -> what the model sees in it, found in a separate process.
 
 The page's process decodes no photo and loads no runtime: `python -m trainer.inference.one_photo` does, and ends after
-each photo. Nothing of a photo is kept: it lies in a file without a name until the answer is there.
+each photo. The photo is not kept: it is in a file without a name until the answer is there.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from shared.errors import ImageError, PipelineError
 from shared.specs.frozen import canonical_json
 
 MOST_PHOTO_BYTES: Final = 32 << 20
-# Half of what a phone with the most pixels makes in its largest setting; such a photo takes a second.
+# Half the pixels of the largest photos that phones make; such a photo takes a second.
 MOST_PIXELS: Final = 50_000_000
-# From its start to its end. With an idle core it takes one.
+# The longest that the process may take, start included. With an idle core it takes 1 s.
 MOST_S: Final = 30.0
-# As the child keeps to it itself.
+# The most that is read of the answer; the child keeps to the same limit.
 _MOST_TOLD_BYTES: Final = 8 << 20
 _ROOT: Final = Path(__file__).resolve().parents[3]
 _PROGRAM: Final = "trainer.inference.one_photo"
-# What that needs; none is imported here.
+# The packages that the program needs; none is imported here.
 _NEEDED: Final = {"trainer": "the trainer", "ai_edge_litert": "LiteRT", "cv2": "OpenCV", "numpy": "numpy"}
-# What a child of ours needs of our surroundings: it is handed no secret.
+# The environment variables that the child gets; it gets no secrets.
 _KEPT: Final = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "TMPDIR")
 
 Number = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
@@ -73,7 +73,7 @@ _TOLD: Final[TypeAdapter[SeenPhoto | _Refused]] = TypeAdapter(SeenPhoto | _Refus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredModel:
-    """A model as it goes into the child: its name, its bytes, and what reads them piece by piece."""
+    """A model to be written to the child: its name, its size, and a function that reads it in pieces."""
 
     name: str
     size_bytes: int
@@ -82,7 +82,7 @@ class StoredModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looked:
-    """What was seen, and the photo as a JPEG of at most 1280 px, empty where it was not asked for."""
+    """What was seen, and the photo as a JPEG of at most 1280 px; empty if it was not asked for."""
 
     photo: SeenPhoto
     jpeg: bytes
@@ -92,21 +92,21 @@ class Looker:
     """Looks at one photo after another, each in a new process."""
 
     def __init__(self, needed: Sequence[str] = tuple(_NEEDED), most_s: float = MOST_S, program: str = _PROGRAM) -> None:
-        """`needed` are the packages without which it cannot; `most_s` what a photo may take; `program` a module."""
+        """`needed` are the packages that `program`, a module, needs; `most_s` is how long a photo may take."""
         self._needed, self._most_s, self._program = needed, most_s, program
-        # A photo takes a whole core.
+        # One at a time, because a photo takes a whole core.
         self._turn = asyncio.Semaphore(1)
 
     def missing(self) -> str:
-        """Why it cannot look here, one line; empty where it can."""
+        """Why photos cannot be looked at here, in one line; empty if they can."""
         absent = [_NEEDED.get(name, name) for name in self._needed if find_spec(name) is None]
         return f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed" if absent else ""
 
     async def look(self, model: StoredModel, photo: IO[bytes], *, with_picture: bool) -> Looked:
-        """Look at the photo in a file, from its beginning, when it is its turn.
+        """Look at the photo in a file, from the file's beginning, when it is its turn.
 
         Raises:
-            PipelineError: It cannot look here.
+            PipelineError: Photos cannot be looked at here.
             ImageError: The photo or the model is refused, or the process did not survive it.
             StorageError: The model cannot be read.
         """
@@ -126,7 +126,7 @@ class Looker:
                 return _read(told.readline(_MOST_TOLD_BYTES), told.read(_MOST_TOLD_BYTES), code)
 
     async def _run(self, given: IO[bytes], told: IO[bytes]) -> int:
-        """The child's exit code.
+        """Run the child; return its exit code.
 
         Raises:
             ImageError: It took too long.
@@ -134,7 +134,7 @@ class Looker:
         path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         kept = {name: value for name, value in os.environ.items() if name in _KEPT}
         child = await asyncio.create_subprocess_exec(
-            # -P and the path: this very program, whatever lies in the current folder.
+            # -P and the path make sure that this program's module is run, whatever is in the current folder.
             *(sys.executable, "-P", "-m", self._program),
             stdin=given,
             stdout=told,
@@ -145,14 +145,14 @@ class Looker:
             return await asyncio.wait_for(child.wait(), self._most_s)
         except TimeoutError as error:
             raise ImageError(f"looking at this photo took more than {self._most_s:g} s") from error
-        finally:  # whoever asked may have gone, and the server may end
+        finally:  # also if the browser has gone or the server ends
             with suppress(ProcessLookupError):
                 child.kill()
             await child.wait()
 
 
 def _hand_over(given: IO[bytes], asked: bytes, model: StoredModel, photo: IO[bytes]) -> None:
-    """Write what the child reads; of the model as many bytes as were told, or it refuses it."""
+    """Write what the child reads; it refuses a model that has not the number of bytes it was told."""
     given.write(asked + b"\n")
     given.writelines(model.pieces())
     photo.seek(0)
@@ -161,10 +161,10 @@ def _hand_over(given: IO[bytes], asked: bytes, model: StoredModel, photo: IO[byt
 
 
 def _read(line: bytes, jpeg: bytes, code: int) -> Looked:
-    """What the child has told.
+    """What the child has answered.
 
     Raises:
-        ImageError: It has refused the photo or the model, or has died.
+        ImageError: The child has refused the photo or the model, or has died.
     """
     try:
         told: Any = _TOLD.validate_json(line)

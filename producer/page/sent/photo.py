@@ -1,6 +1,6 @@
 """A photo that a person sends -> what the run's int8 model sees in it: JSON for the page's script, a page without one.
 
-Sent photos are bounded in size, in number at a time and in time, and are looked at in a process of their own.
+Sent photos are limited in size, in number at a time and in time, and are looked at in a separate process.
 """
 
 import asyncio
@@ -31,28 +31,28 @@ from shared.storage import Storage
 
 logger = logging.getLogger(__name__)
 
-# A form has borders, names and the threshold besides.
+# A form has boundaries, names and the threshold besides the photo.
 _MOST_FORM_BYTES: Final = MOST_PHOTO_BYTES + (64 << 10)
 _MOST_FIELD_BYTES: Final = 1 << 10
-# A model is not held in memory as a whole.
+# A model is read in pieces, so that it is never in memory as a whole.
 _PIECE_BYTES: Final = 1 << 20
-# Each lies in a file until it is its turn.
+# How many photos are accepted at a time; each is in a file until it is its turn.
 _MOST_AT_A_TIME: Final = 4
 _MOST_UPLOAD_S: Final = 60.0
-# The picture is inside the page, as nothing of it is kept to be asked for.
+# The picture is inside the page, because it is not kept and could not be requested later.
 _SOURCES: Final = {"img-src": "'self' data:"}
 _PRIVATE: Final = {"Cache-Control": "no-store"}
 
 
 class Places:
-    """How many may send a photo at the same time."""
+    """Limits how many photos are sent at the same time."""
 
     def __init__(self) -> None:
         self._taken = 0
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[None]:
-        """A place for one photo; a 429 where all are taken."""
+        """A place for one photo; a 429 if all are taken."""
         if self._taken == _MOST_AT_A_TIME:
             raise HTTPException(429, "Other photos are being looked at: try again in a moment")
         self._taken += 1
@@ -63,7 +63,7 @@ class Places:
 
 
 async def seen_json(request: Request) -> Response:
-    """POST `/runs/{run}/seen.json`, the photo's bytes: what is seen, as JSON; `{"error": ...}` where nothing can be."""
+    """POST `/runs/{run}/seen.json`, the photo's bytes: what is seen, as JSON; or `{"error": ...}`."""
     try:
         looked = await _in_a_place(request, _of_body, with_picture=False)
     except HTTPException as error:
@@ -94,10 +94,10 @@ async def seen_page(request: Request) -> Response:
 async def _in_a_place(
     request: Request, read: Callable[[Request, IO[bytes]], Awaitable[None]], *, with_picture: bool
 ) -> Looked:
-    """Take what was sent and look at it.
+    """Receive the photo and look at it.
 
     Raises:
-        HTTPException: Too many are at it, it is too large, or comes too slowly.
+        HTTPException: Too many photos are being sent, or this one is too large or comes too slowly.
         PipelineError: There is no such model, or the photo is refused.
     """
     state, run = request.app.state, request.path_params["run"]
@@ -126,7 +126,7 @@ def _model_of(storage: Storage, run: str) -> StoredModel:
 
     Raises:
         PlanError: There is none.
-        ImageError: It is larger than any of ours.
+        ImageError: It is larger than `MOST_MODEL_BYTES`.
     """
     key, size = find_model(storage, run)
     if size > MOST_MODEL_BYTES:
@@ -140,7 +140,7 @@ def _model_of(storage: Storage, run: str) -> StoredModel:
 
 
 def _counted(receive: Receive) -> Receive:
-    """`receive` up to the bytes that are taken."""
+    """`receive`, which raises a 413 once more bytes have come than are accepted."""
     left = _MOST_FORM_BYTES
 
     async def counted() -> Message:
@@ -173,7 +173,7 @@ async def _of_form(request: Request, into: IO[bytes], least: list[str]) -> None:
 
 
 def _score(text: str) -> float | None:
-    """A score in [0, 1] as a form has it; None where it is none."""
+    """The score in [0, 1] that a form's text is; None if it is not one."""
     try:
         score = float(text)
     except ValueError:
