@@ -48,7 +48,7 @@ def read_findings(storage: Storage, job: Job, run: str) -> AuditFindings:
 
 
 def _no_audit(storage: Storage, job: Job, run: str) -> str:
-    """The message if a job has no audit `run`; it names the others, with other numbers of folds, that may be meant."""
+    """The message if a job has no audit `run`; it lists the audits that there are, as one of them may be meant."""
     others = [each.run for each in runs_of(storage, job) if each.audits]
     if others:
         known = ", ".join(f"{each} ({shlex.join(_asked_by(each))})" for each in others)

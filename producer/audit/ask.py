@@ -57,7 +57,7 @@ def start_audit(request: AuditRequest, options: StartOptions) -> JobStatus:
     runs = _quick_run(job, request, storage) if request.model_of else _fold_runs(job, request, storage)
     is_known = _require_same(storage, job, runs)
     seen = [job.model_copy(update={"run": asked}) for asked in runs]
-    if run_state(storage, runs[-1]) == "DONE":  # whatever became of the photos since
+    if run_state(storage, runs[-1]) == "DONE":  # even if the photos are gone by now
         return job_status(storage, None, seen[-1], options.settings.failed_share)
     folder = photos_folder(job, options.settings.data_root)
     say_intent(_intent(job, request, runs, storage), options, is_known=is_known, with_trainer=True)

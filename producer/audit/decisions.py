@@ -23,7 +23,7 @@ ANSWERS: Final[tuple[Answer, ...]] = ("right", "wrong", "skip", "open")
 
 
 class Decision(Frozen):
-    """One decision of a person: their `answer` to the `finding` with this id, `at` this time in s of Unix time."""
+    """One decision of a person: their `answer` to the `finding` with this id; `at` is the time in s of Unix time."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     finding: FindingId

@@ -121,7 +121,7 @@ class OtherAudits:
         return OtherAudit(run=run, job=job, answered=answered)
 
     def _findings(self, run: str, ids: Set[str]) -> Iterator[AuditFinding]:
-        """The findings with these ids. Only these become objects, which takes most of the time for 100,000 findings."""
+        """The findings with these ids. Only these are made into objects: for 100,000, that takes most of the time."""
         content = from_json(self._storage.read(RunPaths(run).findings))
         if content["schema_version"] == SCHEMA_VERSION:
             yield from (AuditFinding.model_validate(row) for row in content["findings"] if whole_id(row["id"]) in ids)

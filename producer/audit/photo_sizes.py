@@ -95,7 +95,7 @@ def noted_sizes(job: Job, storage: Storage) -> Mapping[str, tuple[int, int]]:
 
 
 def noted_heads(job: Job, storage: Storage) -> Mapping[str, str]:
-    """The `head_digest` of a job's photos, by name, as its audits noted them; none of an audit of 0.2.0."""
+    """The `head_digest` of a job's photos, by name, as its audits noted them; audits of 0.2.0 noted none."""
     content = storage.read_or_none(JobPaths(job.job).photo_heads(job.incarnation))
     heads: dict[str, str] = {} if content is None else json.loads(content)
     return heads

@@ -95,7 +95,7 @@ def how_to(
     workers: int,
     confirm: "Callable[[], None] | None" = None,
 ) -> "StartOptions":
-    """How to do a request: here if asked, or if no broker is configured; `confirm` as `StartOptions` has it."""
+    """How to do a request: here if asked, or if no broker is configured; `confirm` is described at `StartOptions`."""
     from producer.run.intent import StartOptions
 
     is_local = local or settings.broker_url is None

@@ -1,1 +1,1 @@
-"""A VOC folder as it lies: scanned, paired, read, split, checked. No broker, no store."""
+"""A VOC folder as it is: scanned, paired, read, split, checked. No broker, no store."""

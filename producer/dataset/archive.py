@@ -65,7 +65,7 @@ _AGAIN: Final = "download or copy it again, or unpack it yourself"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Member:
-    """A regular file of an archive: its name there, and how its content is opened."""
+    """A regular file of an archive: its name there, and a function that opens its content."""
 
     name: str
     open: Callable[[], IO[bytes]]
@@ -230,7 +230,7 @@ def _members(archive: Path) -> Iterator[Iterator[_Member]]:
 
 def _zip_members(archive: Path, opened: zipfile.ZipFile) -> Iterator[_Member]:
     for entry in opened.infolist():
-        kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 where it was not made on Unix
+        kind = stat.S_IFMT(entry.external_attr >> 16)  # 0 if the zip was not made on Unix
         if entry.flag_bits & 1:
             raise LintError(f"{archive}: {_shown(entry.filename)} is encrypted: unpack it yourself")
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):

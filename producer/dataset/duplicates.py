@@ -1,4 +1,4 @@
-"""Pairs -> the groups of them whose pictures hold the same bytes, and what is to be said of each."""
+"""Pairs -> the groups of them whose pictures hold the same bytes, and the findings about each group."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,10 @@ class Duplicates:
     spec: JobSpec
 
     def findings(self, splits: Sequence[Split | None]) -> Iterator[Finding]:
-        """One for each copy of an earlier picture; a copy in another of the `splits` only if its labels differ too."""
+        """One for each copy of an earlier picture, if it is in the same split or has other labels.
+
+        The other copies have a finding of their own, because they are in another split.
+        """
         labels = self._labels()
         for first, *copies in self.groups:
             for copy in copies:

@@ -23,10 +23,10 @@ _OF_TABLES: Final = re.compile(r"^[\"']|[,;\t]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitLists:
-    """The lists of one devkit folder: `root` is what `ImageSets` lies in ("" for the scanned root itself).
+    """The lists of one devkit folder: `root` is the folder that contains `ImageSets` ("" for the scanned root itself).
 
-    `lines` has the stripped, non-empty lines of each list that exists, by name (`train`, `val`, `test`, `trainval`),
-    `paths` where it lies, for a person.
+    `lines` has the stripped, non-empty lines of each list that exists, by name (`train`, `val`, `test`, `trainval`);
+    `paths` has the path of each list, for messages.
     """
 
     root: str
@@ -42,8 +42,8 @@ def read_lists(
     Args:
         images: Relative paths, sorted.
         lists: One entry per devkit folder.
-        findings: Grows by what the lists name wrongly, and by the pictures that no list names.
-        unpaired: Pictures that are in no pair: a line that means one of them means no other.
+        findings: Gets what the lists name wrongly, and the pictures that no list names.
+        unpaired: Pictures that are in no pair; a line that means one of them is not matched to another picture.
     """
     splits: list[Split | None] = [None] * len(images)
     without_pair = grouped(unpaired, composed_stem)
@@ -156,7 +156,7 @@ def _is_spelled(image: str, line: str) -> bool:
 
 
 def _once(listed: Iterable[int], path: str, images: Sequence[str], findings: Findings) -> list[int]:
-    """The pictures in order, repetitions reported."""
+    """The pictures in order, each once; repetitions become findings."""
     counts = Counter(listed)
     for index, count in counts.items():
         findings.extend([_twice(images[index], "listed_twice", f"more than once in {path}")] * (count - 1))

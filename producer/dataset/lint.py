@@ -71,7 +71,7 @@ class LintedFolder:
         A finding that only prevents training does not count if nothing is to be trained (`is_learned` is False).
 
         Raises:
-            LintError: It cannot, or there is a finding; the message names the first findings and counts them all.
+            LintError: The set fails that check; the message names the first findings and counts them all.
         """
         stopping = self.findings if strict else self.findings.of_rank("error")
         if not strict and not is_learned:
@@ -134,7 +134,7 @@ def lint_folder(
 
 
 def _of_pictures(groups: Sequence[Sequence[int]], pairs: Sequence[Pair], read: PairsRead) -> list[Sequence[int]]:
-    """The groups of equal files that are pictures: files from a failed download may be equal too, but say nothing."""
+    """The groups of equal files that are pictures; equal files left by failed downloads do not count."""
     set_aside = {finding.file for finding in read.findings.of_rank("quarantined")}
     return [group for group in groups if pairs[group[0]][0] not in set_aside]
 

@@ -28,7 +28,7 @@ _YAML_NAMES: Final = re.compile(r"^names:\s*(\[[^]]*\]|\{[^}]*\}|(?:\n\s*(?:-|\d
 
 
 def converter(root: Path, samples: Mapping[tuple[str, str], Sequence[str]]) -> str | None:
-    """How to convert what lies in `root`; None where no format is recognised.
+    """How to convert the data set in `root`; None if no format is recognised.
 
     `samples` are names of files by (extension, folder below `root`).
     """

@@ -35,7 +35,7 @@ _UNREAD_PICTURES: Final = frozenset(
 # Archives that may lie in a folder or archive instead of photos.
 _ARCHIVES: Final = (".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".rar", ".7z")
 
-# Who deals the pictures to train, val and test, and what a person can do about it.
+# What decides which pictures are in train, val and test, and what a person can do about it.
 _RULES: Final = {
     "seeded": "dealt by --split and --seed",
     "folders": "the folders train, val and test decide",
@@ -57,7 +57,7 @@ NOTHING_TO_LEARN: Final = "nothing_to_learn"
 _XML_FOLDERS: Final = ("Annotations", "annotations", "annots", "labels", "xml", "xmls")
 _PHOTO_FOLDERS: Final = ("JPEGImages", "images", "imgs", "img", "photos")
 
-# Fewer photos, and fewer objects of a class, than anything can be learned from or measured with.
+# With fewer photos, or fewer objects of a class, there is too little to learn from or to measure on.
 _PHOTOS_LEAST: Final = 20
 _OBJECTS_LEAST: Final = 10
 
@@ -229,7 +229,7 @@ def _why_unusable(facts: FolderFacts) -> str | None:
 
 
 def _why_untaught(facts: FolderFacts) -> str | None:
-    """Why nothing can be learned from the set, though there are pairs; None where something can."""
+    """Why nothing can be learned from the set, though there are pairs; None if something can."""
     splits, rule = facts.assignment.splits, facts.assignment.rule
     if "train" not in splits:
         return f"no picture in train ({_RULES[rule]}); {_TO_FILL[rule]}"

@@ -186,7 +186,7 @@ def _moved(
 
 
 def _join_groups(same: Sequence[Sequence[str]]) -> dict[str, str]:
-    """For groups that belong together, directly or through others: group -> first by name of those joined with it."""
+    """For groups that belong together, directly or through others: group -> the joined group that sorts first."""
     parent: dict[str, str] = {}
 
     def root(group: str) -> str:

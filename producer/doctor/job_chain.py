@@ -93,7 +93,7 @@ def _advice(name: str, job: Job, runs: Iterable[RunSpec], storage: Storage) -> s
     if not name.startswith("trained"):
         return f"`{hint('retry', job.job, store=storage)}` has it written again"
     run = job.run.run if name == "trained" and job.run is not None else name.split()[1]
-    # A fold is of use to its audit only: that one is told, and does what is left of both.
+    # Only its audit uses a fold, so the audit is named: retrying it does what is left of both.
     audit = next((asked.run for asked in runs if run in asked.audits and asked.folds), "")
     which = [] if run == job.job else ["--run", audit or run]
     what = "done again, with its audit" if audit else "trained, or its model released, again"

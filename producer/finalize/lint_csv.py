@@ -14,7 +14,7 @@ COLUMNS: Final = ("file", "object", "rank", "kind", "found", "done", "class")
 # The `done` of quarantined files that were never in a pair: bad names, links that lead out, several of one stem.
 OF_NO_PAIR: Final = frozenset({"refused", "left out"})
 
-# Found by `<size>` before any picture was read; the workers find the same by the picture itself.
+# Kinds that lint finds from `<size>`, without reading pictures; the workers find the same from the picture itself.
 _BY_SIZE_ONLY: Final = frozenset({"box_beyond_size"})
 
 # Kind of a finding by hashes -> the kind that already says it if the bytes are equal.

@@ -54,7 +54,7 @@ def cut_shards(
 
 
 def least_shards(pictures: int, *, split: Split, limit: int) -> int:
-    """The fewest shards that so many pictures of a split may be cut into."""
+    """The fewest shards into which this number of pictures of a split may be cut."""
     least = -(-pictures // limit)
     return max(least, TRAIN_SHARDS_LEAST) if split == "train" and pictures >= TRAIN_PICTURES_FOR_LEAST else least
 

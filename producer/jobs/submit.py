@@ -150,7 +150,7 @@ def require_as_known(request: Request, linted: LintedFolder, storage: Storage) -
     Raises:
         LintError: More pictures or shards than a job can have.
         OptionError: As `decided`.
-        PlanError: It was asked for with others.
+        PlanError: It was asked for with other pictures or options.
     """
     job = find_job(storage, request.job)
     if job is None:

@@ -60,7 +60,7 @@ def servers_here(path: str | None = None) -> Iterator[tuple[Path, str]]:
 
 
 def choose_server(candidates: Iterable[tuple[Path, str]]) -> Server:
-    """The first that runs and is not too old.
+    """The first of the candidates that runs and is not too old.
 
     Raises:
         BrokerError: None does; the message says what is wrong with each.

@@ -1,4 +1,4 @@
-"""The loop that keeps the promise: what storage lacks is queued until it is there, then the job is finished.
+"""The loop that brings every job to its end: what storage lacks is queued until it is there, then the job is finished.
 
 Every round compares storage (the truth) with the ledger (what is under way) and sends hints for the difference.
 Losing any message, worker, trainer, reconciler or all of Redis costs time, never work. Two of these may run: one leads.

@@ -130,7 +130,7 @@ class UnfinishedJobs:
         self._settled.note_look(name, is_over=all(run_state(storage, asked) in TERMINAL for asked in runs))
 
     def _track(self, job: Job, stored: StoredState) -> None:
-        """Keep the shards of `job` going; fill the ledger from the receipts if it knows fewer done shards than they."""
+        """Keep the shards of `job` going; fill the ledger from the receipts if it knows of fewer done shards."""
         ledger, scope = self._context.ledger, job_scope(job)
         tracked = self.by_name.get(job.job) or TrackedJob(self._context.storage, job)
         self.by_name[job.job] = tracked

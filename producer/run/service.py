@@ -57,7 +57,7 @@ def serve(settings: ProducerSettings) -> None:
 
 
 def _await_round(reconciler: Reconciler, tick_s: float, pause: Callable[[float], None]) -> None:
-    """Wait for the next round, but no longer once workers have emptied the queue."""
+    """Wait for the next round, or only until workers have emptied the queue, if that is sooner."""
     due_at = time.monotonic() + tick_s
     while time.monotonic() < due_at:
         pause(min(LOOK_AT_QUEUE_S, tick_s))

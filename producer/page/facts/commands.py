@@ -17,7 +17,7 @@ from shared.storage import Storage
 
 
 def rooted(command: str, storage: Storage) -> str:
-    """A command in which `STORE`, as reports write it, and relative paths of the store or the program are replaced.
+    """A command that works in any folder: `STORE`, as reports write it, and relative paths are replaced by full ones.
 
     Args:
         command: From `hint` or a report, quoted for a shell; one that cannot be parsed stays as it is.

@@ -149,7 +149,7 @@ class FindingsTable:
 
 
 class FindingsTables:
-    """The tables of the jobs that were looked at last."""
+    """The tables of the jobs that were looked at most recently."""
 
     _MOST_KEPT: Final = 2
 
@@ -161,7 +161,7 @@ class FindingsTables:
         """The table of a job; None until its data set is finished.
 
         Raises:
-            FormatError: The file is larger than any of ours.
+            FormatError: The file is larger than `MOST_BYTES`.
         """
         key = JobPaths(job).lint
         stamp = self._storage.stamp_or_none(key)

@@ -230,7 +230,7 @@ def _taken_by(place: int, box: Box, marked: Sequence[_Marked]) -> _Marked | None
 
 
 def _about(place: int, box: Box, marked: Sequence[_Marked]) -> _Marked | None:
-    """The object of its class that a wrong detection is about: the one that it overlaps most; None if none enough."""
+    """The object that a wrong detection is about: that of its class with the largest IoU, or None if below `BESIDE`."""
     near = [(overlap(box, one.box), at) for at, one in enumerate(marked) if one.place == place]
     best = max((each for each in near if each[0] >= BESIDE), default=None)
     return None if best is None else marked[best[1]]

@@ -152,7 +152,7 @@ class Looker:
 
 
 def _hand_over(given: IO[bytes], asked: bytes, model: StoredModel, photo: IO[bytes]) -> None:
-    """Write what the child reads; it refuses a model that has not the number of bytes it was told."""
+    """Write what the child reads; it refuses a model with another number of bytes than announced."""
     given.write(asked + b"\n")
     given.writelines(model.pieces())
     photo.seek(0)

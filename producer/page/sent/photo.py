@@ -140,7 +140,7 @@ def _model_of(storage: Storage, run: str) -> StoredModel:
 
 
 def _counted(receive: Receive) -> Receive:
-    """`receive`, which raises a 413 once more bytes have come than are accepted."""
+    """`receive` with a limit: it raises a 413 once more bytes have come than are accepted."""
     left = _MOST_FORM_BYTES
 
     async def counted() -> Message:
