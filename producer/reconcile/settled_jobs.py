@@ -20,7 +20,7 @@ from shared.storage import FolderMark, Storage
 
 # In a small store this covers all jobs. With 500 jobs, each has its turn once in 100 listings.
 IN_TURN: Final = 5
-# With up to `LEAST_MARKS` jobs, all marks are asked at each listing; with more, each once in `LISTINGS` listings.
+# With up to `LEAST_MARKS` jobs, all marks are asked at each listing; with more, each at least once in `LISTINGS`.
 LEAST_MARKS: Final = 50
 LISTINGS: Final = 10
 

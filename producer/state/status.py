@@ -88,7 +88,7 @@ def job_status(
     """The status of `job`: storage's counts, and what is known of the work under way.
 
     The latter comes from the `ledger`, or if that is None, from what those at work note in the store. `is_unreachable`:
-    there is a Redis, but it does not answer. `requests` are those of the whole store, if they are read already.
+    a Redis is configured but does not answer. `requests` are those of the whole store, if they are read already.
     """
     stored = stored_state(storage, job, failed_share)
     is_open = stored.state in ("SUBMITTED", "RUNNING")
