@@ -13,17 +13,20 @@ from shared.jobs.manifest import Manifest, ManifestShard
 from shared.jobs.paths import JobPaths
 from shared.storage import Storage
 from tests.unit.trainer.pictures import UNCHANGED, drawn_examples
+from tests.unit.worker.pictures import with_orientation
 from trainer.data.batches import batches_from_memory, batches_from_shards
 from trainer.data.examples import (
     Examples,
     check_shards,
     choose_cache,
     draw_rows,
+    free_memory_bytes,
     pad_boxes,
     picture_file,
     read_examples,
     shard_urls,
 )
+from trainer.data.records import decode_picture
 from trainer.tensors import IGNORED, PADDING
 
 SIDE = 64
@@ -169,6 +172,33 @@ def test_every_row_is_drawn_once_an_epoch(count: int) -> None:
         assert sorted(epoch) == list(range(count))
 
 
+def test_the_order_is_another_in_each_epoch_and_with_each_seed() -> None:
+    def orders(seed: int) -> list[tuple[int, ...]]:
+        return [tuple(draw_rows(step, batch=20, count=20, seed=seed)) for step in range(5)]
+
+    assert len({*orders(1), *orders(2)}) == 10
+
+
+def test_a_picture_is_read_as_its_pixels_are_stored() -> None:
+    """Boxes are of these, whatever an EXIF that has stayed in the file says."""
+    pixels = drawn_examples(1).pictures[0]
+    upright, turned = (with_orientation(pixels, orientation, quality=95) for orientation in (1, 6))
+    np.testing.assert_array_equal(decode_picture(turned, "a.jpg", SIDE), decode_picture(upright, "a.jpg", SIDE))
+
+
+def test_a_stream_of_changed_pictures_that_starts_later_changes_them_as_the_first_did(tmp_path: Path) -> None:
+    storage, manifest = write_job(tmp_path, drawn_examples(7))
+    urls = shard_urls(storage, manifest, ["train"])
+    recipe = UNCHANGED.model_copy(update={"brightness": 0.3, "translate": 0.2})
+    streams = [
+        batches_from_shards(urls, batch=3, image_size=SIDE, recipe=recipe, seed=1, first_step=first) for first in (0, 4)
+    ]
+    whole, later = ([*stream.take(count).as_numpy_iterator()] for stream, count in zip(streams, (6, 2), strict=True))
+    for batch, again in zip(whole[4:], later, strict=True):
+        np.testing.assert_array_equal(again["pictures"], batch["pictures"])
+        np.testing.assert_array_equal(again["boxes"], batch["boxes"])
+
+
 def test_a_stream_started_later_goes_on_where_the_first_was(tmp_path: Path) -> None:
     examples = drawn_examples(7)
     storage, manifest = write_job(tmp_path, examples)
@@ -219,8 +249,9 @@ def test_pictures_are_kept_in_memory_else_in_a_file_else_nowhere(
     assert choose_cache(10**6 + 1, cache_mb=1, folder=tmp_path) == "file"
     assert choose_cache(10**6 + 1, cache_mb=1, folder=None) == "none"
     assert choose_cache(10**18, cache_mb=10**9, folder=tmp_path) == "none"
+    assert choose_cache(free_memory_bytes() // 2, cache_mb=10**9, folder=None) == "none", "others want some too"
     said = [record.__dict__["kept"] for record in caplog.records]
-    assert said == ["memory", "file", "none", "none"]
+    assert said == ["memory", "file", "none", "none", "none"]
     assert caplog.records[0].__dict__["memory_allowed_mib"] == 0
 
 

@@ -8,6 +8,8 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from shared.colours import colour_of
+from shared.drawing import CAPTION_PX
 from shared.specs.augmentation import Augmentation
 from shared.storage import Storage
 from tests.unit.trainer.pictures import drawn_examples
@@ -21,6 +23,7 @@ from trainer.training.monitor import LEAST_SHOWN_SCORE, TrainingMonitor, validat
 
 LABELS = ("square", "disc")
 SIDE = 64
+GAP = 6
 
 
 def seen(score: float) -> Detections:
@@ -70,6 +73,40 @@ def test_a_detection_below_the_least_score_is_not_drawn() -> None:
         validation_sheet(examples, in_all(examples, score), LABELS) for score in (LEAST_SHOWN_SCORE / 2, 0.9)
     )
     assert (decoded(faint) != decoded(clear)).any()
+    below, from_there, nothing = (
+        validation_sheet(examples, in_all(examples, score), LABELS) for score in (0.29, 0.31, 0)
+    )
+    assert below == nothing != from_there
+
+
+def test_what_is_seen_as_it_is_annotated_looks_the_same_beside_it() -> None:
+    """Same place, same colour of the class, same photo; only the word at the box has a score."""
+    examples = drawn_examples(3, side=320, most=1)
+    examples = replace(
+        examples,
+        source_ids=np.array([70, 50, 60]),
+        boxes=(np.array([[0.25, 0.5, 0.75, 0.875]], np.float32),) * 3,
+        labels=tuple(np.array([label], np.int32) for label in (1, 0, 1)),
+    )
+    found = {
+        int(source_id): Detections(
+            boxes=np.array([[160, 80, 280, 240]], np.float32),
+            class_ids=labels.astype(np.int64) + 1,
+            scores=np.ones(1, np.float32),
+        )
+        for source_id, labels in zip(examples.source_ids, examples.labels, strict=True)
+    }
+    sheet = decoded(validation_sheet(examples, found, LABELS)).astype(int)
+    pair_high, pair_wide = 320 + CAPTION_PX + 2 * GAP, 2 * 320 + 3 * GAP
+    for at, classes in enumerate(examples.labels):
+        top, left = (
+            2 + GAP + place * (size + GAP) for place, size in zip(divmod(at, 2), (pair_high, pair_wide), strict=True)
+        )
+        lower = slice(top + GAP + 120, top + GAP + 300)  # below the words at the box
+        annotated, drawn = (sheet[lower, start : start + 320] for start in (left + GAP, left + 2 * GAP + 320))
+        assert np.percentile(np.abs(annotated - drawn).max(axis=2), 99) < 40
+        side = np.abs(annotated[:100] - colour_of(int(classes[0]) + 1)).sum(axis=2)[:, 156:165].min(axis=1)
+        assert np.median(side) < 90, "the left side, in the colour of its class"
 
 
 def test_ignored_objects_are_not_shown() -> None:
