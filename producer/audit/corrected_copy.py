@@ -14,7 +14,7 @@ from typing import Final
 
 from producer.audit.copied_tree import copy_tree
 from producer.audit.corrected_xml import Corrections, corrected, upright_size
-from producer.audit.photo_sizes import head_digest, noted_heads, noted_sizes, other_size
+from producer.audit.photo_sizes import OTHER_FILE, head_digest, noted_heads, noted_sizes, other_size
 from producer.photos import photos_in
 from producer.photos.copied import write_note
 from producer.photos.unfinished import make_writable, unfinished_folder
@@ -169,7 +169,7 @@ def _other_photo(content: bytes, audited: _Audited) -> str:
     """The message if a photo of the same size is not the file that was audited; else ""."""
     if audited.head is None or audited.head == head_digest(content):
         return ""
-    return "the photo is another file by now than the one that was audited"
+    return OTHER_FILE
 
 
 def _about(finding: AuditFinding) -> str:

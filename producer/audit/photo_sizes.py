@@ -23,6 +23,9 @@ from shared.storage.ahead import Admit, Ahead
 _HEAD_BYTES: Final = 256 << 10
 _TOLD_EVERY: Final = 200
 
+# What is said of a photo of the same size that was replaced since the audit.
+OTHER_FILE: Final = "the photo is another file by now than the one that was audited"
+
 
 def photos_folder(job: Job, data_root: str) -> DataFolder:
     """Where the photos of a job are: where they were at its submit, or below the data root of this service.
@@ -104,6 +107,14 @@ def noted_heads(job: Job, storage: Storage) -> Mapping[str, str]:
 def head_digest(content: bytes) -> str:
     """A hex hash of a photo's first 256 KiB, to tell it from another photo of the same size."""
     return hash_parts(content[:_HEAD_BYTES]).hex()
+
+
+def photo_head(folder: DataFolder, name: str) -> str | None:
+    """The `head_digest` of one photo, None if it is gone."""
+    try:
+        return head_digest(_head(folder, name, lambda _: None))
+    except OSError:
+        return None
 
 
 def other_size(now: tuple[int, int], audited: tuple[int, int] | None) -> str:

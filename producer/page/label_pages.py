@@ -101,7 +101,8 @@ def _finding(request: Request, audit: Audit, place: int, trail: Trail, kind: Fin
     try:
         state = request.app.state
         audited = audit.sizes.get(finding.file)
-        crop = crop_of_finding(state.storage, audit.job, finding, audited, state.settings.data_root)
+        head = audit.heads.get(finding.file)
+        crop = crop_of_finding(state.storage, audit.job, finding, audited, state.settings.data_root, head)
         why_not = "the photo is gone, or cannot be read"
     except PlanError as error:
         crop, why_not = None, str(error)

@@ -11,13 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Final, get_args
+from typing import Any, Final, get_args
 from urllib.parse import urlencode
 
 from producer.audit.accepted import read_findings
 from producer.audit.decisions import Answer, Decision, Decisions
 from producer.audit.kept_before import Before, OtherAudit, OtherAudits, kept_before
-from producer.audit.photo_sizes import noted_sizes
+from producer.audit.photo_sizes import noted_heads, noted_sizes
 from shared.audit.findings import AuditFindings, FindingKind
 from shared.errors import OptionError, PipelineError, PlanError
 from shared.jobs.identity import find_job, is_name, read_request
@@ -54,8 +54,9 @@ class Audit:
     """One finished audit as of now: `at` is each finding's place in the list, and `answers` its answer, by id.
 
     `of_kind` has the places of each kind that occurs, in order. `sizes` are the upright sizes of the photos when they
-    were audited, by file. `decided` names the finding of each decision, by the decision's number. `kept` are the
-    findings that were answered with no in another audit and have no decision in this one; in `answers` they are wrong.
+    were audited, by file, and `heads` their `head_digest`s. `decided` names the finding of each decision, by the
+    decision's number. `kept` are the findings that were answered with no in another audit and have no decision in this
+    one; in `answers` they are wrong.
     """
 
     job: Job
@@ -63,6 +64,7 @@ class Audit:
     at: Mapping[str, int]
     of_kind: Mapping[FindingKind, Sequence[int]]
     sizes: Mapping[str, tuple[int, int]]
+    heads: Mapping[str, str] = field(default_factory=dict)
     answers: Mapping[str, Answer] = field(default_factory=dict)
     decided: Mapping[int, str] = field(default_factory=dict)
     kept: Mapping[str, Before] = field(default_factory=dict)
@@ -232,7 +234,8 @@ def _read(storage: Storage, run: str) -> Audit:
     for place, finding in enumerate(found.findings):
         places[finding.id] = place
         of_kind[finding.kind].append(place)
-    return Audit(job=job, found=found, at=places, of_kind=dict(of_kind), sizes=noted_sizes(job, storage))
+    around: dict[str, Any] = {"job": job, "found": found, "at": places, "of_kind": dict(of_kind)}
+    return Audit(**around, sizes=noted_sizes(job, storage), heads=noted_heads(job, storage))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

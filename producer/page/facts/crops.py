@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from producer.audit.photo_sizes import other_size, photo_size, photos_folder
+from producer.audit.photo_sizes import OTHER_FILE, other_size, photo_head, photo_size, photos_folder
 from producer.page.facts.drawn import written_boxes
 from shared.audit.findings import AuditFinding, PhotoBox
 from shared.errors import PipelineError, PlanError
@@ -49,7 +49,12 @@ def crop_of(boxes: Sequence[PhotoBox], photo: tuple[int, int]) -> Crop:
 
 
 def crop_of_finding(
-    storage: Storage, job: Job, finding: AuditFinding, audited: tuple[int, int] | None, data_root: str
+    storage: Storage,
+    job: Job,
+    finding: AuditFinding,
+    audited: tuple[int, int] | None,
+    data_root: str,
+    head: str | None = None,
 ) -> Crop | None:
     """The crop for a finding; None if its photo is gone or unreadable.
 
@@ -59,9 +64,10 @@ def crop_of_finding(
         finding: The finding.
         audited: Width and height of the photo when it was audited, None if they were not noted.
         data_root: The data root of this service.
+        head: The `head_digest` of the photo when it was audited, None if it was not noted.
 
     Raises:
-        PlanError: The photos' folder is not there, or the photo has another size than the one that was audited.
+        PlanError: The photos' folder is not there, or the photo is not the one that was audited.
     """
     folder = photos_folder(job, data_root)
     photo = photo_size(folder, finding.file, job.spec.max_pixels)
@@ -69,6 +75,8 @@ def crop_of_finding(
         return None
     if other := other_size(photo, audited):
         raise PlanError(f"{other}: its boxes would be drawn elsewhere")
+    if head is not None and head != photo_head(folder, finding.file):
+        raise PlanError(f"{OTHER_FILE}: its boxes would be drawn on another picture")
     boxes = [box for box in (finding.box, finding.proposed_box) if box is not None]
     return replace(crop_of(boxes, photo), others=_others(storage, job, finding, photo))
 

@@ -16,11 +16,12 @@ import numpy as np
 import pytest
 
 from producer.audit.decisions import Decisions, decided
+from producer.audit.photo_sizes import photo_head
 from producer.page.facts.crops import crop_of
 from producer.page.label_pages import BUTTONS, QUESTIONS
 from producer.page.labels import Trail
 from shared.audit.findings import FindingKind
-from shared.jobs.identity import make_note
+from shared.jobs.identity import find_job, make_note
 from shared.jobs.paths import JobPaths, RunPaths
 from shared.specs.data import JobSpec
 from shared.specs.run import RunSpec
@@ -229,6 +230,18 @@ def test_a_photo_of_another_size_than_was_audited_is_said_and_not_drawn_on(site:
     Storage(str(store)).write(JobPaths(JOB).photo_sizes(IDENTITY), json.dumps(sizes).encode())
     page = Person(site).read()
     assert "photos/&lt;b&gt;0.jpg: the photo is 240x320 by now, and 480x640 was audited" in page
+    assert "<svg viewBox" not in page
+    assert "<svg viewBox" in Person(site).read(f"{LABELS}?at={IDS[1]}")
+
+
+def test_a_photo_that_was_replaced_by_one_of_its_size_is_said_and_not_drawn_on(site: str, store: Path) -> None:
+    storage, paths = Storage(str(store)), JobPaths(JOB)
+    job = find_job(storage, JOB)
+    assert job is not None
+    heads = {"photos/<b>0.jpg": "0" * 16, "photos/<b>1.jpg": photo_head(Path(job.dataset), "photos/<b>1.jpg")}
+    storage.write(paths.photo_heads(IDENTITY), json.dumps(heads).encode())
+    page = Person(site).read()
+    assert "photos/&lt;b&gt;0.jpg: the photo is another file by now than the one that was audited" in page
     assert "<svg viewBox" not in page
     assert "<svg viewBox" in Person(site).read(f"{LABELS}?at={IDS[1]}")
 
