@@ -36,4 +36,6 @@ def test_picture_lies_inside_the_square_and_touches_two_sides(width: int, height
 def test_letterbox_keeps_the_aspect_and_stretch_fills_the_square() -> None:
     boxed, stretched = place(200, 100, 320, "letterbox"), place(200, 100, 320, "stretch")
     assert (boxed.width, boxed.height, boxed.left, boxed.top) == (320, 160, 0, 80)
+    rounded = place(73, 100, 320, "letterbox")  # 233.6 px: to the nearest
+    assert (rounded.width, rounded.height, rounded.left, rounded.top) == (234, 320, 43, 0)
     assert (stretched.width, stretched.height, stretched.left, stretched.top) == (320, 320, 0, 0)

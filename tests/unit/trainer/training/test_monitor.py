@@ -134,6 +134,20 @@ def test_a_run_leaves_curves_and_pictures_for_people_and_for_tensorboard(tmp_pat
     assert {"train_batches", "validation", "loss", "val_map50", "val_map", "learning_rate", "busy"} <= shown
 
 
+def test_curves_are_drawn_at_a_validation_and_without_one_now_and_then(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    monitor, curves = TrainingMonitor(storage, "r", LABELS), tmp_path / "runs/r/results.png"
+    monitor.note_epoch([row(1)])
+    assert not curves.exists()
+    monitor.note_epoch([row(1), row(2, val_map=0.1, val_map50=0.2)])
+    assert curves.exists()
+    curves.unlink()
+    monitor.note_epoch([row(9)])
+    assert not curves.exists()
+    monitor.note_epoch([row(10)])
+    assert curves.exists()
+
+
 def test_tensorboards_files_stay_below_5_mb_however_long_a_run_trains(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (1300, 1300, 3), np.uint8)
     jpeg = cv2.imencode(".jpg", noise)[1].tobytes()
