@@ -1,5 +1,6 @@
 """Class names: those that an option names but no file has, and those that look like a typing mistake. Pure."""
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -20,6 +21,9 @@ _TIMES_MORE: Final = 5
 _LETTERS_LEAST: Final = 4
 # In names of at least this many letters, two wrong letters still count as a typing mistake.
 _LETTERS_FOR_TWO: Final = 8
+# What tools put between the words of a name, and what nobody sees. Beside a digit or a sign it may tell classes apart:
+# `type 1-2`, `A-`.
+_SEPARATORS: Final = re.compile("[\u200b-\u200d\u2060\ufeff]|(?<=[^\\W\\d_])[\\s_-]+(?=[^\\W\\d_])")
 # A score of 0 to 100: names below it are too different to suggest.
 _NEAR: Final = 60
 _NAMES_SHOWN: Final = 10
@@ -86,7 +90,9 @@ def name_findings(counts: Mapping[str, int], where: Where = lambda _: ()) -> Ite
     cases = _cases(counts, typos)
     if cases:
         groups = (", ".join(f"{name!r}" for name in names) for names in cases)
-        found = f"class names differ only in case: {'; '.join(groups)}"
+        only_case = all(len(set(map(str.casefold, names))) == 1 for names in cases)
+        what = "case" if only_case else "case, spaces, hyphens, underscores or invisible characters"
+        found = f"class names differ only in {what}: {'; '.join(groups)}"
         yield Finding(file=".", rank="info", kind="class_case", found=found, done=_renames(_joined(cases, counts)))
     for name, meant in typos.items():
         found = f"{name} ({counts[name]}), did you mean {meant} ({counts[meant]})?"
@@ -105,10 +111,19 @@ def proposed_renames(counts: Mapping[str, int]) -> dict[str, str]:
 
 
 def _cases(counts: Mapping[str, int], typos: Mapping[str, str]) -> list[list[str]]:
-    """Groups of names that differ only in case, unless all names of a group are typing mistakes for another name."""
-    groups = groupby(sorted(sorted(counts), key=str.casefold), key=str.casefold)
+    """Groups of names that differ only in spelling, unless all of a group are typing mistakes for another name."""
+    groups = groupby(sorted(sorted(counts), key=_folded), key=_folded)
     alike = [list(names) for _, names in groups]
+    # A rare `traffic_light` among many `traffic light` is a mistake, whose objects are named one by one.
+    alike = [[name for name in names if typos.get(name) not in names] for names in alike]
     return [names for names in alike if len(names) > 1 and not typos.keys() >= set(names)]
+
+
+def _folded(name: str) -> str:
+    """The same for `Traffic Light`, `traffic_light` and `traffic-light`; of few letters only case is passed over."""
+    folded = name.casefold()
+    letters = _SEPARATORS.sub("", folded)
+    return letters if len(letters) >= _LETTERS_LEAST else folded
 
 
 def _joined(cases: list[list[str]], counts: Mapping[str, int]) -> dict[str, str]:

@@ -59,6 +59,28 @@ def test_names_that_differ_in_case_are_joined_under_the_most_frequent() -> None:
     assert "--rename CAT=cat --rename Cat=cat" in done
 
 
+def test_names_that_differ_in_what_is_between_their_words_are_joined() -> None:
+    counts = {"traffic light": 40, "Traffic_Light": 60, "traffic-light": 50, "rac\u200bcoon": 9, "raccoon": 8}
+    told, done = found(counts)["class_case"]
+    assert told == (
+        "class names differ only in case, spaces, hyphens, underscores or invisible characters: "
+        "'raccoon', 'rac\\u200bcoon'; 'Traffic_Light', 'traffic light', 'traffic-light'"
+    )
+    assert proposed_renames(counts) == {
+        "raccoon": "rac\u200bcoon",
+        "traffic light": "Traffic_Light",
+        "traffic-light": "Traffic_Light",
+    }
+    assert "--rename traffic-light=Traffic_Light" in done
+    rare = found({"traffic light": 40, "traffic_light": 2})
+    assert rare.keys() == {"class_typo"}
+
+
+@pytest.mark.parametrize("names", ["A, A-", "type 1-2, type 12", "1 0, 10", "A B, AB", "class_1, class1", "c++, c"])
+def test_what_is_beside_a_digit_or_a_sign_or_between_few_letters_tells_classes_apart(names: str) -> None:
+    assert found(dict.fromkeys(names.split(", "), 20)) == {}
+
+
 def test_a_mistake_in_another_case_leads_to_the_name_that_is_meant() -> None:
     assert proposed_renames({"Quen": 1, "quen": 2, "queen": 50}) == {"Quen": "queen", "quen": "queen"}
 
