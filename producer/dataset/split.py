@@ -18,7 +18,8 @@ from producer.dataset.pairing import grouped, stem_of
 from shared.errors import OptionError
 from shared.jobs.findings import Finding
 from shared.jobs.job import SPLITS, Split
-from shared.text import composed, counted
+from shared.scenes import group_of, is_copy, source_stem
+from shared.text import counted
 
 # Roboflow's exports and the usual hand-made trees.
 SPLIT_FOLDERS: Final[Mapping[str, Split]] = {
@@ -26,9 +27,6 @@ SPLIT_FOLDERS: Final[Mapping[str, Split]] = {
     **dict.fromkeys(("val", "valid", "validation"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-
-# Roboflow names its augmented copies `photo_jpg.rf.<hash>`: copies of one photo must not straddle a split.
-_COPY_MARK: Final = re.compile(r"(?:_(?:jpe?g|png|bmp|webp|tiff?))?\.rf\.[0-9A-Za-z]+$", re.IGNORECASE)
 
 # COCO's folders: `train2017`, `val2017`.
 _YEAR: Final = re.compile(r"(?<=[a-z])20\d\d$")
@@ -99,11 +97,6 @@ def assign_splits(
     return SplitAssignment(splits=splits, rule=rule, findings=findings)
 
 
-def source_stem(image: str) -> str:
-    """The stem of the photo that `image` was made from: `a/photo_jpg.rf.0f3c.jpg` gives `photo`."""
-    return _COPY_MARK.sub("", stem_of(image))
-
-
 def seeded_fraction(seed: int, text: str) -> float:
     """A number in [0, 1), uniform over texts: 53 of the first 64 bits of BLAKE2b, as many as a float holds."""
     digest = hashlib.blake2b(text.encode(), digest_size=8, key=seed.to_bytes(8, "big")).digest()
@@ -125,12 +118,8 @@ def _outside(images: Sequence[str], splits: Sequence[Split | None]) -> Iterator[
 
 
 def _groups_by(images: Sequence[str], pattern: str, findings: Findings) -> list[str]:
-    """What `pattern` finds in each picture's path: its groups, or else the whole match; the stem if it finds nothing.
-
-    The path is searched without its extension and Roboflow's suffix, with its accents composed.
-    """
-    expression = re.compile(composed(pattern))
-    texts = [_found_text(expression, _COPY_MARK.sub("", image[: image.rfind(".")])) for image in images]
+    """What `pattern` finds in each picture's path (`group_of`); the stem of its photo if it finds nothing."""
+    texts = [group_of(image, pattern) for image in images]
     without = [image for image, text in zip(images, texts, strict=True) if not text]
     if without:
         photos = f"{len(without):,} of {counted(len(images), 'photo')}"
@@ -140,11 +129,6 @@ def _groups_by(images: Sequence[str], pattern: str, findings: Findings) -> list[
         done = "each is dealt by its own name"
         findings.append(Finding(file=".", rank="info", kind="group_not_found", found=found, done=done))
     return [text or source_stem(image) for image, text in zip(images, texts, strict=True)]
-
-
-def _found_text(expression: re.Pattern[str], path: str) -> str:
-    match = expression.search(composed(path))
-    return "/".join(part or "" for part in match.groups() or (match[0],)) if match else ""
 
 
 def _dealt(groups: Sequence[str], seed: int, shares: Shares) -> tuple[list[Split | None], int | None]:
@@ -225,7 +209,7 @@ def _straddling(
 
 def _copies_straddling(images: Sequence[str], splits: Sequence[Split | None]) -> Iterator[Finding]:
     """Findings for augmented copies of one photo in two splits: they flatter the model as equal pictures do."""
-    copies = [index for index, image in enumerate(images) if splits[index] and source_stem(image) != stem_of(image)]
+    copies = [index for index, image in enumerate(images) if splits[index] and is_copy(image)]
     for stem, group in grouped(copies, lambda index: source_stem(images[index])).items():
         by_split = grouped(group, splits.__getitem__)
         first, *others = [split for split in SPLITS if split in by_split]
@@ -252,7 +236,7 @@ def _groups_straddling(
 
 def _of_one_name(images: Sequence[str]) -> Iterator[Finding]:
     """One finding if photos in several folders have the same name, as from cameras: they all go to one split."""
-    photos = [image for image in images if source_stem(image) == stem_of(image)]
+    photos = [image for image in images if not is_copy(image)]
     alike = [group for group in grouped(photos, stem_of).values() if len(group) > 1]
     if alike:
         found = (

@@ -5,12 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from shared.audit.same_name import picture_hashes
-from shared.audit.scenes import scene_of
 from shared.errors import TrainingError
 from shared.jobs.identity import find_job
 from shared.jobs.job import SPLITS
 from shared.jobs.manifest import Manifest
 from shared.picture.alike import groups_alike
+from shared.scenes import scene_of
 from shared.storage import Storage
 from shared.text import counted
 from trainer.data.shard_pictures import truth_from_store

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from producer.dataset.imagesets import SplitLists
-from producer.dataset.split import SplitAssignment, assign_splits, seeded_fraction, source_stem
+from producer.dataset.split import SplitAssignment, assign_splits, seeded_fraction
 from shared.errors import OptionError
 from shared.jobs.job import Split
 
@@ -167,21 +167,6 @@ def test_equal_bytes_across_lists_are_named() -> None:
     result = assign(DEVKIT, [listed(train=["a", "b"], test=["c", "d"])], duplicates=[[0, 1, 3]])
     found = [(f.file, f.found) for f in result.findings if f.kind == "duplicate_across_splits"]
     assert found == [("JPEGImages/d.jpg", "in test, the same bytes as JPEGImages/a.jpg in train")]
-
-
-@pytest.mark.parametrize(
-    ("image", "stem"),
-    [
-        ("a/photo.jpg", "photo"),
-        ("photo.rf.0f3c1d.jpg", "photo"),
-        ("photo_jpg.rf.0f3c1d.jpg", "photo"),
-        ("photo_PNG.rf.0f3c1d.png", "photo"),
-        ("photo_jpg.jpg", "photo_jpg"),
-        ("my.rf.photo.1.jpg", "my.rf.photo.1"),
-    ],
-)
-def test_source_stem_strips_what_roboflow_adds(image: str, stem: str) -> None:
-    assert source_stem(image) == stem
 
 
 def test_copies_of_one_photo_go_to_one_split() -> None:

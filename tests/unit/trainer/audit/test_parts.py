@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.audit.scenes import scene_of
+from shared.scenes import scene_of
 from shared.errors import TrainingError
 from trainer.audit.parts import DealtPhoto, deal, torn_scenes, unlearned
 

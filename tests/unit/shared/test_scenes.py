@@ -2,8 +2,7 @@
 
 import pytest
 
-from producer.dataset.split import source_stem
-from shared.audit.scenes import scene_of
+from shared.scenes import scene_of, source_stem
 
 
 @pytest.mark.parametrize(
@@ -28,3 +27,18 @@ def test_what_group_by_finds_goes_first_and_a_photo_without_it_is_of_its_own() -
     assert scene_of("day1/cam2/7.jpg", "(day[0-9])/(cam[0-9])") == "day1/cam2"
     assert scene_of("day1/7.jpg", "night") == ""
     assert scene_of("day1/7_jpg.rf.1a.jpg", "night") == "7"
+
+
+@pytest.mark.parametrize(
+    ("image", "stem"),
+    [
+        ("a/photo.jpg", "photo"),
+        ("photo.rf.0f3c1d.jpg", "photo"),
+        ("photo_jpg.rf.0f3c1d.jpg", "photo"),
+        ("photo_PNG.rf.0f3c1d.png", "photo"),
+        ("photo_jpg.jpg", "photo_jpg"),
+        ("my.rf.photo.1.jpg", "my.rf.photo.1"),
+    ],
+)
+def test_source_stem_strips_what_roboflow_adds(image: str, stem: str) -> None:
+    assert source_stem(image) == stem
