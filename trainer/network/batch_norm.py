@@ -1,4 +1,4 @@
-"""Batch normalization that is fast on one device and exact over several."""
+"""Batch normalization that is fast on one device and exact over several devices."""
 
 from typing import Final
 
@@ -7,17 +7,18 @@ import tensorflow as tf
 
 from trainer.tensors import Tensor
 
-# Momentum of the moving statistics. The 0.999 of Keras's applications still holds the start after a few hundred steps.
+# The momentum of the moving statistics. With the 0.999 of Keras's applications they are still close to their start
+# after a few hundred steps.
 MOMENTUM: Final = 0.97
 EPSILON: Final = 1e-3
 
 
 @tf.custom_gradient  # type: ignore[untyped-decorator]  # TensorFlow is untyped
 def mean_over_replicas(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean of a tensor over the replicas, and the mean of its gradients on the way back.
+    """The mean of a tensor over the replicas, with the mean of its gradients on the way back.
 
-    TensorFlow's all_reduce has a gradient of its own, but each call then walks back through the graphs of all other
-    replicas while tracing (100 s for two of `nano`). It stops where nothing is differentiable: hence the stop_gradient.
+    TensorFlow's all_reduce has its own gradient, but with it each call walks back through the graphs of all other
+    replicas while tracing (100 s for two of `nano`). stop_gradient prevents this.
     """
     replica = tf.distribute.get_replica_context()
 
@@ -29,14 +30,14 @@ def mean_over_replicas(x: Tensor) -> tuple[Tensor, Tensor]:
 
 @keras.saving.register_keras_serializable("voc2tflite")
 class BatchNorm(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """Normalization over the global batch, whatever the number of replicas.
+    """Batch normalization over the global batch, whatever the number of replicas.
 
-    Keras 3's layer computes the moments from small operations, and per replica; TensorFlow's fused kernel does one
-    pass but knows one device. So: fused on one replica, moments averaged over the replicas on several.
+    Keras 3's layer computes the moments from small operations, and per replica; TensorFlow's fused kernel needs one
+    pass but works on one device. So the kernel is used on one replica; on several, moments are averaged over them.
     """
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Make the weights, one number for each channel."""
+        """Make the weights, one number per channel."""
         # They stay float32 under mixed precision.
         weight = {"shape": (input_shape[-1],), "dtype": "float32", "autocast": False}
         statistic = weight | {"trainable": False, "aggregation": "mean"}
@@ -62,15 +63,15 @@ class BatchNorm(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
         return y
 
     def _over_replicas(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Normalized values, mean and (unbiased, as the fused kernel gives it) variance over all replicas' pictures."""
+        """Normalized values, mean and variance (unbiased, as from the fused kernel) over all replicas' pictures."""
         wide = tf.cast(x, tf.float32)
         mean = mean_over_replicas(tf.reduce_mean(wide, (0, 1, 2)))
-        # Around the common mean, as the fused kernel does: mean of squares less square of mean loses half the digits.
+        # Around the common mean, as in the fused kernel: mean of squares minus squared mean loses half the digits.
         variance = mean_over_replicas(tf.reduce_mean(tf.square(wide - mean), (0, 1, 2)))
         y = tf.nn.batch_normalization(wide, mean, variance, self.beta, self.gamma, EPSILON)
         count = tf.cast(tf.size(x) // x.shape[-1] * tf.distribute.get_strategy().num_replicas_in_sync, tf.float32)
         return tf.cast(y, x.dtype), mean, variance * count / tf.maximum(count - 1, 1.0)
 
     def compute_output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The input's."""
+        """The shape of the input."""
         return input_shape

@@ -1,7 +1,7 @@
-"""Overlaps of boxes in the graph: ymin, xmin, ymax and xmax of all boxes as four tensors.
+"""Overlaps of boxes in the graph, with ymin, xmin, ymax and xmax of all boxes as four tensors.
 
-Apart, because everything computed of boxes takes one corner of all of them after the other, and TensorFlow takes
-several times longer over every fourth number.
+Four tensors, because all computations take one coordinate of all boxes at a time, and TensorFlow takes several times
+longer to read every fourth number.
 """
 
 from collections.abc import Sequence
@@ -15,22 +15,22 @@ Corners = Sequence[Tensor]
 
 
 def intersection(a: Corners, b: Corners) -> Tensor:
-    """Area that two boxes share, 0 or more; shapes broadcast."""
+    """The area that two boxes share, 0 or more; shapes broadcast."""
     height = tf.maximum(tf.minimum(a[2], b[2]) - tf.maximum(a[0], b[0]), 0.0)
     width = tf.maximum(tf.minimum(a[3], b[3]) - tf.maximum(a[1], b[1]), 0.0)
     return height * width
 
 
 def area(box: Corners) -> Tensor:
-    """Height times width."""
+    """The area of boxes: height times width."""
     return (box[2] - box[0]) * (box[3] - box[1])
 
 
 def pairwise_iou(a: Corners, b: Corners) -> Tensor:
-    """Intersection over union of all pairs: of boxes [B, N] and [B, A], float32 [B, N, A] in [0, 1]."""
+    """The IoU of all pairs of boxes [B, N] and [B, A]: float32 [B, N, A] in [0, 1]."""
     rows, columns = [corner[:, :, None] for corner in a], [corner[:, None] for corner in b]
     shared = intersection(rows, columns)
-    # Added here it keeps boxes without extent from a division by 0, and costs no operation on all pairs.
+    # Adding 1e-9 here prevents a division by 0 for boxes without area, and costs no operation on all pairs.
     return shared / (area(rows) + (area(columns) + 1e-9) - shared)
 
 

@@ -1,4 +1,4 @@
-"""A trained network's file -> a fresh network that goes on from it: all its weights, and its heads by class name."""
+"""A trained network's file -> a fresh network that continues it: all its weights, and its class columns by name."""
 
 import re
 import warnings
@@ -24,17 +24,17 @@ def go_on(
     before: Sequence[str],
     now: Sequence[str],
 ) -> keras.Model:
-    """Put the weights of `file` into `fresh`.
+    """Load the weights of `file` into `fresh`.
 
-    A class of both networks keeps its weights; a new one stays as fresh networks begin, and one that is gone is left
-    out. The file's own description of its network is not run: only weights are read.
+    A class that both networks have keeps its weights, a new class starts as in a fresh network, and a class that is
+    gone is left out. The file's own description of its network is not executed: only weights are read.
 
     Args:
-        fresh: The network of the classes `now`, as `build` makes it.
+        fresh: The network for the classes `now`, as `build` makes it.
         file: A `.keras` that this project wrote.
         build: Makes the network for a number of classes.
         before: The classes of the file's network.
-        now: Those of `fresh`.
+        now: The classes of `fresh`.
 
     Returns:
         `fresh`.
@@ -45,12 +45,12 @@ def go_on(
     trained = build(len(before))
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # of containers; what has no weights of its own is an error
+            warnings.simplefilter("ignore", UserWarning)  # about containers; layers without weights raise an error
             trained.load_weights(file)
     except (OSError, ValueError, KeyError) as error:
         reason = str(error).partition("\n")[0]
         raise TrainingError(f"--from {file.name}: expected the weights of {trained.name}; {reason}") from error
-    known_names = [class_name(name) for name in before]  # an older version wrote accents as it found them
+    known_names = [class_name(name) for name in before]  # older versions did not compose accents
     rows = [(place, known_names.index(name)) for place, name in enumerate(map(class_name, now)) if name in known_names]
     for ours, theirs in zip(fresh.variables, trained.variables, strict=True):
         values = theirs.numpy()

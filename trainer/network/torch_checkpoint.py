@@ -1,9 +1,9 @@
-"""A checkpoint in torch's form of before 1.6 -> arrays by name, without torch, and without running what is in it.
+"""A checkpoint in torch's format before 1.6 -> arrays by name, without torch and without running any code in it.
 
-The form (torch/serialization.py, `_legacy_load`): five pickles one after another (magic number, protocol, sizes of
+The format (torch/serialization.py, `_legacy_load`): five pickles one after another (magic number, protocol, sizes of
 types, the named tensors, the keys of their storages), then each storage as its length, int64, and its numbers. A tensor
-is a view into a storage: offset, shape and strides, all in numbers. A pickle may name any function of Python to be
-called; here it may name the few that such a file needs, and none of them is called as it is.
+is a view into a storage: offset, shape and strides, all counted in numbers. A pickle may ask for any Python function to
+be called; here only the few that such a file needs are allowed, and torch's are replaced by our own.
 """
 
 import io
@@ -34,7 +34,7 @@ class _Storage:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """A tensor: which storage, and where in it, counted in numbers."""
+    """A tensor: its storage and its place in that, counted in numbers."""
 
     storage: _Storage
     offset: int
@@ -42,7 +42,7 @@ class _View:
     strides: tuple[int, ...]
 
 
-class _Unpickler(pickle.Unpickler):  # its `find_class` is what makes pickles dangerous, and it is replaced here
+class _Unpickler(pickle.Unpickler):  # `find_class` is what makes pickles dangerous, so it is replaced here
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == ("collections", "OrderedDict"):
             return OrderedDict
@@ -65,14 +65,14 @@ def read_checkpoint(content: bytes, file: str) -> dict[str, NDArray[Any]]:
         file: Its name, for errors.
 
     Returns:
-        Arrays as torch shapes them (a convolution's kernels [out, in, height, width]), float32 or int64.
+        Arrays with torch's shapes (a convolution's kernels are [out, in, height, width]), float32 or int64.
 
     Raises:
-        TrainingError: It is no such file, is cut short, or asks for code to be run.
+        TrainingError: It is not such a file, is cut short, or asks for code to be run.
     """
     try:
         return _read(io.BytesIO(content))
-    # Whatever a hostile pickle may raise: it has a hundred ways to be no checkpoint, and one to be one.
+    # Any exception: a hostile pickle may raise whatever it likes.
     except Exception as error:
         raise TrainingError(f"{file}: expected a torch checkpoint of named tensors, found none: {error}") from error
 
