@@ -1,1 +1,1 @@
-"""The exported model on pictures, free of TensorFlow: all that the `predict` extra needs."""
+"""Running the exported model on pictures, without TensorFlow: all that the `predict` extra needs."""

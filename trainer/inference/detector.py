@@ -1,7 +1,7 @@
-"""The exported model on pictures: `Detector`, free of TensorFlow.
+"""`Detector`: the exported model on pictures, without TensorFlow.
 
-Needs numpy, OpenCV and LiteRT only, so that it runs where the rest is not installed; labels and the way a picture is
-fitted into the square come from the model file itself.
+Needs only numpy, OpenCV and LiteRT, so that it runs where the rest is not installed; the labels and the way a picture
+is fitted into the square come from the model file itself.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from trainer.pixels import Picture
 
 
 def fit(image: Picture, size: int, resize: Resize) -> Picture:
-    """A picture as the shards store it.
+    """A picture, resized as the shards store it.
 
     Args:
         image: uint8 [H, W, 3].
@@ -37,7 +37,7 @@ def fit(image: Picture, size: int, resize: Resize) -> Picture:
     """
     height, width = image.shape[:2]
     placed = place(width, height, size, resize)
-    # INTER_AREA falls back to interpolation, which aliases, as soon as one side grows: first only what shrinks.
+    # If a side grows, INTER_AREA falls back to interpolation, which aliases, so only shrink in this step.
     narrow = (min(placed.width, width), min(placed.height, height))
     if narrow != (width, height):
         image = cv2.resize(image, narrow, interpolation=cv2.INTER_AREA).astype(np.uint8, copy=False)
@@ -48,7 +48,7 @@ def fit(image: Picture, size: int, resize: Resize) -> Picture:
 
 
 class Detector:
-    """An exported `.tflite` ready to run; holds LiteRT's interpreter, so one per thread."""
+    """An exported `.tflite`, ready to run; it holds LiteRT's interpreter, so each thread needs its own."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class Detector:
         Args:
             model: The file, or its bytes.
             threads: CPU threads of the interpreter.
-            file: How a refusal names it; default: its path.
-            is_ours: This program made it a moment ago and judges what it sees: it is neither tried apart first, nor
-                are its detections held against its labels.
-            is_apart: This process is there for it alone and may die of it: it is not tried in another one first.
+            file: How errors name it; default: its path.
+            is_ours: This program has just made the model and judges its detections: it is neither tried in a child
+                process first, nor are its outputs checked.
+            is_apart: This process exists only for this model and may die of it: it is not tried in a child first.
 
         Raises:
-            ExportError: It is no model of this project, is damaged, or LiteRT does not survive it.
+            ExportError: It is not a model of this project, is damaged, or crashes LiteRT.
         """
         self._file: Final = ModelFile.read(model, file)
         self._file.check_identifier()
@@ -84,15 +84,15 @@ class Detector:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Class names; `labels[0]` is class id 1."""
+        """Class names; `labels[0]` is that of class id 1."""
         return self.description.labels
 
     def refusal(self, found: str, expected: str) -> ExportError:
-        """The error of a model that does not fit where it is used."""
+        """The error for a model that does not fit its use: what was `found`, and what `expected`."""
         return self._file.refusal(found, expected)
 
     def detect(self, image_bgr: Picture) -> Detections:
-        """Detections in a picture of any size, uint8 [H, W, 3], BGR; boxes in its pixels, none of them flat."""
+        """Detections in a picture of any size, uint8 [H, W, 3], BGR; boxes are in its pixels and have an area."""
         size = self.description.image_size
         seen = self.detect_stored(fit(image_bgr, size, self.description.resize)[..., ::-1])
         height, width = image_bgr.shape[:2]
@@ -102,14 +102,14 @@ class Detector:
             for pair in ([placed.left, placed.top], [placed.scale_x, placed.scale_y], [width, height])
         )
         boxes = np.clip((seen.boxes - border) / scale, 0, limits).astype(np.float32)
-        # Of what lies in the gray beside a letterboxed picture nothing is left.
+        # Boxes in the gray bars beside a letterboxed picture have no area left and are dropped.
         return replace(seen, boxes=boxes)[(boxes[:, 2:] > boxes[:, :2]).all(axis=1)]
 
     def detect_stored(self, picture_rgb: Picture) -> Detections:
         """Detections in a picture as a shard stores it, uint8 [H, W, 3], RGB; boxes in its pixels.
 
         Raises:
-            ExportError: LiteRT cannot run it, or its outputs cannot be detections of its labels.
+            ExportError: LiteRT cannot run the model, or its outputs cannot be detections of its labels.
         """
         raw = self.network.run(picture_rgb)
         if self.description.decoding is not None:
@@ -128,7 +128,7 @@ class Detector:
         """The outputs of a model without suppression as detections, boxes in pixels of the stored picture.
 
         Raises:
-            ExportError: It has suppression inside, or its outputs are not finite.
+            ExportError: The model has suppression inside, or its outputs are not finite.
         """
         how = self.description.decoding
         if how is None:
@@ -138,7 +138,7 @@ class Detector:
         return decode(raw["boxes"][0], raw["scores"][0], how, self.description.image_size)
 
     def _check_form(self) -> None:
-        """Refuse a network that is of another form than the file's description says."""
+        """Refuse a network whose form is not what the file's description says."""
         how, network = self.description.decoding, self.network
         if how is None and network.is_raw:
             found = f"its suppression is outside, and {DESCRIPTION_FILE} does not say how its outputs are decoded"
@@ -152,5 +152,5 @@ class Detector:
                 raise self.refusal(f"its outputs are {cells} boxes of {classes} classes", f"{boxes} of {labels}")
 
     def detect_batch(self, pictures_rgb: NDArray[np.uint8]) -> list[Detections]:
-        """As `detect_stored`, for pictures [B, H, W, 3] one after another."""
+        """As `detect_stored`, for pictures [B, H, W, 3], one after another."""
         return [self.detect_stored(picture) for picture in pictures_rgb]

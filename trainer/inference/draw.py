@@ -1,4 +1,4 @@
-"""Detections and annotated boxes as marks on their pictures: what `predict` writes, and what a training shows."""
+"""Detections and annotated boxes -> marks on their pictures, for `predict` and for watching a training."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,7 @@
-"""The bytes of a `.tflite` -> LiteRT's interpreter, its memory planned: one picture in, what it detects out.
+"""The bytes of a `.tflite` -> LiteRT's interpreter with its memory allocated: one picture in, detections out.
 
-Needs numpy and LiteRT only. The file may come from anywhere: what LiteRT says of its tensors is held against the
-description before their memory is asked for, and what it detects before anyone relies on it.
+Needs only numpy and LiteRT. The file may come from anywhere, so its tensors, as LiteRT reports them, are checked
+against the description before their memory is allocated, and its outputs before anyone relies on them.
 """
 
 import math
@@ -19,50 +19,50 @@ from trainer.inference.quiet import quiet_libraries
 from trainer.pixels import as_input
 
 OUTPUTS: Final = ("boxes", "classes", "scores", "count")
-# Of a file without suppression (`trainer/inference/decode.py`).
+# The outputs of a file without suppression (`trainer/inference/decode.py`).
 RAW_OUTPUTS: Final = ("boxes", "scores")
 
 _INPUT: Final = "image"
 _INPUT_TYPES: Final = ("uint8", "float32")
 _RAW_TYPES: Final = ("int8", "float32")
 
-# Ten times what our models give; `predict` keeps all detections of a picture in memory.
+# Ten times as many as our models give; `predict` keeps all detections of a picture in memory.
 _MOST_DETECTIONS: Final = 1000
 
-# Memory that a model's tensors may take: so much for each pixel of its picture, besides its weights and rearranged
-# copies of them. All tensors together have 240 bytes for each pixel with `medium` in float32, 620 with MobileNetV2;
-# LiteRT takes a third of that, since it uses memory again.
+# The memory that a model's tensors may take: this much per pixel of its picture, plus room for its weights and
+# rearranged copies of them. All tensors together have 240 bytes per pixel with `medium` in float32, 620 with
+# MobileNetV2; LiteRT takes a third of that, because it reuses memory.
 _BYTES_A_PIXEL: Final = 1024
 _BYTES_A_WEIGHT_BYTE: Final = 4
 _BYTES_BESIDES: Final = 128 * 2**20
 
-# What LiteRT's Python raises over damaged files: mostly ValueError and RuntimeError, IndexError over a tensor without a
-# type, UnicodeDecodeError over names; TypeError and MemoryError where numpy is asked for the impossible.
+# What LiteRT's Python raises for damaged files: mostly ValueError and RuntimeError, IndexError for a tensor without a
+# type, UnicodeDecodeError for names; TypeError and MemoryError if numpy is asked for the impossible.
 _LITERT_ERRORS: Final = (ValueError, RuntimeError, LookupError, TypeError, MemoryError)
 
 
 def memory_budget(content: bytes, image_size: int) -> int:
-    """Bytes that the tensors of a model for pictures of `image_size` px may take."""
+    """How many bytes the tensors of a model for pictures of `image_size` px may take."""
     return _BYTES_BESIDES + _BYTES_A_WEIGHT_BYTE * len(content) + _BYTES_A_PIXEL * image_size**2
 
 
-# Index of the tensor, its shape, and scale and zero point where it is int8.
+# The tensor's index, its shape, and its scale and zero point, which matter if it is int8.
 _Output = tuple[int, tuple[int, ...], tuple[float, int]]
 
 
 class LiteModel:
-    """A model that LiteRT has taken, its memory planned."""
+    """A model that LiteRT has loaded, with its memory allocated."""
 
     def __init__(self, file: ModelFile, *, image_size: int, threads: int) -> None:
         """Hand a model to LiteRT.
 
         Args:
             file: The model.
-            image_size: Side of its pictures in pixels, as it is described.
+            image_size: The side of its pictures in pixels, from its description.
             threads: CPU threads of the interpreter.
 
         Raises:
-            ExportError: LiteRT refuses it, its inputs or outputs are others than ours, or it takes too much memory.
+            ExportError: LiteRT refuses it, its inputs or outputs are not like ours, or it takes too much memory.
         """
         self._file: Final = file
         budget = memory_budget(file.content, image_size)
@@ -72,15 +72,15 @@ class LiteModel:
             self._image: Final = self._one_input(image_size)
             self._check_memory(budget)
             self._interpreter.allocate_tensors()
-            # Again: shapes follow from the input's only now.
+            # Checked again, because only now do the shapes follow from the input's.
             self._check_memory(budget)
             self._outputs: Final = self._raw_outputs() if self.is_raw else self._four_outputs()
 
     def run(self, picture_rgb: NDArray[np.uint8]) -> dict[str, NDArray[np.float32]]:
-        """The outputs by name, for one picture as `feed` takes it.
+        """The outputs by name, for one picture, given as for `feed`.
 
         Raises:
-            ExportError: LiteRT cannot, or gives other outputs than it planned.
+            ExportError: LiteRT cannot run it, or its outputs have other shapes than planned.
         """
         self.feed(picture_rgb)
         self.invoke()
@@ -88,7 +88,7 @@ class LiteModel:
 
     @property
     def raw_shape(self) -> tuple[int, int]:
-        """Boxes of a picture and classes, of a model without suppression."""
+        """The numbers of boxes per picture and of classes, for a model without suppression."""
         return self._outputs["scores"][1][1], self._outputs["scores"][1][2]
 
     def feed(self, picture_rgb: NDArray[np.uint8]) -> None:
@@ -96,22 +96,22 @@ class LiteModel:
         self._interpreter.set_tensor(self._image["index"], as_input(picture_rgb, self._image["dtype"]))
 
     def invoke(self) -> None:
-        """Run the network on what was fed; what latency is measured of.
+        """Run the network on what was fed; latency is measured on this.
 
         Raises:
-            ExportError: LiteRT cannot.
+            ExportError: LiteRT cannot run it.
         """
         with _litert(self._file, "run"):
             self._interpreter.invoke()
 
     def outputs(self) -> dict[str, NDArray[np.float32]]:
-        """The outputs of the last run by name, dequantized where they are int8.
+        """The outputs of the last run by name, dequantized if they are int8.
 
-        Four where suppression is inside: float32 [1, N, 4], [1, N], [1, N] and [1]; else boxes and scores, float32
-        [1, A, 4] and [1, A, C].
+        With suppression inside there are four (`OUTPUTS`), float32 [1, N, 4], [1, N], [1, N] and [1]; without, boxes
+        and scores, float32 [1, A, 4] and [1, A, C].
 
         Raises:
-            ExportError: One is not there, or has another shape than it had when the memory was planned.
+            ExportError: One cannot be read, or has another shape than when the memory was allocated.
         """
         tensors = {}
         for name, (index, shape, (scale, zero)) in self._outputs.items():
@@ -130,7 +130,7 @@ class LiteModel:
         image: dict[str, Any] = details[0]
         kind, expected = np.dtype(image["dtype"]).name, [1, image_size, image_size, 3]
         types = _RAW_TYPES if self.is_raw else _INPUT_TYPES
-        # The second has -1 for a side that may be another with each picture.
+        # `shape_signature` has -1 for a side that may differ from picture to picture.
         for shape in ([int(side) for side in image[key]] for key in ("shape", "shape_signature")):
             if kind not in types or shape != expected:
                 found = f"its input is {kind} {quoted(shape)}"
@@ -138,7 +138,7 @@ class LiteModel:
         return image
 
     def _names_outputs(self) -> tuple[str, ...]:
-        """`OUTPUTS` or `RAW_OUTPUTS`: which of them the one signature has."""
+        """`OUTPUTS` or `RAW_OUTPUTS`, whichever the one signature has."""
         signatures = list(self._interpreter.get_signature_list().values())
         named = [(sorted(signature["inputs"]), sorted(signature["outputs"])) for signature in signatures]
         for known in (OUTPUTS, RAW_OUTPUTS):
@@ -162,10 +162,10 @@ class LiteModel:
         return {name: (int(details[name]["index"]), at, details[name]["quantization"]) for name, at in wanted.items()}
 
     def _four_outputs(self) -> dict[str, _Output]:
-        """Tensor index and shape by name: the order of outputs changes between releases of the converter."""
+        """Tensor index and shape by name, because the order of outputs differs between converter releases."""
         details = self._interpreter.get_signature_runner().get_output_details()
         found = {name: [int(side) for side in details[name]["shape"]] for name in OUTPUTS}
-        # As many places as scores; the others must have as many.
+        # The number of scores gives the number of places; the others must match it.
         places = min(max(math.prod(found["scores"]), 1), _MOST_DETECTIONS)
         wanted = {"boxes": [1, places, 4], "classes": [1, places], "scores": [1, places], "count": [1]}
         for name, shape in wanted.items():
@@ -175,7 +175,7 @@ class LiteModel:
         return {name: (int(details[name]["index"]), tuple(shape), (0.0, 0)) for name, shape in wanted.items()}
 
     def _check_memory(self, budget: int) -> None:
-        # In floats: the exact product of a million sides takes minutes. Sides below zero must not make up for others.
+        # In floats, because the exact product of a million sides takes minutes; abs, lest negative sides offset others.
         total = sum(
             math.prod(abs(float(side)) for side in tensor["shape"]) * max(1, np.dtype(tensor["dtype"]).itemsize)
             for tensor in self._interpreter.get_tensor_details()
@@ -189,7 +189,7 @@ def check_raw_outputs(raw: Mapping[str, NDArray[np.float32]], file: ModelFile) -
     """Refuse outputs of a file without suppression that are not finite.
 
     Raises:
-        ExportError: One holds a number that is not finite.
+        ExportError: An output holds a number that is not finite.
     """
     for name in RAW_OUTPUTS:
         if not np.isfinite(raw[name]).all():
@@ -205,7 +205,7 @@ def check_outputs(raw: Mapping[str, NDArray[np.float32]], labels: int, file: Mod
         file: The model.
 
     Raises:
-        ExportError: The count is no number of places, or what lies within it is not finite or of no class.
+        ExportError: The count is impossible, or a detection within it is not finite or has no valid class.
     """
     (count,) = raw["count"].tolist()
     places = raw["classes"].size
@@ -223,7 +223,7 @@ def check_outputs(raw: Mapping[str, NDArray[np.float32]], labels: int, file: Mod
 
 @contextmanager
 def _litert(file: ModelFile, doing: str) -> Iterator[None]:
-    """Turn what LiteRT raises over a file into a refusal."""
+    """Turn LiteRT's errors about a file into an `ExportError`."""
     try:
         yield
     except _LITERT_ERRORS as error:

@@ -1,9 +1,9 @@
-"""A photo from anywhere -> what a model sees in it, in a process of its own; for the page, where a browser cannot.
+"""A photo from anywhere -> what a model sees in it, in its own process; for the page, if a browser cannot do it.
 
-Whoever starts it (`producer/page/sent/child.py`) decodes nothing: what kills this process is one refused photo.
+Its parent (`producer/page/sent/child.py`) decodes nothing: a photo that kills this process is just one refused photo.
 
 Protocol: on standard input, which is a file, a line of JSON (`Asked`), the bytes of the model, then those of the photo.
-On standard output a line of JSON, as `look` says or `{"error": ...}`, and the photo as a JPEG, if it was asked for.
+On standard output a line of JSON, either from `look` or `{"error": ...}`, and the photo as a JPEG if it was asked for.
 """
 
 import json
@@ -24,21 +24,21 @@ from trainer.inference.sources import decode_picture
 from trainer.inference.trial_load import REFUSED, limit_process
 from trainer.pixels import Picture
 
-# Seconds of the processor: as long as a photo may take on a slow one.
+# Seconds of processor time that a photo may take, even on a slow processor.
 _MOST_S: Final = 60.0
-# A photo of 16 bits and four channels (8), made one of 8 bits (4), colours and alpha apart (6); or one of 8 bits
-# and three channels four times over: decoded, turned by its EXIF, coefficients of a progressive JPEG.
+# Bytes per pixel: for 16 bits and four channels 8, then 8 bits 4, then colours and alpha apart 6; or 8 bits and three
+# channels several times over: decoded, turned by its EXIF, and the coefficients of a progressive JPEG.
 _BYTES_A_PIXEL: Final = 18
 _BYTES_BESIDES: Final = 128 * 2**20
-# Of the JPEG that is shown; its longer side.
+# The longer side and the quality of the JPEG that is shown.
 _SHOWN_PX: Final = 1280
 _SHOWN_QUALITY: Final = 88
-# Of what is told, and of any other file that it may write.
+# The most bytes of the answer, and of any other file that this process may write.
 _MOST_TOLD_BYTES: Final = 8 * 2**20
 
 
 class Asked(BaseModel):
-    """What is to be done: the model's name and bytes, how many pixels are decoded at most, whether a JPEG is wanted."""
+    """The task: the model's name and size in bytes, the most pixels to decode, and whether a JPEG is wanted."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -49,12 +49,12 @@ class Asked(BaseModel):
 
 
 def look(asked: Asked, model: bytes, photo: bytes) -> tuple[dict[str, Any], bytes]:
-    """What a model sees in a photo, surest first, and the photo as a JPEG, upright and small; empty if not asked for.
+    """What a model sees in a photo, surest first, and the photo as a small upright JPEG, b"" if not asked for.
 
     Boxes are (xmin, ymin, xmax, ymax) in pixels of the upright photo.
 
     Raises:
-        ImageError: It is no photo, damaged, or has too many pixels.
+        ImageError: It is not a photo, is damaged, or has too many pixels.
         ExportError: The model is damaged, or LiteRT cannot run it.
     """
     notes: list[str] = []

@@ -15,17 +15,17 @@ from trainer.detections import Detections, to_coco
 from trainer.inference.sources import Frame
 from trainer.pixels import Picture
 
-# The file that stands beside what was drawn, and how the names of that end.
+# The file beside the drawn pictures and videos, and the extensions of those.
 DETECTIONS: Final = "detections.json"
 DRAWN: Final = (".jpg", ".mp4")
 
 
 @dataclass(slots=True, kw_only=True)
 class DetectionWriter:
-    """Collects what was seen; writes what was drawn as it comes, where there is a folder.
+    """Collects detections and, if there is a folder, writes drawn pictures and videos as they come.
 
-    A picture becomes a picture, a video or camera a video (mp4, without sound). `renamed` says which are drawn under
-    another name, because their own was taken.
+    A picture becomes a picture, a video or camera a video (mp4, without sound). `renamed` lists those that are drawn
+    under another name because their own was taken.
     """
 
     labels: tuple[str, ...]
@@ -38,8 +38,8 @@ class DetectionWriter:
     _video: cv2.VideoWriter | None = None
 
     def add(self, frame: Frame, seen: Detections, drawn: Picture) -> None:
-        """Note the detections of one frame, boxes in its pixels; `drawn` shows them."""
-        if self.folder is not None:  # first: of what cannot be drawn `finish` has nothing to say
+        """Add the detections of one frame, boxes in its pixels; `drawn` is the picture that shows them."""
+        if self.folder is not None:  # first, so that if it fails, `finish` has nothing to write
             self.folder.mkdir(parents=True, exist_ok=True)
         image_id = len(self.images) + 1
         height, width = frame.pixels.shape[:2]
@@ -67,9 +67,9 @@ class DetectionWriter:
         self._video.write(drawn)
 
     def _free(self, frame: Frame, stem: str, ending: str) -> str:
-        """A name of its own: two pictures of one stem, or of one name from two folders, both keep theirs."""
+        """A name that is not taken, as two pictures may have the same stem, or the same name in two folders."""
         names = (stem if number == 1 else f"{stem}_{number}" for number in count(1))
-        free = next(name for name in names if name.casefold() not in self._taken)  # some disks know no case
+        free = next(name for name in names if name.casefold() not in self._taken)  # some disks ignore case
         self._taken.add(free.casefold())
         if free != stem:
             self.renamed.append(f"{frame.path or frame.shown} as {free}{ending}")
@@ -81,10 +81,10 @@ class DetectionWriter:
             self._video = None
 
     def coco(self) -> dict[str, Any]:
-        """All that was seen, in COCO form; boxes [x, y, width, height] in pixels of the original picture.
+        """All detections in COCO form; boxes are [x, y, width, height] in pixels of the original picture.
 
-        Where files of two folders have the same name, every one is named from the folder that all lie in; where two
-        videos of one folder have the same stem, frames are named by the whole name of their file.
+        If files in two folders have the same name, all files are named relative to their common folder; if two videos
+        in one folder have the same stem, frames are named after the whole name of their file.
         """
         categories = [{"id": index, "name": name} for index, name in enumerate(self.labels, start=1)]
         names = _told_apart([image["file_name"] for image in self.images], self._paths)
@@ -95,12 +95,12 @@ class DetectionWriter:
         """End the last video, and write `detections.json` beside the drawn pictures."""
         self._end_video()
         if self.folder is not None and self.images:
-            # As ASCII: a picture's name need not be UTF-8, and JSON can say so.
+            # As ASCII, because a picture's name need not be UTF-8; JSON escapes can hold it.
             (self.folder / DETECTIONS).write_text(json.dumps(self.coco(), indent=1), encoding="ascii")
 
 
 def _told_apart(names: Sequence[str], paths: Sequence[Path | None]) -> list[str]:
-    """The names; where two files would be called the same, by the whole file, below the folder common to all."""
+    """The names; if two files would have the same one, by the whole file name or relative to the common folder."""
     files = [None if path is None else Path(os.path.abspath(path)) for path in paths]  # noqa: PTH100 - no links
     lying = {(file, name) for file, name in zip(files, names, strict=True) if file is not None}
     if len({name for _, name in lying}) == len(lying):
@@ -117,12 +117,12 @@ def _told_apart(names: Sequence[str], paths: Sequence[Path | None]) -> list[str]
 
 
 def _by_whole_name(name: str, file: Path | None) -> str:
-    """A frame's name that says which video it is of, `clip.avi_000000.jpg`; a picture's is that of its file."""
+    """A frame's name with the whole name of its video, `clip.avi_000000.jpg`; a picture's name is that of its file."""
     return name if file is None or name == file.name else f"{file.name}{name.removeprefix(file.stem)}"
 
 
 def _common_folder(places: Sequence[Path]) -> str:
-    """With its slash; empty where there is none: two drives of Windows."""
+    """The folder common to all, with a final slash; empty if there is none, as on two drives of Windows."""
     try:
         return Path(os.path.commonpath(places)).as_posix().rstrip("/") + "/"
     except ValueError:

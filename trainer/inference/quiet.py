@@ -1,4 +1,4 @@
-"""What LiteRT and TensorFlow's converter write to standard error in words of their own -> only what matters of it."""
+"""What LiteRT and TensorFlow's converter write to standard error -> only what matters of it."""
 
 import os
 import re
@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-# Which kernels are used, the options that were asked for, and accelerators that are not there.
+# Remarks on the kernels in use, the options that were asked for, and absent accelerators.
 _REMARK: Final = re.compile(rb"INFO: |VERBOSE: |fully_quantize: |WARNING: \[[ng]pu_registry\.cc")
-# Errors that LiteRT raises too, in Python.
+# Errors that LiteRT also raises in Python.
 _RAISED: Final = re.compile(rb"ERROR: |WARNING: ")
 
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Keep the remarks of LiteRT and the converter off the terminal, and what they raise besides.
+    """Keep remarks of LiteRT and the converter off the terminal, and also messages about errors that they raise.
 
-    All else that reaches the process's standard error meanwhile is written there when the block ends.
+    Everything else that reaches the process's standard error meanwhile is written there when the block ends.
     """
     sys.stderr.flush()
     with tempfile.TemporaryFile() as caught:

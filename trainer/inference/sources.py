@@ -1,4 +1,4 @@
-"""Paths, camera index, video file -> pictures, and a word on each file that is none."""
+"""Paths, camera index, video file -> pictures, and a message about each file that is not one."""
 
 import mimetypes
 import os
@@ -21,15 +21,16 @@ from shared.picture.pixels import to_bgr, turn_pixels
 from shared.specs.data import JobSpec
 from shared.text import counted, printable
 
-# Videos whose header has the number of frames; some cameras are one or two off.
+# Videos whose header has the number of frames. A video is whole from this share on, as some cameras are off by one or
+# two frames.
 _COUNTED: Final = (".avi", ".mp4", ".m4v", ".mov")
 _WHOLE_FROM: Final = 0.98
-# Where a camera or a video does not say how many frames it has a second.
+# Frames per second if a camera or a video does not give a credible number.
 _USUAL_FPS: Final = 25.0
 _MOST_FPS: Final = 240.0
 
 _MOST_PIXELS: Final = JobSpec().max_pixels
-# What OpenCV itself decodes at most.
+# The most pixels that OpenCV itself decodes.
 _MOST_DECODED: Final = 2**30
 _LOOKED_AT: Final = 1024
 _SHOWN: Final = 30
@@ -37,9 +38,9 @@ _SHOWN: Final = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
-    """A picture to look at: `pixels` uint8 [H, W, 3], BGR; `video` is the name of the video or camera that it is of.
+    """A picture to look at: `pixels` is uint8 [H, W, 3], BGR; `video` is the name of its video or camera, if any.
 
-    `place` says which frame of it this is; `path` is the file of a picture or video, None for a camera.
+    `place` says which frame of that it is; `path` is the file of a picture or video, None for a camera.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Frame:
 
     @property
     def shown(self) -> str:
-        """What a person is told it is; no file has the name of a frame of a video."""
+        """How it is named to a person: a video's frame has no file, so it is named by its place."""
         return self.place or self.name
 
 
@@ -63,12 +64,12 @@ def frames(
 
     Args:
         source: A picture, a folder of pictures, a video file, or the index of a camera ("0").
-        limit: At most so many frames of a video or camera.
-        tell: Gets a line about a picture or video that ends too early, and of each of a folder that cannot be read.
-        every: Of a video or camera only the first of so many frames.
+        limit: The most frames that are taken from a video or camera.
+        tell: Called with a line about each picture or video that ends too early or, in a folder, cannot be read.
+        every: Only the first of this many frames of a video or camera is taken.
 
     Raises:
-        ImageError: There is no such file, camera, or it cannot be read as picture or video.
+        ImageError: There is no such file or camera, or it cannot be read as a picture or video.
     """
     path = Path(source)
     if path.is_dir():
@@ -84,7 +85,7 @@ def frames(
 
 
 def _pictures(folder: Path, tell: Callable[[str], None]) -> Iterator[Frame]:
-    """Pictures of a folder by name; passed over are hidden files, as in lint, and what is none by its name, either."""
+    """The pictures in a folder, by name. Hidden files, videos and files that are no pictures are skipped."""
     children = sorted(child for child in folder.iterdir() if not child.name.startswith("."))
     is_bare = True
     for child in children:
@@ -105,7 +106,7 @@ def _pictures(folder: Path, tell: Callable[[str], None]) -> Iterator[Frame]:
 
 
 def _left(children: Sequence[Path]) -> str:
-    """What of a folder is not looked at, though there may be pictures in it: one line, or nothing."""
+    """A line about what is skipped in a folder although there may be pictures in it; "" if nothing is."""
     kinds = {
         "folder": [child for child in children if child.is_dir()],
         "video": [child for child in children if child.is_file() and _is_video(child.name)],
@@ -125,13 +126,13 @@ def _is_video(name: str) -> bool:
 
 
 def _picture(path: Path, tell: Callable[[str], None]) -> NDArray[np.uint8] | None:
-    """The picture, upright, BGR; None for what may be a video.
+    """The picture, uint8 [H, W, 3], BGR, upright; None if the file may be a video.
 
     Raises:
-        ImageError: It is neither.
+        ImageError: It cannot be read, or is neither.
     """
     try:
-        # Not imread: it cannot open names that the system's code page has no letters for (Windows).
+        # Not imread, which cannot open names with letters outside the system's code page (Windows).
         content = path.read_bytes()
     except OSError as error:
         raise ImageError(f"{path}: {error.strerror}") from error
@@ -142,12 +143,12 @@ def _picture(path: Path, tell: Callable[[str], None]) -> NDArray[np.uint8] | Non
 
 
 def decode_picture(content: bytes, shown: str, tell: Callable[[str], None]) -> NDArray[np.uint8] | None:
-    """The picture in the bytes of a file, upright, BGR; None where it is none or damaged.
+    """The picture in the bytes of a file, uint8 [H, W, 3], BGR, upright; None if they are not one, or it is damaged.
 
     Args:
         content: The bytes.
-        shown: How a refusal names them.
-        tell: Gets a line about a picture that ends too early.
+        shown: How errors name them.
+        tell: Called with a line about a picture that ends too early.
 
     Raises:
         ImageError: It is empty, ends much too early, or is HEIC that cannot be read.
@@ -176,21 +177,21 @@ def _decoded(content: bytes) -> NDArray[np.uint8] | None:
     try:
         try:
             header = read_header(content, max_pixels=_MOST_DECODED)
-        except ImageError:  # a format that shards do not take, but OpenCV here may
+        except ImageError:  # a format that shards do not support, but OpenCV may
             header = None
         if header is None or header.format == "jpeg":
             return cv2.imdecode(buffer, cv2.IMREAD_COLOR)  # type: ignore[return-value]  # 8 bit
         if header.format == "tiff":
             buffer = np.frombuffer(tiff.upright_copy(content), np.uint8)
-        # With alpha, where there is some; OpenCV turns nothing then.
+        # With alpha, if there is any; with this flag OpenCV does not turn the picture.
         pixels = cv2.imdecode(buffer, cv2.IMREAD_UNCHANGED)
         return None if pixels is None else turn_pixels(to_bgr(content, header, pixels), header.orientation)
-    except (cv2.error, ImageError):  # more pixels than OpenCV takes, or samples that are not read
+    except (cv2.error, ImageError):  # more pixels than OpenCV decodes, or unsupported samples
         return None
 
 
 def _closed(content: bytes) -> cut_short.Closed | None:
-    """A picture that ends too early, closed by the rule of `--damaged keep`; None for what is damaged otherwise."""
+    """A picture that ends too early, with its end added as by `--damaged keep`; None if it is damaged otherwise."""
     try:
         return cut_short.close(content, read_header(content, max_pixels=_MOST_PIXELS))
     except ImageError:
@@ -198,7 +199,7 @@ def _closed(content: bytes) -> cut_short.Closed | None:
 
 
 def _is_text(content: bytes) -> bool:
-    """Whether a file is text; FFmpeg would make a video of it."""
+    """Whether a file is text, from which FFmpeg would make a video."""
     start = content[:_LOOKED_AT]
     return b"\0" not in start and len(start.decode(errors="ignore").encode()) >= len(start) - 3
 
@@ -241,22 +242,22 @@ def _moving(source: str, tell: Callable[[str], None], every: int) -> Iterator[Fr
 
 
 def _tell_cut(source: str, read: int, promised: float, tell: Callable[[str], None]) -> None:
-    """Say of a video that has fewer frames than its header says; FFmpeg ends there without a word."""
-    # Of other kinds OpenCV takes the number from the duration, which is wrong where frames are of unequal length.
+    """Report a video with fewer frames than its header promises; FFmpeg ends there without a message."""
+    # For other kinds OpenCV computes the number from the duration, which is wrong if frames have unequal lengths.
     if Path(source).suffix.lower() in _COUNTED and read < _WHOLE_FROM * promised:
         found = f"{read:,} of the {counted(round(promised), 'frame')} that its header promises can be read"
         tell(f"{source}: {found}; if nobody has trimmed it, it ends too early or is damaged: copy it again")
 
 
 def _opened(source: int | str) -> cv2.VideoCapture:
-    """Open a video or a camera, in silence: OpenCV and its FFmpeg take several lines for what our error says in one."""
+    """Open a video or camera silently: OpenCV and FFmpeg print several lines for what our error says in one."""
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
     before = cv2.utils.logging.getLogLevel()
     cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
     try:
         return cv2.VideoCapture(source)
     finally:
-        # The decoders of pictures tell of damage on this log only.
+        # Restored, because the decoders of pictures report damage only in this log.
         cv2.utils.logging.setLogLevel(before)
 
 

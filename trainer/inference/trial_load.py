@@ -1,8 +1,8 @@
-"""A model's first run, in a process of its own: what LiteRT crashes, hangs or swells on is one refused file.
+"""A model's first run, in a child process: a file on which LiteRT crashes, hangs or fills memory is just refused.
 
-LiteRT checks that a flatbuffer lies within its bytes, not what its numbers mean: 14 of 13,500 damaged files ended the
-process (a scale that is absent is read all the same). No list of checks knows them all, so the model is run once where
-it can do no harm (docs/decisions/0050).
+LiteRT checks that a flatbuffer stays within its bytes, not what its numbers mean: 14 of 13,500 damaged files ended the
+process (for example, an absent scale is read all the same). No list of checks covers all cases, so the model is run
+once where it can do no harm (docs/decisions/0050).
 
 Protocol on the child's pipes: in, the file's bytes; out, why it is refused, with exit code 3.
 """
@@ -23,7 +23,7 @@ from trainer.inference.lite_model import LiteModel, memory_budget
 # Seconds for one picture. `small` takes 0.2 s with the start of the process; `medium` at 1280 px about 5 on a Pi.
 MOST_S: Final = 60.0
 
-# The child's exit code where it says why.
+# The child's exit code if it refuses the file and says why.
 REFUSED: Final = 3
 _EXPECTED: Final = "a model that runs"
 _ROOT: Final = Path(__file__).resolve().parents[2]
@@ -34,13 +34,13 @@ def try_model(file: ModelFile, image_size: int, most_s: float = MOST_S) -> None:
 
     Args:
         file: The model.
-        image_size: Side of its pictures in pixels, as it is described.
-        most_s: Seconds that the child may take.
+        image_size: The side of its pictures in pixels, from its description.
+        most_s: How many seconds the child may take.
 
     Raises:
-        ExportError: It is refused there, ends the child, or takes too long.
+        ExportError: The child refuses it, dies of it, or takes too long.
     """
-    # -P and the path: this very program, whatever lies in the current folder.
+    # -P and PYTHONPATH make sure that this very program runs, whatever lies in the current folder.
     command = [sys.executable, "-P", "-m", "trainer.inference.trial_load", str(image_size), file.name]
     path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     try:
@@ -66,9 +66,9 @@ def try_model(file: ModelFile, image_size: int, most_s: float = MOST_S) -> None:
 
 
 def limit_process(budget: int, most_s: float) -> None:
-    """Bound this process's memory to come, `budget` bytes, and its processor time, in case the parent is gone.
+    """Limit this process to `budget` more bytes of memory, and its processor time in case its parent is gone.
 
-    Where the system can; it writes no core.
+    Only as far as the system supports it. The process also writes no core dump.
     """
     if sys.platform == "win32":
         return
@@ -79,7 +79,7 @@ def limit_process(budget: int, most_s: float) -> None:
     statm = Path("/proc/self/statm")
     if not statm.exists():
         return
-    # Above what Python, numpy and LiteRT have reserved by now, which grows with the number of cores.
+    # On top of what Python, numpy and LiteRT have reserved so far, which grows with the number of cores.
     bound = int(statm.read_text(encoding="ascii").split()[0]) * resource.getpagesize() + budget
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (bound if hard == resource.RLIM_INFINITY else min(bound, hard), hard))

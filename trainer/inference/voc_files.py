@@ -1,4 +1,4 @@
-"""Detections -> Pascal-VOC XML as LabelImg writes it, to be corrected by a person and submitted again."""
+"""Detections -> Pascal-VOC XML as LabelImg writes it, for a person to correct and submit."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,22 +14,22 @@ from trainer.detections import Detections
 from trainer.inference.sources import Frame
 from trainer.pixels import Picture
 
-# What LabelImg writes where nobody has said otherwise.
+# LabelImg's defaults.
 _SOURCE: Final = "Unknown"
 _POSE: Final = "Unspecified"
 
-# Of frames that are saved, to learn from.
+# The JPEG quality of saved frames, which may be used for training.
 _QUALITY: Final = 95
 
 
 class VocWriter:
-    """Writes `<stem>.xml` into one folder for each picture, without an object where nothing was seen.
+    """Writes `<stem>.xml` into one folder for each picture, without objects if nothing was seen.
 
-    `written` counts them, `saved` the frames of videos and cameras that were saved beside theirs.
+    `written` counts the XML files, `saved` the frames of videos and cameras that were saved beside theirs.
     """
 
     def __init__(self, folder: Path, labels: Sequence[str]) -> None:
-        """`labels`: class names, that of class 1 first.
+        """`labels` are the class names, that of class 1 first.
 
         Raises:
             OptionError: `folder` is a file, or has XML files already: they may be somebody's work.
@@ -46,9 +46,9 @@ class VocWriter:
         self._owners: dict[str, str] = {}
 
     def add(self, frame: Frame, seen: Detections) -> None:
-        """Write the XML of one picture, boxes in its pixels; where there can be none, `refused` gets a line.
+        """Write the XML of one picture, boxes in its pixels; if that is impossible, `refused` gets a line.
 
-        A frame of a video or camera is no file yet: it is saved beside its XML.
+        A frame of a video or camera is not a file yet, so it is saved beside its XML.
         """
         photo = self.folder / frame.name if frame.path is None or frame.video is not None else frame.path.absolute()
         source = str(frame.path or frame.video)
@@ -64,7 +64,7 @@ class VocWriter:
         self.written += 1
 
     def _save(self, photo: Path, pixels: Picture) -> bool:
-        """Save a frame as a picture; false where there is one of that name, which may be somebody's."""
+        """Save a frame as a picture; False if a file has that name, which may be somebody's."""
         content = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])[1].tobytes()
         try:
             with photo.open("xb") as file:
@@ -77,7 +77,7 @@ class VocWriter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XmlObject:
-    """An object to be written: its `box` in pixels of the picture; a `score` where a model saw it."""
+    """An object to be written: `box` is (xmin, ymin, xmax, ymax) in pixels, `score` that of a model that saw it."""
 
     name: str
     box: tuple[float, float, float, float]
@@ -86,7 +86,7 @@ class XmlObject:
 
 
 def voc_xml(photo: Path, shape: tuple[int, ...], seen: Detections, labels: Sequence[str]) -> bytes:
-    """The annotation of the picture at `photo`: what was seen in it, as `annotation_xml` writes it."""
+    """The annotation of the picture at `photo` with what was seen in it, written by `annotation_xml`."""
     rows = zip(seen.boxes.tolist(), seen.class_ids, seen.scores, strict=True)
     objects = [
         XmlObject(name=labels[int(class_id) - 1], box=(*corners,), score=float(score))
@@ -96,10 +96,10 @@ def voc_xml(photo: Path, shape: tuple[int, ...], seen: Detections, labels: Seque
 
 
 def annotation_xml(path: Path, shape: tuple[int, ...], objects: Iterable[XmlObject]) -> bytes:
-    """One picture's annotation: whole corners (xmin, ymin, xmax, ymax) in pixels from 0, at least a pixel apart.
+    """One picture's annotation: whole corners (xmin, ymin, xmax, ymax) in pixels from 0, at least one pixel apart.
 
-    Of several of one class with the same corners the first is written. A score is in `<confidence>`, which readers of
-    VOC pass over. The form is that of LabelImg's `pascal_voc_io`. `shape` is (height, width, depth).
+    Of several objects of one class with the same corners only the first is written. A score is in `<confidence>`, which
+    readers of VOC ignore. The format is that of LabelImg's `pascal_voc_io`. `shape` is (height, width, depth).
     """
     height, width, depth = shape
     root = ElementTree.Element("annotation")

@@ -1,4 +1,4 @@
-"""Drawn pictures -> a window on the desktop, by the tkinter that comes with Python: OpenCV is the headless one here."""
+"""Drawn pictures -> a window on the desktop, by Python's tkinter, because our OpenCV is the headless one."""
 
 from typing import Any, Final
 
@@ -7,14 +7,14 @@ import cv2
 from shared.errors import PipelineError
 from trainer.pixels import Picture
 
-# Of the screen's sides.
+# The largest share of the screen's sides that a picture may take.
 _LARGEST: Final = 0.9
 
 _INSTEAD: Final = "--out FOLDER writes what would be shown"
 
 
 class Window:
-    """A window that shows one picture after another; a key or a click goes on, closing it or `q` ends."""
+    """A window that shows one picture after another: a key or a click goes on, `q` or closing it ends."""
 
     def __init__(self, title: str) -> None:
         """Open the window.
@@ -44,7 +44,7 @@ class Window:
             self._root.bind(event, self._close)
 
     def show(self, picture: Picture, name: str, *, wait: bool) -> bool:
-        """Show a picture, uint8 [H, W, 3], BGR; `wait` for a person before it returns.
+        """Show a picture, uint8 [H, W, 3], BGR; with `wait`, return only after a key or a click.
 
         Returns:
             Whether the window is still open.
@@ -63,7 +63,7 @@ class Window:
         return self._is_open
 
     def close(self) -> None:
-        """Close it, if a person has not."""
+        """Close the window if a person has not."""
         if self._is_open:
             self._close()
 
