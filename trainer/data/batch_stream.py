@@ -9,12 +9,12 @@ from trainer.tensors import Tensor
 
 
 class BatchStream:
-    """The batches of one run, a step after the other.
+    """The batches of one run, step by step.
 
     Args:
         dataset: What to learn from.
-        strategy: Over which replicas each batch is spread.
-        mosaic_until: Share of the steps after which `dataset.opening` gives way to `dataset.batches`.
+        strategy: The replicas over which each batch is spread.
+        mosaic_until: The share of the steps after which `dataset.opening` gives way to `dataset.batches`.
     """
 
     def __init__(self, dataset: TrainingSet, strategy: tf.distribute.Strategy, mosaic_until: float) -> None:
@@ -28,7 +28,7 @@ class BatchStream:
         return self._spread(0, is_opening=False).element_spec
 
     def batch(self, step: int, share: float) -> Tensor:
-        """The batch of `step` (from 0), when the network has done `share` of its way; steps come one after the other.
+        """The batch of `step` (from 0) after `share` of the training is done; call it for one step after another.
 
         Raises:
             ShardError: A shard is not what the manifest says.

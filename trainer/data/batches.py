@@ -14,18 +14,18 @@ from trainer.data.records import decode_picture, local_files, own_cores, parse_r
 from trainer.data.shard_cache import ShardCache
 from trainer.tensors import PADDING
 
-# Batches made ahead. Two hide the jitter of one; more only hold memory.
+# How many batches are made ahead. Two hide the jitter of one; more would only take memory.
 PREFETCH: Final = 2
 
-# Threads that make batches beside a training step on the CPU, which wants the other cores.
+# How many threads make batches while the training step runs on the CPU, which needs the other cores.
 THREADS_BESIDE_CPU: Final = 2
 
-# Streams of randomness that must not meet: the seed of the order, and of the changes.
+# Keeps the random stream of the changes apart from that of the order, which has the same seed.
 _CHANGES: Final = 1
 
 
 def batch_threads() -> int:
-    """Threads that make batches: all cores where a GPU trains, otherwise few."""
+    """How many threads make batches: all cores if a GPU trains, otherwise few."""
     return own_cores() if tf.config.list_physical_devices("GPU") else min(THREADS_BESIDE_CPU, own_cores())
 
 
@@ -36,10 +36,10 @@ def batches_from_memory(
 
     Args:
         examples: The training set.
-        batch: Pictures of a batch, over all replicas.
-        recipe: How to change them.
-        seed: Of order and changes.
-        first_step: The step of the first batch: a resumed run gives the steps done.
+        batch: Pictures per batch, over all replicas.
+        recipe: How to change the pictures.
+        seed: The seed of the order and of the changes.
+        first_step: The step of the first batch: for a resumed run, the number of steps done.
 
     Returns:
         A dataset of {"pictures", "boxes", "labels", "rows"} as `trainer.data.examples` describes them.
@@ -65,10 +65,10 @@ def batches_from_shards(  # long: a line for each argument
     cache: ShardCache | None = None,
     without: Collection[int] = (),
 ) -> tf.data.Dataset:
-    """The same stream for a set that does not fit in memory: records interleaved, shuffled, decoded as they come.
+    """The same stream for a set that does not fit in memory: records are interleaved, shuffled, decoded as they come.
 
     A mosaic takes its tiles from its own batch. Skipping to `first_step` reads records without decoding them. Records
-    with the source ids of `without` are left out.
+    with the source ids in `without` are left out.
     """
     threads = batch_threads()
     files = local_files(tf.data.Dataset.from_tensor_slices(list(urls)).shuffle(len(urls), seed=seed), cache)
@@ -132,7 +132,7 @@ def _in_graph(make: Any, batch: int, image_size: int) -> Any:
 def _finish(batches: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = True
-    # There is nothing to tune here, and dropping a stream would wait for the tuner's next turn: seconds, late in a run.
+    # There is nothing to tune here, and dropping a stream would wait for the tuner's next turn: seconds late in a run.
     options.autotune.enabled = False
     options.threading.private_threadpool_size = batch_threads()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF

@@ -32,21 +32,21 @@ from trainer.tensors import PADDING
 
 logger = logging.getLogger(__name__)
 
-# Share of the free memory that decoded pictures may take; the network's activations and the page cache want the rest.
+# The share of free memory that decoded pictures may take; the network's activations and the page cache need the rest.
 CACHE_SHARE: Final = 0.4
 
-# Share of the free disk that they may take instead: two trainers may ask at the same time.
+# The share of free disk space that they may take instead; two trainers may ask for it at the same time.
 FILE_SHARE: Final = 0.4
 
 Cache = Literal["memory", "file", "none"]
 
-# Pictures drawn from at random where they are not kept.
+# The size of the buffer that shuffles records if decoded pictures are not kept.
 SHUFFLE_RECORDS: Final = 2048
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardPicture:
-    """A picture as the shards hold it: `rgb` uint8 [H, W, 3] of the model's size, `image_id` as in the truth."""
+    """A picture as shards hold it: `rgb` is uint8 [H, W, 3] of the model's size, `image_id` is that of the truth."""
 
     image_id: int
     file_name: str
@@ -71,13 +71,13 @@ class Examples:
         return len(self.filenames)
 
     def shard_pictures(self) -> Iterator[ShardPicture]:
-        """The pictures one by one."""
+        """The pictures, one by one."""
         for source_id, name, rgb in zip(self.source_ids, self.filenames, self.pictures, strict=True):
             yield ShardPicture(image_id=int(source_id), file_name=name, rgb=rgb)
 
 
 def check_shards(storage: Storage, manifest: Manifest) -> None:
-    """Hold every shard of the job against the manifest, byte for byte; those of a bucket when they are fetched.
+    """Check every shard of the job against the manifest, by its SHA-256; shards in a bucket are checked when fetched.
 
     Raises:
         ShardError: A shard is absent or differs.
@@ -100,12 +100,12 @@ def shard_urls(storage: Storage, manifest: Manifest, splits: Sequence[Split]) ->
 
 
 def choose_cache(needed_bytes: int, *, cache_mb: int, folder: Path | None) -> Cache:
-    """Where decoded pictures are kept: memory where they fit, otherwise a file or nowhere; the log says which.
+    """Where to keep decoded pictures: in memory if they fit, otherwise in a file or nowhere; the log says which.
 
     Args:
-        needed_bytes: Size of all of them, decoded.
-        cache_mb: Most that may be kept in memory, in MB.
-        folder: Where a file may be made; None where none may.
+        needed_bytes: The size of all decoded pictures.
+        cache_mb: The most that may be kept in memory, in MB.
+        folder: Where a file may be made; None if none may.
     """
     memory = min(cache_mb * 10**6, int(free_memory_bytes() * CACHE_SHARE))
     disk = 0 if folder is None else int(shutil.disk_usage(folder).free * FILE_SHARE)
@@ -116,20 +116,20 @@ def choose_cache(needed_bytes: int, *, cache_mb: int, folder: Path | None) -> Ca
 
 
 def picture_file(folder: Path, count: int, image_size: int) -> NDArray[np.uint8]:
-    """Room for `count` decoded pictures in a file of `folder`: a writable uint8 array [count, H, W, 3].
+    """Room for `count` decoded pictures in a file in `folder`: a writable uint8 array [count, H, W, 3].
 
-    The file has no name any more when this returns, so the system frees it however the process ends.
+    The file no longer has a name when this returns, so the system frees it however the process ends.
     """
     shape = (count, image_size, image_size, 3)
     with tempfile.NamedTemporaryFile(dir=folder, prefix=".pictures-") as file:
         if hasattr(os, "posix_fallocate"):
-            # A full disk is an error here; while a mapped page is written it would be a SIGBUS.
+            # Here a full disk raises an error; later, writing to a mapped page, it would be a SIGBUS.
             os.posix_fallocate(file.fileno(), 0, int(np.prod(shape)))
         return np.memmap(file.name, np.uint8, "w+", shape=shape)
 
 
 def free_memory_bytes() -> int:
-    """Memory that this process may still take, by the machine and by its control group, in bytes."""
+    """How many bytes of memory this process may still take, given the machine and its control group."""
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
     if limit.exists() and used.exists() and (text := limit.read_text().strip()) != "max":
@@ -147,18 +147,18 @@ def read_examples(
     """Read and decode all records of `urls`, in their order, with all cores.
 
     Args:
-        urls: Of the shards.
-        image_size: Side of their pictures in pixels.
+        urls: The shards' URLs.
+        image_size: The side of their pictures in pixels.
         room: Where to put the pictures, uint8 [M, H, W, 3] for all M of them; None makes room in memory.
-        cache: Of a bucket's shards.
-        without: Source ids of records that are left out.
+        cache: The cache for shards in a bucket; None for a store in a folder.
+        without: The source ids of records to leave out.
 
     Raises:
         ShardError: A record is damaged or its picture has another size, or there are not M.
     """
     groups: Iterable[dict[str, NDArray[Any]]] = (_left_of(group, without) for group in record_groups(urls, cache))
     if room is None:
-        # Encoded they take a sixth of the memory; to grow the decoded array would take twice its size for a moment.
+        # Encoded pictures take a sixth of the memory; growing a decoded array would take twice its size for a moment.
         groups = list(groups)
         room = np.empty((sum(len(group["encoded"]) for group in groups), image_size, image_size, 3), np.uint8)
     boxes, labels, names = list[NDArray[np.float32]](), list[NDArray[np.int32]](), list[str]()
@@ -185,7 +185,7 @@ def read_examples(
 
 
 def _left_of(group: dict[str, NDArray[Any]], without: Collection[int]) -> dict[str, NDArray[Any]]:
-    """The records of a group but those with these source ids."""
+    """The records of a group, without those with these source ids."""
     if not without:
         return group
     is_kept = np.isin(group["source_id"], list(without), invert=True)
@@ -199,14 +199,14 @@ def _decode_into(room: NDArray[np.uint8], place: int, encoded: bytes, name: str)
 def draw_rows(step: int, *, batch: int, count: int, seed: int) -> NDArray[np.int64]:
     """The rows of the batch of one step: a window over endless shuffled epochs.
 
-    A pure function of the step, so that a resumed run draws what an unbroken one does. Every row comes once an
-    epoch, nothing is dropped, and a set smaller than a batch is just drawn more than once.
+    A pure function of its arguments, so that a resumed run draws what an uninterrupted one does. Every row comes once
+    per epoch, none is dropped, and the rows of a set smaller than a batch come more than once in it.
 
     Args:
-        step: Number of the step, from 0.
-        batch: Rows to draw.
-        count: Rows of the set, at least 1.
-        seed: Of the order.
+        step: The number of the step, from 0.
+        batch: How many rows to draw.
+        count: How many rows the set has, at least 1.
+        seed: The seed of the order.
 
     Returns:
         int64 array [batch] of rows in [0, count).
@@ -219,7 +219,7 @@ def draw_rows(step: int, *, batch: int, count: int, seed: int) -> NDArray[np.int
 
 @lru_cache(maxsize=4)
 def _order(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
-    """The order of an epoch; a large set's takes milliseconds, and its every batch asks for it."""
+    """The order of an epoch; cached because it takes milliseconds for a large set, and every batch needs it."""
     return np.random.default_rng((seed, epoch)).permutation(count)
 
 
@@ -230,12 +230,12 @@ def pad_boxes(
 
     Args:
         boxes: float32 [n, 4], of all pictures.
-        labels: int32 [n], theirs.
-        places: int64 [n], ascending: which picture each is of.
-        count: Pictures, B.
+        labels: int32 [n], the boxes' labels.
+        places: int64 [n], ascending: the picture of each box.
+        count: The number of pictures, B.
 
     Returns:
-        float32 [B, N, 4] and int32 [B, N], N the most of any picture (at least 1), label `PADDING` in padding.
+        float32 [B, N, 4] and int32 [B, N], N the most boxes of any picture (at least 1); padding is labelled `PADDING`.
     """
     counts = np.bincount(places, minlength=count)
     columns = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)

@@ -1,7 +1,7 @@
-"""Objects of other pictures, put where a picture of the batch has none: more objects and more backgrounds for each.
+"""Objects of other pictures, pasted where a picture has none: more objects per picture, more backgrounds per object.
 
-After copy-paste (Dwibedi, Misra & Hebert, 2017; Ghiasi et al., 2021), by boxes instead of masks: what is around an
-object in its box comes along.
+Based on copy-paste (Dwibedi, Misra & Hebert, 2017; Ghiasi et al., 2021), with boxes instead of masks: the background
+inside an object's box comes along.
 """
 
 from typing import Final
@@ -14,13 +14,13 @@ from trainer.data.parts import Parts, boxes_of_parts
 from trainer.data.warp import whole_pixels
 from trainer.tensors import IGNORED, PADDING
 
-# Of a picture that gets some; each at its own size down to about a third of it.
+# The most objects that a picture gets; each is scaled by a factor between this least one and 1.
 _MOST_OBJECTS: Final = 2
 _LEAST_SCALE: Final = 0.35
-# Nothing can be seen on fewer pixels; an object that fills the picture leaves no room.
+# With fewer pixels than this nothing can be recognised; a larger share of the picture's side leaves no room.
 _LEAST_PX: Final = 8
 _MOST_SHARE: Final = 0.8
-# Of an object that is there already so much may be covered.
+# The most of an existing object's area that may be covered.
 _MOST_COVERED: Final = 0.1
 _TRIES: Final = 10
 
@@ -33,10 +33,10 @@ def with_pasted(
     Args:
         parts: What the batch is put together from.
         examples: The pool that objects are taken from.
-        count: Pictures of the batch.
-        paste: Share of the pictures that get one or two objects; fewer where there is no room.
-        flip: Share of the objects that are mirrored left and right.
-        rng: All randomness comes from it.
+        count: The number of pictures in the batch.
+        paste: The share of the pictures that get one or two objects, or fewer if there is no room.
+        flip: The share of the objects that are mirrored left and right.
+        rng: The source of all randomness.
     """
     side = examples.pictures.shape[1]
     boxes, labels = boxes_of_parts(parts, examples, count)
@@ -49,7 +49,7 @@ def with_pasted(
                 pasted.append(one)
                 there = np.concatenate([there, one.tiles])
     joined = Parts._make(map(np.concatenate, zip(*pasted, strict=True)))
-    # Of each picture, what is pasted comes last and so lies on top.
+    # In each picture, pasted parts come last and so lie on top.
     order = np.argsort(joined.places, kind="stable")
     return Parts._make(values[order] for values in joined)
 
@@ -57,7 +57,7 @@ def with_pasted(
 def _pasted(
     place: int, there: NDArray[np.float64], examples: Examples, flip: float, rng: np.random.Generator
 ) -> Parts | None:
-    """One object for the picture `place`, beside the boxes [N, 4] in pixels that are `there`; None without room."""
+    """One object to paste into picture `place`, clear of its boxes `there`, [N, 4] in pixels; None without room."""
     side = examples.pictures.shape[1]
     row = int(rng.integers(len(examples)))
     learned = np.flatnonzero(examples.labels[row] != IGNORED)
@@ -89,7 +89,7 @@ def _pasted(
 def _free_corner(
     height: int, width: int, there: NDArray[np.float64], side: int, rng: np.random.Generator
 ) -> tuple[int, int] | None:
-    """Top and left of a box of this size that hardly covers those that are `there`."""
+    """Top and left of a box of this size that hardly covers the boxes `there`; None if none is found."""
     areas = np.maximum(np.prod(there[:, 2:] - there[:, :2], axis=1), 1.0)
     for _ in range(_TRIES):
         top, left = int(rng.integers(0, side - height + 1)), int(rng.integers(0, side - width + 1))

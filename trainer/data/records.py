@@ -1,4 +1,4 @@
-"""Shard files -> parsed records, and their pictures' bytes -> pixels. The doors between TFRecord, OpenCV and numpy."""
+"""Shard files -> parsed records, and their pictures' bytes -> pixels."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from shared.jobs import schema
 from trainer.data.shard_cache import FETCHES, ShardCache
 from trainer.tensors import IGNORED
 
-# Records parsed by one call; one by one TensorFlow's overhead is as long as the decoding (docs/decisions/0035).
+# How many records one call parses; one by one, TensorFlow's overhead takes as long as decoding (docs/decisions/0035).
 READ_RECORDS: Final = 128
 
 _CORNERS: Final = (schema.YMIN, schema.XMIN, schema.YMAX, schema.XMAX)
@@ -23,14 +23,14 @@ _FEATURES: Final = {
     schema.FILENAME: tf.io.FixedLenFeature([], tf.string),
     schema.SOURCE_ID: tf.io.FixedLenFeature([], tf.string),
     **{key: tf.io.FixedLenSequenceFeature([], tf.float32, allow_missing=True) for key in _CORNERS},
-    # Class ids count from 1: 0 is padding.
+    # Class ids count from 1, so 0 is padding.
     schema.CLASS_LABEL: tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True, default_value=0),
     schema.IS_CROWD: tf.io.FixedLenSequenceFeature([], tf.int64, allow_missing=True, default_value=0),
 }
 
 
 def own_cores() -> int:
-    """Cores that this process may run on."""
+    """How many cores this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -59,7 +59,7 @@ def parse_source_id(record: Any) -> Any:
 
 
 def decode_picture(encoded: bytes, name: str, image_size: int) -> NDArray[np.uint8]:
-    """The stored picture `encoded` as uint8 [H, W, 3], RGB. OpenCV: it takes half of TensorFlow's time.
+    """The stored picture `encoded` as uint8 [H, W, 3], RGB; by OpenCV, which takes half of TensorFlow's time.
 
     Raises:
         ShardError: It cannot be decoded, or its side is not `image_size` pixels.
@@ -74,7 +74,7 @@ def decode_picture(encoded: bytes, name: str, image_size: int) -> NDArray[np.uin
 
 
 def local_files(urls: tf.data.Dataset, cache: ShardCache | None) -> tf.data.Dataset:
-    """The paths of the shards at `urls`, in their order: those of a bucket are fetched ahead of whoever reads them."""
+    """The paths of the shards at `urls`, in their order; shards in a bucket are fetched ahead of the reader."""
     if cache is None:
         return urls
 
@@ -89,7 +89,7 @@ def local_files(urls: tf.data.Dataset, cache: ShardCache | None) -> tf.data.Data
 
 
 def record_groups(urls: Sequence[str], cache: ShardCache | None = None) -> Iterator[dict[str, NDArray[Any]]]:
-    """All records of `urls`, in their order, as `parse_records` gives them, some hundred at a time.
+    """All records of `urls`, in their order, as `parse_records` returns them, `READ_RECORDS` at a time.
 
     Raises:
         ShardError: A record is damaged, or a shard is not what the manifest says.

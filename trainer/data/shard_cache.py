@@ -1,7 +1,7 @@
-"""Shards of a bucket -> files of this machine, which TensorFlow can read: fetched when they are wanted, and kept.
+"""Shards in a bucket -> files on this machine, which TensorFlow can read: fetched when needed, and kept.
 
-A copy is named by its SHA-256 and gets that name when its bytes have it, so any number of jobs and trainers may share
-the folder. Where it grows too large the copies go that nobody has used for longest; the bucket keeps what was copied.
+A copy is named by its SHA-256, once its bytes have been checked, so any number of jobs and trainers may share the
+folder. If it grows too large, the least recently used copies are removed; the bucket still has the originals.
 """
 
 import fcntl
@@ -27,21 +27,21 @@ from trainer.settings import CacheFolder
 
 logger = logging.getLogger(__name__)
 
-# Shards fetched at the same time: a server answers each after some ten milliseconds, however many there are.
+# How many shards are fetched in parallel: a server answers each after some ten milliseconds, however many there are.
 FETCHES: Final = 8
-# Copies handed out last: TensorFlow may be about to open them. They stay, even above the limit.
+# How many of the last copies handed out are kept even above the limit: TensorFlow may be about to open them.
 _AHEAD: Final = 8 * FETCHES
-# Seconds between tries while the bucket does not answer, on top of the client's own.
+# Seconds between tries while the bucket does not answer, on top of the client's own retries.
 _PAUSES_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 _COPY: Final = ".tfrecord"
 _IN_USE: Final = ".in-use-"
 _PARTIAL: Final = ".partial-"
-# Half a copy that is older was left by a process that died.
+# A partial copy older than this was left by a process that died.
 _DEAD_S: Final = 3600.0
 
 
 class ShardCache:
-    """The shards of one job. Call it with the URL of one, from any thread."""
+    """The shards of one job; call it with the URL of a shard, from any thread."""
 
     def __init__(self, storage: Storage, manifest: Manifest, folder: CacheFolder) -> None:
         self._storage, self._folder = storage, folder
@@ -59,7 +59,7 @@ class ShardCache:
         self._failure: PipelineError | None = None
 
     def __call__(self, url: str) -> str:
-        """The path of a copy that has the bytes which the manifest says.
+        """The path of a copy of a shard whose bytes match the manifest.
 
         Raises:
             ShardError: The shard is absent or differs from the manifest.
@@ -69,11 +69,11 @@ class ShardCache:
         try:
             return str(self._copy_of(key, shard))
         except PipelineError as error:
-            self._failure = error  # TensorFlow makes a text of what is raised within its graphs
+            self._failure = error  # TensorFlow turns errors raised in its graphs into text
             raise
 
     def take_failure(self) -> PipelineError | None:
-        """What a call has raised since this was asked last."""
+        """The error that a call has raised since this was last asked, or None."""
         failure, self._failure = self._failure, None
         return failure
 
@@ -81,7 +81,7 @@ class ShardCache:
         path = self._folder.path / f"{shard.sha256}{_COPY}"
         self._in_use.note(shard.sha256)
         if path.is_file() and (shard.sha256 in self._held or _digest(path) == shard.sha256):
-            with suppress(FileNotFoundError):  # evicted by another trainer in this very moment
+            with suppress(FileNotFoundError):  # another trainer may just have evicted it
                 os.utime(path)
                 self._held.add(shard.sha256)
                 return path
@@ -91,7 +91,7 @@ class ShardCache:
         return path
 
     def _fetched(self, key: str, shard: ManifestShard) -> bytes:
-        """The bytes of a shard, asked for once more where they are others: an answer may have been cut short."""
+        """The bytes of a shard, fetched once more if they do not match: an answer may have been cut short."""
         content = self._read(key)
         if hashlib.sha256(content).hexdigest() != shard.sha256:
             content = self._read(key)
@@ -123,7 +123,7 @@ class ShardCache:
             _write(path, content)
 
     def _make_room(self, size: int) -> None:
-        """Remove the copies that were used longest ago until `size` more bytes fit the limit and the disk."""
+        """Remove the least recently used copies until `size` more bytes fit the limit and the disk."""
         copies = sorted(_copies(self.folder).items(), key=lambda entry: entry[1].st_mtime)
         kept = sum(stat.st_size for _, stat in copies)
         most = min(self._folder.most_bytes, kept + shutil.disk_usage(self.folder).free)
@@ -142,7 +142,7 @@ class ShardCache:
 
 
 class _InUse:
-    """The copies that a cache has handed out last, in a file that is locked as long as the cache is there."""
+    """The copies that a cache has handed out last, in a file that is locked as long as the cache exists."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._lock = folder, threading.Lock()
@@ -152,13 +152,13 @@ class _InUse:
         fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def note(self, digest: str) -> None:
-        """Note that a copy is handed out."""
+        """Note that a copy was handed out."""
         with self._lock:
             self._last.append(digest)
             os.pwrite(self._file, "\n".join(self._last).encode(), 0)
 
     def by_anybody(self) -> set[str]:
-        """The copies that anybody at work has handed out last; what the dead noted is removed."""
+        """The copies that any live cache has handed out last; removes the notes of dead ones."""
         found: set[str] = set()
         for path in self._folder.glob(f"{_IN_USE}*"):
             with suppress(FileNotFoundError), open(path, "rb") as file:
@@ -172,7 +172,7 @@ class _InUse:
 
 
 def shard_cache(storage: Storage, manifest: Manifest, folder: CacheFolder) -> ShardCache | None:
-    """The cache for the shards of a job; None where the store is a folder, whose files TensorFlow reads itself."""
+    """The cache for the shards of a job; None if the store is a folder, whose files TensorFlow reads itself."""
     return None if storage.is_local else ShardCache(storage, manifest, folder)
 
 
@@ -186,7 +186,7 @@ def _copies(folder: Path) -> Mapping[Path, os.stat_result]:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Be the only one, of all threads and trainers, that makes room and takes it: room is counted once."""
+    """Let only one of all threads and trainers make room and use it, so that room is not counted twice."""
     try:
         opened = os.open(folder, os.O_RDONLY)
     except OSError as error:
@@ -208,7 +208,7 @@ def _write(path: Path, content: bytes) -> None:
     """Write a copy whole or not at all.
 
     Raises:
-        StorageError: The disk is full, or not ours to write.
+        StorageError: The disk is full, or not writable.
     """
     partial = path.with_name(f"{_PARTIAL}{uuid.uuid4().hex}")
     try:

@@ -1,4 +1,4 @@
-"""Shards of a finished job -> stored pictures, one by one; what the exporter calibrates, measures and draws with."""
+"""Shards of a finished job -> stored pictures, one by one, for calibrating, measuring and drawing in the exporter."""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from trainer.data.examples import ShardPicture, shard_urls
 from trainer.data.records import decode_picture, record_groups
 from trainer.data.shard_cache import ShardCache
 
-# A split's pictures, streamed anew at each call; and its truth in COCO form, pixels of the stored picture.
+# A split's pictures, streamed anew at each call, and its truth in COCO form, in pixels of the stored pictures.
 Pictures = Callable[[Split], Iterable[ShardPicture]]
 Truth = Callable[[Split], Mapping[str, Any]]
 
@@ -25,14 +25,14 @@ def truth_from_store(storage: Storage, manifest: Manifest, split: Split) -> dict
 
 
 def counted_objects(truth: Mapping[str, Any]) -> int:
-    """Objects of a COCO-form truth that are to be found: those that count neither way (difficult) are none."""
+    """How many objects of a COCO-form truth must be found: all except difficult ones, which count neither way."""
     return sum(not row.get("ignore") for row in truth.get("annotations", ()))
 
 
 def pictures_of(storage: Storage, manifest: Manifest, cache: ShardCache | None) -> Pictures:
     """A function from a split to its pictures, streamed anew at each call in the order of the shards.
 
-    `cache` is of a bucket's shards.
+    `cache` is for shards in a bucket; None for a store in a folder.
     """
 
     def stream(split: Split) -> Iterator[ShardPicture]:

@@ -1,4 +1,4 @@
-"""The shards of a finished job -> `TrainingSet`: what a run learns from and what it selects its weights by."""
+"""The shards of a finished job -> `TrainingSet`: what a run learns from, and what it selects its weights by."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from trainer.data.examples import Cache, Examples, choose_cache, picture_file, r
 from trainer.data.shard_cache import ShardCache
 from trainer.data.shard_pictures import counted_objects, truth_from_store
 
-# Files named in an error; more would help nobody.
+# How many files an error names; more would help nobody.
 _MOST_NAMES: Final = 64
 
 
@@ -29,10 +29,10 @@ _MOST_NAMES: Final = 64
 class TrainingSet:
     """What a run learns from.
 
-    `batches` gives the endless stream of batches from a step on, `opening` the one with mosaics that the first steps
-    take instead, if there is one; `pictures` counts the training set; `names` turns a batch's rows into file names.
-    `validation` with its COCO-form `truth` is empty where there is nothing to select by. `why_unread` says why a stream
-    has failed, where TensorFlow's error does not.
+    `batches` gives the endless stream of batches from a step on; `opening`, if not None, gives the stream with mosaics
+    that the first steps take instead. `pictures` is the size of the training set; `names` turns a batch's rows into
+    file names. If there is nothing to select by, `validation` is None and its COCO-form `truth` empty. `why_unread`
+    says why a stream has failed if TensorFlow's error does not.
     """
 
     labels: tuple[str, ...]
@@ -59,21 +59,21 @@ def load_training_set(  # long: a line for each argument and field
 ) -> TrainingSet:
     """The pictures that `request` trains on and selects by: train and val, or with `final` both together.
 
-    It selects by none where no object of val counts.
-    A fold of an audit learns from those of all splits but its own part, and selects by none.
+    It selects by nothing if no object of val counts.
+    A fold of an audit learns from the pictures of all splits except its own part, and selects by nothing.
 
     Args:
         request: The run.
-        manifest: Of its job.
+        manifest: The manifest of its job.
         storage: Holds the shards.
-        batch: Pictures of a step, over all replicas.
-        cache_mb: Decoded pictures are kept in memory up to this size.
-        shards: The cache of a bucket's shards.
-        without: Image ids of a fold's own part.
+        batch: Pictures per step, over all replicas.
+        cache_mb: Decoded pictures are kept in memory up to this size in MB.
+        shards: The cache for shards in a bucket; None for a store in a folder.
+        without: The image ids of a fold's own part.
     """
     learned: list[Split] = [*SPLITS] if request.fold else ["train", "val"] if request.final else ["train"]
     truth = {} if "val" in learned or manifest.examples("val") == 0 else truth_from_store(storage, manifest, "val")
-    # Where no object counts every validation says 0: that is no choice, and would end anybody's patience.
+    # If no object counts, every validation gives 0: nothing can be selected by that, and `patience` would end training.
     judged: list[Split] = ["val"] if counted_objects(truth) else []
     count = sum(manifest.examples(split) for split in learned) - len(without)
     pictures = count + sum(manifest.examples(split) for split in judged)
@@ -81,7 +81,7 @@ def load_training_set(  # long: a line for each argument and field
     kept = choose_cache(pictures * manifest.image_size**2 * 3, cache_mb=cache_mb, folder=folder)
     read = partial(_read, storage, manifest, folder, shards)
     examples = None if kept == "none" else read(learned, kept, without)
-    # It is looked at again and again, and is a small part of the set.
+    # Always kept, because it is read again and again and is a small part of the set.
     validation = read(judged, "memory" if kept == "none" else kept, ()) if judged else None
     names: Callable[[NDArray[np.int64]], list[str]]
     stream: Callable[..., tf.data.Dataset]

@@ -1,7 +1,7 @@
-"""Matrices -> moved pictures, boxes and changed colours. Pure numpy and OpenCV, nothing drawn at random.
+"""Matrices -> moved pictures, boxes and changed colours. Only numpy and OpenCV; nothing is random here.
 
-`trainer.data.augment` draws the matrices. A move without rotation is a resized rectangle, which OpenCV does in a third
-of the time of an affine resampling; others are resampled with a fourth channel, for which it has quicker code
+`trainer.data.augment` draws the matrices. A move without rotation is a resized rectangle, which takes OpenCV a third of
+the time of an affine resampling; other moves are resampled with a fourth channel, for which it has faster code
 (docs/decisions/0035).
 """
 
@@ -16,24 +16,24 @@ from trainer.pixels import Picture
 
 _BORDER: Final = (PADDING_GRAY, PADDING_GRAY, PADDING_GRAY, 255)
 
-# An affine map of colours this near to the identity changes no byte.
+# An affine map of colours this close to the identity changes no byte.
 SAME_COLOR: Final = 1e-6
 
 Matrix = NDArray[np.float64]
 
 
 def is_upright(matrix: Matrix) -> bool:
-    """Whether a matrix [2, 3] keeps the axes: it scales, flips and shifts only."""
+    """Whether a matrix [2, 3] keeps the axes: it only scales, flips and shifts."""
     return bool(matrix[0, 1] == 0 and matrix[1, 0] == 0)
 
 
 def whole_pixels(matrix: Matrix, tile: tuple[int, int, int, int], side: int) -> Matrix:
-    """The upright matrix next to `matrix` that moves whole pixels to whole pixels; others are returned as they are.
+    """The closest matrix that moves whole pixels to whole pixels, if `matrix` is upright; otherwise `matrix` itself.
 
     Args:
         matrix: [2, 3], pixels (x, y) to pixels, corners at whole numbers.
-        tile: (ymin, xmin, ymax, xmax) in pixels, the part of the result that is seen.
-        side: Of the picture in pixels.
+        tile: (ymin, xmin, ymax, xmax) in pixels, the part of the result that is visible.
+        side: The side of the picture in pixels.
     """
     if not is_upright(matrix):
         return matrix
@@ -49,7 +49,7 @@ def whole_pixels(matrix: Matrix, tile: tuple[int, int, int, int], side: int) -> 
 
 
 def _interval(scale: float, shift: float, seen: tuple[int, int], side: int) -> tuple[int, int, int, int]:
-    """Pixels [first, last) of a picture's axis and the pixels [low, high) of the seen part that they come to fill."""
+    """Pixels [first, last) of a picture's axis, and the pixels [low, high) of the visible part that they fill."""
     ends = sorted((shift, shift + scale * side))
     low, high = round(max(ends[0], seen[0])), round(min(ends[1], seen[1]))
     sources = sorted(((max(ends[0], seen[0]) - shift) / scale, (min(ends[1], seen[1]) - shift) / scale))
@@ -60,7 +60,7 @@ def _interval(scale: float, shift: float, seen: tuple[int, int], side: int) -> t
 def warp(picture: Picture, matrix: Matrix, out: Picture) -> None:
     """Write `picture` [H, H, 3] moved by `matrix` [2, 3] (pixel corners at whole numbers) into `out`, gray around it.
 
-    An upright matrix is taken as `whole_pixels` of it.
+    An upright matrix is first rounded as by `whole_pixels`.
     """
     if is_upright(matrix):
         _stretch(picture, matrix, out)
@@ -74,7 +74,7 @@ def _stretch(picture: Picture, matrix: Matrix, out: Picture) -> None:
     left, right, low_x, high_x = _interval(scale_x, shift_x, (0, width), picture.shape[1])
     top, bottom, low_y, high_y = _interval(scale_y, shift_y, (0, height), picture.shape[0])
     if (low_y, low_x, high_y, high_x) != (0, 0, height, width):
-        # One number: a tuple of three is filled in at a fiftieth of the speed.
+        # One number, because filling in a tuple of three is fifty times slower.
         out[:] = PADDING_GRAY
     if low_x >= high_x or low_y >= high_y:
         return
@@ -104,7 +104,7 @@ def move_boxes(
         boxes: float32 [N, 4], (ymin, xmin, ymax, xmax) fractions of the picture.
         matrices: [N, 2, 3], pixels (x, y) to pixels.
         tiles: int64 [N, 4], (ymin, xmin, ymax, xmax) in pixels.
-        side: Of the picture in pixels.
+        side: The side of the picture in pixels.
 
     Returns:
         The clipped boxes in the same form and order, and the share of each one's area that its tile shows, [N].
@@ -119,6 +119,6 @@ def move_boxes(
 
 
 def change_colors(pictures: NDArray[np.uint8], matrices: Matrix) -> None:
-    """Apply to the colours of each of `pictures` [B, H, W, 3] its affine map of [B, 3, 4], in place, saturating."""
+    """Apply to each of `pictures`, [B, H, W, 3], its affine colour map, [B, 3, 4], in place, saturating."""
     for place in np.flatnonzero(np.abs(matrices - np.eye(3, 4)).max(axis=(1, 2)) > SAME_COLOR):
         cv2.transform(pictures[place], matrices[place], dst=pictures[place])
