@@ -1,12 +1,12 @@
-"""What the judge matched -> how sure a mean average precision is: 95 % intervals by resampling the pictures.
+"""What the judge matched -> how certain a mean average precision is: 95 % intervals by resampling the pictures.
 
 A split's pictures are a sample of those that the model will meet. Each resample draws as many of them, with
-replacement, and is judged as pycocotools would judge it. All forms are judged on the same resamples (they are seeded),
-so that the difference of two forms has an interval of its own: a paired bootstrap (Efron and Tibshirani, 1993).
+replacement, and is judged as pycocotools would judge it. All forms are judged on the same (seeded) resamples, so that
+the difference of two forms has its own interval: a paired bootstrap (Efron and Tibshirani, 1993).
 
-Of a split without a mistake every resample is without one, and says nothing of how many there may be. There the rule of
-three holds (Hanley and Lippman-Hand, "If Nothing Goes Wrong, Is Everything All Right?", JAMA 249, 1983): after n
-objects without a mistake, 3/n is the 95 % bound of their share, since 0.05 = (1 - p)^n is about e^(-np).
+If a split has no mistake, neither has any resample, which says nothing about how many there may be elsewhere. The rule
+of three applies then (Hanley and Lippman-Hand, "If Nothing Goes Wrong, Is Everything All Right?", JAMA 249, 1983):
+after n objects without a mistake, 3/n is the 95 % bound of the share of mistakes, as 0.05 = (1 - p)^n is about e^(-np).
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,21 +17,21 @@ from numpy.typing import NDArray
 
 from trainer.evaluation.coco_map import ClassMatches
 
-# The least and the most that a figure may well be; in its unit.
+# The bounds of a figure's interval, low and high, in its unit.
 Interval = tuple[float, float]
 
 RESAMPLES: Final = 1000
-# Of objects in a single picture all resamples say the same, and nothing of other pictures.
+# With objects in only one picture all resamples are the same, and say nothing about other pictures.
 LEAST_PICTURES: Final = 2
-# Resamples judged at once: with 100,000 detections 13 MB.
+# How many resamples are judged at once: 13 MB with 100,000 detections.
 _BLOCK: Final = 32
 # Bounds of the middle 95 %.
 _PERCENTILES: Final = (2.5, 97.5)
 _DIGITS: Final = 6
-# Nearer to 0 or 1 than this is rounding.
+# A smaller distance from 0 or 1 than this is rounding.
 _NO_DOUBT: Final = 1e-6
 
-# Of pycocotools: the recalls at which precision is read, and what keeps it from dividing by zero.
+# As in pycocotools: the recalls at which precision is read, and a number that prevents division by zero.
 RECALLS: Final = np.linspace(0, 1, 101)
 _TINY: Final = np.spacing(1)
 
@@ -39,14 +39,15 @@ _TINY: Final = np.spacing(1)
 def resampled(
     matches: Sequence[ClassMatches], resamples: int = RESAMPLES, names: Sequence[str] | None = None
 ) -> NDArray[np.float64]:
-    """mAP50, mAP and the AP50 of each class, [2 + C, B], of resamples of the pictures; nan for one without any object.
+    """mAP50, mAP and the AP50 of each class, [2 + C, B], on resamples of the pictures; nan where no object was drawn.
 
-    Nan in all of them are figures of objects that lie in fewer than `LEAST_PICTURES`.
+    Figures whose objects lie in fewer than `LEAST_PICTURES` pictures are nan in all resamples.
 
     Args:
-        matches: What the judge matched, by class; at least one.
-        resamples: B. They are the same ones for the same number of pictures.
-        names: Of the pictures, as they were judged; they are drawn in the order of these, or as they were judged.
+        matches: What the judge matched, by class; at least one class.
+        resamples: Their number, B. The same number of pictures gives the same resamples.
+        names: The pictures' names in the order of judging. Pictures are drawn in the order of their names, or of
+            judging if None.
     """
     pictures = len(matches[0].objects)
     places = slice(None) if names is None else np.argsort(np.argsort(np.array(names, object), kind="stable"))
@@ -58,19 +59,19 @@ def resampled(
 
 
 def _draws(pictures: int, resamples: int) -> Iterator[NDArray[np.float32]]:
-    """How often each picture is in each resample, [I, b], block by block."""
+    """How often each of I pictures is in each resample, [I, b], in blocks of b resamples."""
     rng = np.random.default_rng(0)
     for start in range(0, resamples, _BLOCK):
         draws = rng.multinomial(pictures, np.full(pictures, 1 / pictures), min(_BLOCK, resamples - start))
-        yield draws.T.astype(np.float32)  # whole numbers: exact up to 16 million
+        yield draws.T.astype(np.float32)  # exact for whole numbers up to 16 million
 
 
 def precisions(matches: Sequence[ClassMatches], drawn: NDArray[np.float32]) -> NDArray[np.float64]:
-    """mAP50, mAP and the AP50 of each class, [2 + C, B], of the pictures as often as `drawn`, [I, B], says.
+    """mAP50, mAP and the AP50 of each class, [2 + C, B], with each picture as often as `drawn`, [I, B], says.
 
-    They are nan where no object is among the pictures.
+    They are nan if the drawn pictures have no object.
 
-    A picture drawn twice is judged as two pictures would be, whose equal detections follow each other.
+    A picture drawn twice is judged like two pictures whose equal detections follow each other.
     """
     by_class = np.stack([_class_precisions(found, drawn) for found in matches])
     is_known = ~np.isnan(by_class)
@@ -81,10 +82,10 @@ def precisions(matches: Sequence[ClassMatches], drawn: NDArray[np.float32]) -> N
 
 
 def _class_precisions(found: ClassMatches, drawn: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Average precision of one class at each IoU threshold, [T, B]; nan where none of its objects was drawn."""
+    """The average precision of one class at each IoU threshold, [T, B]; nan where none of its objects was drawn."""
     objects = found.objects @ drawn.astype(np.float64)
     precision = np.zeros((len(found.is_hit), len(objects)))
-    # Precision is read where recall rises: at hits. What lies between two hits is only counted.
+    # Precision is read only where recall rises, at hits. Detections between two hits are only counted.
     hits = np.flatnonzero(found.is_hit.any(axis=0))
     if hits.size:
         starts = np.concatenate([[0], hits[:-1] + 1])
@@ -110,7 +111,7 @@ def _ignored_before(
 def _average(
     true: NDArray[np.float64], counted: NDArray[np.float64], objects: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Mean of the precision at 101 recalls, [B], from the hits [N, B] and the detections [N, B] up to each hit."""
+    """The mean precision at 101 recalls, [B], from the numbers of hits and of detections, [N, B], up to each hit."""
     if len(true) == 0:
         return np.zeros(len(objects))
     precision = true / (counted + _TINY)
@@ -122,7 +123,7 @@ def _average(
 
 
 def _recalls_reached(recall: NDArray[np.float64]) -> NDArray[np.int64]:
-    """How many of the 101 recalls are at most `recall`; as a search would count them, four times as fast."""
+    """How many of the 101 recalls are at most `recall`; the same as `searchsorted` but four times as fast."""
     near = (recall * 100).astype(np.int64)
     too_few = RECALLS[np.minimum(near + 1, 100)] <= recall
     too_many = RECALLS[near] > recall
@@ -130,7 +131,7 @@ def _recalls_reached(recall: NDArray[np.float64]) -> NDArray[np.int64]:
 
 
 def share_interval(figure: float, samples: NDArray[np.float64], objects: int) -> Interval:
-    """`interval` of a share of `objects`, at least so wide as the rule of three says where all samples are 0 or 1."""
+    """`interval` of a share of `objects`; if all samples are 0 or 1, at least as wide as the rule of three says."""
     low, high = interval(figure, samples)
     unseen = round(min(1.0, 3 / max(1, objects)), _DIGITS)
     if low >= 1 - _NO_DOUBT:
@@ -139,12 +140,12 @@ def share_interval(figure: float, samples: NDArray[np.float64], objects: int) ->
 
 
 def interval(figure: float, samples: NDArray[np.float64], bounds: Interval = (0.0, 1.0)) -> Interval:
-    """Where a figure lies with 95 % confidence.
+    """The 95 % interval of a figure.
 
     Args:
-        figure: As measured; it is never outside of its own interval.
-        samples: The same of each resample.
-        bounds: Between which it lies anyhow: what one gets where the samples say nothing.
+        figure: The measured figure; it is never outside its own interval.
+        samples: The figure on each resample.
+        bounds: The range of possible values, which is returned if all samples are nan.
     """
     known = samples[~np.isnan(samples)]
     if known.size == 0:

@@ -1,4 +1,4 @@
-"""Detections on a split -> mean average precision; pycocotools is the judge, whatever made the detections."""
+"""Detections on a split -> mean average precision, always judged by pycocotools."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ from trainer.detections import Detections, DetectionsById, to_coco
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AveragePrecision:
-    """`map50` at IoU 0.5, `map` over 0.5 to 0.95; the same as `ap50` and `ap` by class name, None without objects."""
+    """`map50` at IoU 0.5, `map` over 0.5 to 0.95; `per_class` has `ap50` and `ap` by class, None without objects."""
 
     map50: float
     map: float
@@ -25,11 +25,11 @@ class AveragePrecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassMatches:
-    """What the judge matched of one class, all pictures together, best score first.
+    """What the judge matched for one class in all pictures together, best score first.
 
     `pictures` int64 [D] is the index of each detection's picture; `is_hit` and `is_ignored` bool [T, D] say at each IoU
-    threshold whether it met an object, and whether it counts neither way; `objects` int64 [I] counts those of each
-    picture that are to be found.
+    threshold whether it met an object, and whether it counts neither way; `objects` int64 [I] is how many objects each
+    picture has to find.
     """
 
     pictures: NDArray[np.int64]
@@ -39,25 +39,25 @@ class ClassMatches:
 
 
 def average_precision(truth: Mapping[str, Any], detections: DetectionsById) -> AveragePrecision:
-    """Mean average precision as COCO defines it; objects with `ignore` (difficult) count neither way.
+    """The mean average precision as COCO defines it; objects with `ignore` (difficult) count neither way.
 
     Args:
         truth: COCO form, with categories; boxes in pixels of the stored pictures.
-        detections: Of the pictures that are judged, by image id, boxes in the same pixels.
+        detections: By image id, for all pictures to be judged; boxes in the same pixels.
 
     Returns:
-        The precision; 0 where nothing is to be found.
+        The precision; 0 if there are no objects to find.
     """
     return judge(truth, detections)[0]
 
 
 def judge(truth: Mapping[str, Any], detections: DetectionsById) -> tuple[AveragePrecision, list[ClassMatches]]:
-    """As `average_precision`, and what it was made of, by class; pictures in the order of their ids."""
+    """As `average_precision`, and the matches it was computed from, by class; pictures in the order of their ids."""
     names = [category["name"] for category in truth["categories"]]
     judged = _Judge(truth, detections)
     judged.evaluate()
     judged.accumulate()
-    # [IoU thresholds, recalls, categories]: all areas, 100 detections; -1 where no object is.
+    # [IoU thresholds, recalls, categories], for all areas and 100 detections; -1 where there is no object.
     precision: NDArray[np.float64] = judged.eval["precision"][:, :, :, 0, -1]
     found = AveragePrecision(
         map50=_mean(precision[0]) or 0.0,
@@ -76,12 +76,12 @@ def _mean(precision: NDArray[np.float64]) -> float | None:
 
 
 def _finite(found: Detections) -> Detections:
-    """Detections without NaN or infinity: a box of NaN would meet every object, since no comparison with it is true."""
+    """The detections without NaN or infinity: a NaN box would meet every object, as no comparison with it is true."""
     return found[np.isfinite(found.boxes).all(axis=1) & np.isfinite(found.scores)]
 
 
 class _Judge(COCOeval):  # type: ignore[misc]  # pycocotools is untyped
-    """COCO's judge, but `ignore` is honoured (the original overwrites it with `iscrowd`), and it prints nothing."""
+    """COCO's judge, except that `ignore` is respected (COCO overwrites it with `iscrowd`) and nothing is printed."""
 
     def __init__(self, truth: Mapping[str, Any], detections: DetectionsById) -> None:
         rows = [row for image_id, found in detections.items() for row in to_coco(_finite(found), image_id)]
@@ -89,7 +89,7 @@ class _Judge(COCOeval):  # type: ignore[misc]  # pycocotools is untyped
             coco = COCO()
             coco.dataset = {"info": {}, **truth}
             coco.createIndex()
-            # `loadRes` takes no empty list.
+            # `loadRes` does not accept an empty list.
             super().__init__(coco, coco.loadRes(rows) if rows else COCO(), "bbox")
         self.params.imgIds = sorted(detections)
 
@@ -104,12 +104,12 @@ class _Judge(COCOeval):  # type: ignore[misc]  # pycocotools is untyped
     def matches(self) -> list[ClassMatches]:
         """What `evaluate` matched, by class."""
         areas, images = len(self.params.areaRng), len(self.params.imgIds)
-        # By class, then by area (the first takes all sizes), then by picture.
+        # Ordered by class, then by area (the first is for all sizes), then by picture.
         starts = range(0, len(self.evalImgs), areas * images)
         return [self._class_matches(self.evalImgs[start : start + images]) for start in starts]
 
     def _class_matches(self, rows: Sequence[Mapping[str, Any] | None]) -> ClassMatches:
-        """Those of one class; a row is None where a picture has neither an object nor a detection of it."""
+        """The matches of one class; a row is None if a picture has neither an object nor a detection of it."""
         thresholds = len(self.params.iouThrs)
         there = [(index, row) for index, row in enumerate(rows) if row is not None]
         scores = np.concatenate([[], *(row["dtScores"] for _, row in there)])

@@ -1,6 +1,6 @@
-"""Detections and truth of a split -> which met which: PR curves, confusion counts.
+"""Detections and truth of a split -> which met which, PR curves and confusion counts.
 
-For pictures and curves only; pycocotools computes the mAP.
+Only for pictures and curves; pycocotools computes the mAP.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from trainer.detections import Detections, Floats, iou_matrix
 
-# Least overlap of a hit, as in VOC and in mAP50.
+# The least IoU of a hit, as in VOC and in mAP50.
 HIT_IOU: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruthBoxes:
-    """Annotated objects of one picture: float32 [N, 4] (xmin, ymin, xmax, ymax) in its pixels; ids from 1."""
+    """The annotated objects of one picture: float32 [N, 4] (xmin, ymin, xmax, ymax) in its pixels; ids from 1."""
 
     boxes: Floats
     class_ids: NDArray[np.int64]
@@ -27,7 +27,7 @@ class TruthBoxes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Recall, precision and F1 of one class by falling score, and the highest F1 with the score where it lies."""
+    """Recall, precision and F1 of one class by falling score, and the highest F1 with its score."""
 
     scores: Floats
     recall: NDArray[np.float64]
@@ -55,9 +55,9 @@ def _truth_boxes(annotations: Sequence[Mapping[str, Any]]) -> TruthBoxes:
 
 
 def partners(seen: Detections, truth: TruthBoxes) -> NDArray[np.int64]:
-    """Index of the object each detection meets, best detection first, any class; -1 for none.
+    """The index of the object of any class that each detection meets, best detection first; -1 for none.
 
-    An object is met once. Same class goes before overlap, so that two classes on one object do not swap.
+    An object is met only once. An equal class counts more than overlap, so that two classes in one place do not swap.
     """
     met = np.full(seen.scores.size, -1, np.int64)
     if truth.class_ids.size == 0:

@@ -1,6 +1,6 @@
-"""What a model saw of a split, and what is annotated there <-> `detections_<split>.json` of its run.
+"""What a model saw in a split's photos, and what is annotated there <-> `detections_<split>.json` of its run.
 
-With it runs are compared photo by photo, whatever has become of the models, the shards or the job.
+It allows runs to be compared photo by photo, whatever has become of the models, the shards or the job.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from shared.jobs.versioned import read_stored
 from shared.specs.frozen import canonical_json
 from trainer.detections import Detections, DetectionsById, to_coco
 
-# Of a pixel, and of a score: finer than what moves a box over an IoU threshold, or makes two scores equal, by chance.
+# Decimals of pixels and of scores: enough that rounding moves no box over an IoU threshold and makes no scores equal.
 _BOX_DIGITS: Final = 4
 _SCORE_DIGITS: Final = 7
 
@@ -25,7 +25,7 @@ def detections_file(truth: Mapping[str, Any], seen: DetectionsById, **facts: Any
 
     Args:
         truth: COCO form, boxes in pixels of the stored pictures.
-        seen: Of its pictures.
+        seen: The detections in its pictures.
         facts: `run`, `form`, `split`, `labels`, `image_size`, `resize`.
     """
     rows = [row for image_id, found in sorted(seen.items()) for row in to_coco(found, image_id)]
@@ -44,7 +44,7 @@ def _rounded(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_detections(content: bytes, shown: str) -> SeenSplit:
-    """What a `detections_<split>.json` holds; `shown` is how a refusal names it.
+    """What a `detections_<split>.json` holds; `shown` is how errors name it.
 
     Raises:
         FormatError: It is damaged, or another version wrote it.
@@ -53,24 +53,24 @@ def read_detections(content: bytes, shown: str) -> SeenSplit:
 
 
 def judged_order(split: SeenSplit) -> list[str]:
-    """The photos of a split in the order in which its run judged them: of equal scores the first counts first."""
+    """The photos of a split in the order in which its run judged them, which decides between equal scores."""
     photos = split.photos()
     return sorted(photos, key=photos.__getitem__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """Some photos and classes of a split: their truth in COCO form and what was seen, by ids that count from 1."""
+    """Some photos and classes of a split: their truth in COCO form and the detections, with ids counted from 1."""
 
     truth: dict[str, Any]
     seen: DetectionsById
 
 
 def choose(split: SeenSplit, photos: Sequence[str], labels: Sequence[str], scale: float = 1.0) -> Chosen:
-    """The part of a split that has `photos` and `labels`; boxes are multiplied by `scale`.
+    """The part of a split with these `photos` and `labels`; boxes are multiplied by `scale`.
 
     Raises:
-        ExportError: It names a photo or class that it does not have.
+        ExportError: The split's data are damaged, such as a box that is not made of numbers.
     """
     known = split.photos()
     images = {known[name]: at for at, name in enumerate(photos, start=1)}
@@ -96,7 +96,7 @@ def choose(split: SeenSplit, photos: Sequence[str], labels: Sequence[str], scale
 def _moved(
     row: Mapping[str, Any], images: Mapping[int, int], classes: Mapping[int, int], scale: float
 ) -> dict[str, Any] | None:
-    """A COCO row under other ids and scaled; None where its photo or class is not chosen."""
+    """A COCO row with new ids and scaled; None if its photo or class is not chosen."""
     image, label = images.get(row["image_id"]), classes.get(row["category_id"])
     if image is None or label is None:
         return None

@@ -1,6 +1,6 @@
-"""Every form of an exported model on the splits that judge it: what it sees, what that is worth, from which score on.
+"""Every form of an exported model on the splits that judge it: its detections, its figures, its best threshold.
 
-The test split judges what a person reads, the validation split what the gate decides and which score is proposed.
+The test split gives the figures that a person reads, the validation split those of the gate and the proposed score.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ from trainer.evaluation.measure import Measured, detect_all, drop_interval, meas
 from trainer.evaluation.threshold import best_score
 from trainer.inference.detector import Detector
 
-# Training pictures on which the best threshold is looked for where no validation picture can tell.
+# On how many training pictures the best threshold is searched for if no validation picture can tell.
 _SCORED_PICTURES: Final = 200
 
 
@@ -26,7 +26,8 @@ _SCORED_PICTURES: Final = 200
 class JudgingSplits:
     """Which split gives the figures that a person reads, which one the gate, and which one the proposed score.
 
-    `silent` are val and test, where they have pictures that say nothing of any of these: none of their objects counts.
+    `silent` are those of val and test that have pictures but say nothing about any of these: none of their objects
+    counts.
     """
 
     measured: Split
@@ -36,9 +37,9 @@ class JudgingSplits:
 
     @classmethod
     def of(cls, manifest: Manifest, truth: Truth) -> Self:
-        """The best of those that have an object that counts, or else a picture. The test split chooses no score."""
+        """For each purpose the best split with an object that counts, or else a picture; never test for the score."""
         seen = [split for split in SPLITS if manifest.examples(split) > 0]
-        is_silent = cache(lambda split: counted_objects(truth(split)) == 0)  # of train, the largest, asked last
+        is_silent = cache(lambda split: counted_objects(truth(split)) == 0)  # train, the largest, is asked last
 
         def first(*wanted: Split) -> Split:
             there = [split for split in wanted if split in seen] or [SPLITS[0]]
@@ -51,7 +52,7 @@ class JudgingSplits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredForms:
-    """By form: what it sees of the judging splits, what that is worth, and from which score on it is shown."""
+    """The results by form: its detections and figures on the judging splits, and its best threshold."""
 
     splits: JudgingSplits
     seen: Mapping[Split, Mapping[str, DetectionsById]]
@@ -59,7 +60,7 @@ class MeasuredForms:
     best_scores: Mapping[str, float]
 
     def metrics(self) -> dict[str, dict[str, Any]]:
-        """By form: the figures of the measured split, and those of the gate's split below "gate"."""
+        """The figures by form: those of the measured split and, under "gate", those of the gate's split."""
         figures, judged = self.figures[self.splits.measured], self.figures[self.splits.gate]
         metrics: dict[str, dict[str, Any]] = {
             form: {
@@ -84,15 +85,15 @@ def measure_forms(
     classes: int,
     advance: Callable[..., None],
 ) -> MeasuredForms:
-    """Let every form look at the pictures of the judging splits, and judge what it saw.
+    """Run every form on the pictures of the judging splits, and judge its detections.
 
     Args:
-        detectors: By form; "float32" is what the others are held against.
-        splits: Of `JudgingSplits.of`.
+        detectors: By form; the others are compared with "float32".
+        splits: From `JudgingSplits.of`.
         pictures: Streams a split anew at each call.
-        truth: The COCO form of a split, with categories.
-        classes: How many there are.
-        advance: Called again and again with what is being done: `phase`, and `form` where one is under way.
+        truth: Gives the COCO form of a split, with categories.
+        classes: The number of classes.
+        advance: Called again and again with what is being done: `phase` and, while a form is under way, `form`.
     """
     judged = dict.fromkeys((splits.measured, splits.gate))
     seen = {split: _detect(detectors, partial(pictures, split), advance) for split in judged}

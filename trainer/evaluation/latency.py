@@ -1,4 +1,4 @@
-"""Exported models -> how long one picture takes, measured so that neither the order nor a busy moment decides."""
+"""Exported models -> how long one picture takes, measured so that neither order nor a busy moment matters."""
 
 import statistics
 import time
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from trainer.inference.detector import Detector
 
-# How often a form runs in a row before it is the next form's turn.
+# How many times a form runs in a row before it is the next form's turn.
 _INVOKES: Final = 5
 
-# Threads -> turns of each form; the figure that counts is that of one thread.
+# Number of threads -> turns of each form; the figure that counts is that of one thread.
 _TURNS: Final = {1: 10, 2: 4, 4: 4}
 _USUAL_TURNS: Final = 4
 
@@ -24,7 +24,7 @@ def latency_ms(
     advance: Callable[[], None] = lambda: None,
     threads: Iterable[int] = tuple(_TURNS),
 ) -> dict[str, dict[str, float]]:
-    """Median milliseconds of one inference by form, then by number of threads (as text); as `median_ms`."""
+    """Median milliseconds of one inference by form, then by number of threads (as text), measured by `median_ms`."""
     by_threads = {
         str(count): median_ms(
             {form: Detector(model, count, is_ours=True) for form, model in models.items()},
@@ -38,7 +38,7 @@ def latency_ms(
 
 
 def timing(by_threads: Mapping[str, float]) -> dict[str, Any]:
-    """The figures of a form's row: `latency_ms` by number of threads, and `median_ms`, that of the first."""
+    """The times in a form's row: `latency_ms` by number of threads, and `median_ms`, the first of these."""
     return {"median_ms": next(iter(by_threads.values())), "latency_ms": dict(by_threads)}
 
 
@@ -50,13 +50,13 @@ def median_ms(
 ) -> dict[str, float]:
     """Median milliseconds of one inference (without reading and resizing the picture).
 
-    The forms take turns, every second round backwards: on a shared machine speed drifts within seconds, and a form
-    measured whole before the next would carry that drift in its figure.
+    The forms take turns, in reverse order every second round: on a shared machine speed drifts within seconds, and this
+    would distort the figures if one form were measured completely before the next.
 
     Args:
         detectors: By form.
         picture: uint8 [H, W, 3], RGB, of the models' size.
-        rounds: Turns of each form.
+        rounds: How many turns each form gets.
         advance: Called after each round.
 
     Returns:
@@ -76,7 +76,7 @@ def median_ms(
 
 
 def decode_ms(detector: Detector, picture: NDArray[np.uint8], rounds: int = 10) -> float:
-    """Median milliseconds of decoding in numpy what a model without suppression gave for one picture."""
+    """Median milliseconds of decoding, in numpy, what a model without suppression returned for one picture."""
     raw, times = detector.network.run(picture), []
     for _ in range(rounds * _INVOKES):
         start = time.perf_counter()

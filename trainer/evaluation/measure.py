@@ -1,4 +1,4 @@
-"""A detector on a split -> detections by picture -> the figures of `metrics.json`, and how sure they are.
+"""A detector on a split -> detections by picture -> the figures of `metrics.json`, and how certain they are.
 
 One loop for Keras weights and for every exported form.
 """
@@ -16,17 +16,17 @@ from trainer.detections import Detect, DetectionsById
 from trainer.evaluation.bootstrap import LEAST_PICTURES, Interval, interval, resampled, share_interval
 from trainer.evaluation.coco_map import judge
 
-# Between two signs of life: at 0.2 s a picture on a slow machine still well below the guard's limit.
+# Pictures between two signs of life: at 0.2 s per picture on a slow machine still well below the guard's limit.
 _ADVANCE_EVERY: Final = 32
 _POINTS: Final = (-100.0, 100.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Detections of a split against its truth.
+    """The detections of a split, judged against its truth.
 
-    `figures` as in `metrics.json`: `map50`, `map`, their intervals, `pictures`, `objects`, `per_class`. `map50` are
-    those of the resamples, float64 [B]; none with less than two pictures.
+    `figures` are as in `metrics.json`: `map50`, `map`, their intervals, `pictures`, `objects`, `per_class`. `map50` has
+    the figures of the resamples, float64 [B]; it is empty with fewer than two pictures.
     """
 
     figures: dict[str, Any]
@@ -34,7 +34,7 @@ class Measured:
 
 
 def measure(truth: Mapping[str, Any], seen: DetectionsById) -> Measured:
-    """Judge the detections of a split's pictures, as `average_precision` takes them, with 95 % intervals."""
+    """Judge the detections of a split's pictures, given as for `average_precision`, with 95 % intervals."""
     found, matches = judge(truth, seen)
     objects = [int(of_class.objects.sum()) for of_class in matches]
     samples = resampled(matches) if len(seen) >= LEAST_PICTURES else np.zeros((2 + len(matches), 0))
@@ -55,7 +55,7 @@ def measure(truth: Mapping[str, Any], seen: DetectionsById) -> Measured:
 
 
 def drop_interval(exact: Measured, rounded: Measured) -> Interval:
-    """The loss of mAP50 from `exact` to `rounded` on the same pictures, in points, with 95 % confidence."""
+    """The 95 % interval of the loss of mAP50 from `exact` to `rounded` on the same pictures, in points."""
     drop = 100 * (exact.figures["map50"] - rounded.figures["map50"])
     return interval(drop, 100 * (exact.map50 - rounded.map50), _POINTS)
 
@@ -63,20 +63,20 @@ def drop_interval(exact: Measured, rounded: Measured) -> Interval:
 def detect_all(
     detect: Detect, pictures: Iterable[ShardPicture], *, batch: int = 1, advance: Callable[..., None] | None = None
 ) -> DetectionsById:
-    """Detections of every picture by image id, boxes in pixels of the stored picture.
+    """The detections in every picture by image id, boxes in pixels of the stored picture.
 
     Args:
         detect: The detector.
-        pictures: Each is seen once.
-        batch: Pictures of one call. The last batch is filled up with zeros, so that a traced network is traced once.
-        advance: Called now and then with the number of `pictures` seen so far.
+        pictures: The pictures; each is used once.
+        batch: Pictures per call. The last batch is filled up with zeros, so that a network is traced only once.
+        advance: Called now and then with the number of `pictures` done so far.
     """
     found: DetectionsById = {}
     stream = iter(pictures)
     while group := list(islice(stream, batch)):
         padding = [np.zeros_like(group[0].rgb)] * (batch - len(group))
         seen = detect(np.stack([*(picture.rgb for picture in group), *padding]))
-        # The padding's detections, behind those of the group, are dropped.
+        # The padding's detections, which come after those of the group, are dropped.
         found |= dict(zip((picture.image_id for picture in group), seen, strict=False))
         if advance is not None and len(found) % _ADVANCE_EVERY < len(group):
             advance(pictures=len(found))

@@ -1,6 +1,6 @@
-"""What a model saw of a split -> `resamples_<split>.json` of its run: what that is worth on resamples of the photos.
+"""What a model saw in a split's photos -> `resamples_<split>.json` of its run: its figures on resamples of the photos.
 
-They are drawn by the order of the photos' names, as `compare` draws them: its intervals and the page's are the same.
+They are drawn in the order of the photos' names, as by `compare`, so that its intervals and the page's are the same.
 """
 
 from typing import Final
@@ -22,7 +22,7 @@ def resamples_file(split: SeenSplit) -> bytes:
     """The content of a `resamples_<split>.json`.
 
     Raises:
-        ExportError: A detection or annotation names a photo or class that there is not.
+        ExportError: A detection or annotation is damaged.
     """
     photos = judged_order(split)
     chosen = choose(split, photos, split.labels)
