@@ -1,1 +1,1 @@
-"""Figures of a run to pictures, tables and pages."""
+"""Figures of a run -> pictures, tables and pages."""

@@ -1,7 +1,7 @@
-"""Figures of a run -> at most five pieces of advice: each a fact, and what to do about it. Nothing is measured here.
+"""Figures of a run -> at most five pieces of advice, each a fact and what to do about it. Nothing is measured here.
 
-The report opens with them, and `run.json` keeps them for the command line. A command has a line of its own, in which
-`STORE` stands for the store: the pages may be read anywhere. Points are of mAP50.
+The report opens with them, and `run.json` keeps them for the command line. Commands are on their own lines, with
+`STORE` for the store, because the pages may be read anywhere. Points are of mAP50.
 """
 
 import difflib
@@ -29,23 +29,25 @@ from trainer.reporting.job_facts import ended_early
 
 MOST_LINES: Final = 5
 
-# Below this the model found next to nothing, and no other advice is worth its line.
+# With a lower mAP50 the model found next to nothing, and the advice is to check the boxes and train longer.
 _LEARNT_NOTHING: Final = 0.1
-# A rise of this much from the fourth to the last fifth of the epochs is more than the falling rate alone brings.
+# A rise by this much from the fourth to the last fifth of the epochs is more than the falling learning rate explains; a
+# fall by _FALL from the best validation to the last counts as overfitting.
 _RISE: Final = 0.02
 _FALL: Final = 0.03
 _LAST_SHARE, _FOURTH_SHARE = 0.8, 0.6
-# A curve on fewer validation objects says nothing; on more it moves by two of them from one validation to the next.
+# A curve on fewer validation objects says nothing; with more, it moves by chance by about two objects from one
+# validation to the next.
 _LEAST_CURVE_OBJECTS: Final = 20
 _CHANCE_OBJECTS: Final = 2
-# On fewer, the best validation may be so by luck.
+# With fewer validation objects the best validation may be best by luck.
 _FEW_VALIDATED: Final = 100
 _LEAST_VALIDATIONS: Final = 5
-# A time bound of which the steps alone took this share is what ended the training.
+# If the steps alone took this share of the time bound, the bound is what ended the training.
 _BOUND_USED: Final = 0.5
-# Fewer epochs than this teach nothing worth looking at, whatever so short a training promised.
+# Fewer epochs than this are not worth advising, however short the training was.
 _WORTH_EPOCHS: Final = 20
-# A class of fewer training objects is hardly learnt.
+# A class with fewer training objects is hardly learned.
 _FEW_OBJECTS: Final = 10
 _ALIKE: Final = 0.75
 _CONFUSED_SHARE: Final = 0.25
@@ -53,18 +55,18 @@ _UNSURE: Final = 0.04
 _SMALL_PX: Final = 16
 _CLEAR_SCORE: Final = 0.7
 _INT8_LOSS: Final = 0.01
-# The threshold that most programs are written with.
+# The threshold that most programs use.
 _USUAL_SCORE: Final = 0.5
 _LOST_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdviceFacts:
-    """What the rules look at: `metrics` as in `metrics.json`, `figures` of int8 on the measured split.
+    """What the rules look at: `metrics` as in `metrics.json`, `figures` for int8 on the measured split.
 
-    `splits` are what judged, if they are known; `exported` is of `exported_epoch`, `split_rule` says what dealt the
-    photos to the splits: `seeded`, `lists` or `folders`; empty where nobody knows. `learned` are the job's photos that
-    the run which it goes on from has learned from.
+    `splits` are the judging splits, if known; `exported` is from `exported_epoch`; `split_rule` says what assigned the
+    photos to the splits: `seeded`, `lists` or `folders`, or "" if that is not known. `learned` are the job's photos
+    that the run it continues was trained on.
     """
 
     spec: RunSpec
@@ -78,7 +80,7 @@ class AdviceFacts:
 
     @property
     def val_objects(self) -> int | None:
-        """Objects of the validation split; None where there is none, or nobody counted."""
+        """The number of objects in the validation split; None if the gate did not use it, or they were not counted."""
         row = self.metrics["int8"]["gate"]
         return row.get("objects") if row.get("split") == "val" else None
 
@@ -89,13 +91,13 @@ class AdviceFacts:
 
     @property
     def learnt_from(self) -> dict[str, int]:
-        """Training objects by class."""
+        """The number of training objects by class."""
         counts = self.manifest.class_counts.get("train", {})
         return {label: counts.get(label, 0) for label in self.manifest.labels}
 
 
 def advise(facts: AdviceFacts) -> list[str]:
-    """One to five pieces, the most urgent first; commands are in lines of their own, below the text."""
+    """One to five pieces of advice, the most urgent first; commands are on their own lines below the text."""
     said = list(islice((line for rule in _RULES for line in rule(facts)), MOST_LINES))
     return said or [
         "Nothing stands out. Try the model on photos that it has not seen:\n"
@@ -135,7 +137,7 @@ def _learned_before(facts: AdviceFacts) -> Iterator[str]:
 def _learnt_nothing(facts: AdviceFacts) -> Iterator[str]:
     row = facts.metrics["int8"]
     map50 = row["map50"]
-    if map50 < _LEARNT_NOTHING and row.get("objects") != 0:  # without any, nothing was measured
+    if map50 < _LEARNT_NOTHING and row.get("objects") != 0:  # without objects nothing was measured
         yield (
             f"It finds next to nothing (mAP50 {100 * map50:.1f} %): see whether the boxes are where they belong, "
             f"then train longer:\n{PROGRAM} inspect {facts.spec.job} --store STORE --png boxes.png\n{_longer(facts)}"
@@ -143,7 +145,7 @@ def _learnt_nothing(facts: AdviceFacts) -> Iterator[str]:
 
 
 def _silent(facts: AdviceFacts) -> Iterator[str]:
-    """A split whose place another one took, because no object of it counts."""
+    """A split that was replaced by another one because none of its objects counts."""
     splits = facts.splits
     if splits is None:
         return
@@ -161,7 +163,7 @@ def _silent(facts: AdviceFacts) -> Iterator[str]:
 
 def _still_rose(facts: AdviceFacts) -> Iterator[str]:
     if len(_first_lap(facts)) < len(facts.figures.inputs.history):
-        return  # the few photos that are learned in branches are known by heart in longer trainings (0105, 0106)
+        return  # photos so few that they are trained in branches are learned by heart in longer trainings (0105, 0106)
     rows = _validations(facts)
     last, until = (share * rows[-1][0] if rows else 0.0 for share in (_LAST_SHARE, _FOURTH_SHARE))
     early, late = [figure for epoch, figure in rows if epoch <= last], [row[1] for row in rows if row[0] > last]
@@ -221,7 +223,7 @@ def _few_objects(facts: AdviceFacts) -> Iterator[str]:
 
 
 def _ignoring(label: str) -> str:
-    """The options that leave a class out: a name with a comma, at which the option parts names, by a new one."""
+    """The options that leave a class out; a name with a comma, which separates names, is renamed first."""
     if "," not in label:
         return f"--ignore-classes {_quoted(label)}"
     return f"--rename {_quoted(f'{label}=left out')} --ignore-classes 'left out'"
@@ -276,7 +278,7 @@ def _int8_loses(facts: AdviceFacts) -> Iterator[str]:
 def _unsure(facts: AdviceFacts) -> Iterator[str]:
     row = facts.metrics["int8"]
     interval = row.get("map50_interval")
-    if not interval or row.get("objects") == 0 or facts.split == "train":  # more of those would tell no more
+    if not interval or row.get("objects") == 0 or facts.split == "train":  # more training photos would not help
         return
     low, high = (100 * each for each in interval)
     if max(100 * row["map50"] - low, high - 100 * row["map50"]) >= 100 * _UNSURE:
@@ -326,7 +328,7 @@ def _threshold(facts: AdviceFacts) -> Iterator[str]:
         )
 
 
-# In the order of what they cost a person who does not know.
+# Ordered by how much it costs a person not to know.
 _RULES: Final[tuple[Callable[[AdviceFacts], Iterator[str]], ...]] = (
     _shards_given_up,
     _measured_on_training,
@@ -348,7 +350,7 @@ _RULES: Final[tuple[Callable[[AdviceFacts], Iterator[str]], ...]] = (
 
 
 def _validations(facts: AdviceFacts) -> list[tuple[float, float]]:
-    """Epoch and val mAP, which decides what is exported, of every validation; none if they are all chance."""
+    """The epoch and val mAP, which decides what is exported, of each validation; none if they are all chance."""
     if (facts.val_objects or 0) < _LEAST_CURVE_OBJECTS:
         return []
     history = _first_lap(facts)
@@ -356,17 +358,17 @@ def _validations(facts: AdviceFacts) -> list[tuple[float, float]]:
 
 
 def _first_lap(facts: AdviceFacts) -> list[Mapping[str, float | None]]:
-    """The epochs to the end of the first branch: each of the others begins anew."""
+    """The epochs up to the end of the first branch; the other branches start again."""
     return [row for row in facts.figures.inputs.history if (row.get("branch") or 0) < 2]
 
 
 def _by_chance(facts: AdviceFacts) -> float:
-    """By how much a validation differs from the next by chance."""
+    """How much a validation differs from the next by chance."""
     return _CHANCE_OBJECTS / (facts.val_objects or 1)
 
 
 def _put_into(facts: AdviceFacts, split: str, shares: str) -> str:
-    """What a person does to have more photos in a split: what deals them decides."""
+    """What a person can do to get more photos into a split, which depends on what assigns them."""
     match facts.split_rule:
         case "lists":
             return f"name them in ImageSets/Main/{split}.txt"
@@ -378,11 +380,11 @@ def _put_into(facts: AdviceFacts, split: str, shares: str) -> str:
 
 
 def _longer(facts: AdviceFacts) -> str:
-    """The command that trains longer on the same shards; what ended this training decides by which option."""
+    """The command that trains longer on the same shards, with the option that fits what ended this training."""
     spec, history = facts.spec, facts.figures.inputs.history
     minutes = sum(row.get("seconds") or 0.0 for row in history) / 60
     changes: dict[str, float | None] = {}
-    if ended_early(spec, history):  # a longer one would end there too
+    if ended_early(spec, history):  # a longer training would end there too
         changes, longer = {"stop_at_map": None, "patience": None}, "whole"
     elif spec.epochs is None and spec.max_minutes is not None and minutes >= _BOUND_USED * spec.max_minutes:
         changes, longer = {"max_minutes": 2 * spec.max_minutes}, f"{math.ceil(2 * spec.max_minutes)}min"
@@ -397,7 +399,7 @@ def _longer(facts: AdviceFacts) -> str:
 
 
 def _found_at(curves: Mapping[str, Curve], figures: Figures, least: float) -> int:
-    """Objects met by a detection of their class of at least this score."""
+    """How many objects are found by a detection of their class with at least this score."""
     found = 0.0
     objects: Sequence[int] = figures.counts[:-1].sum(axis=1).tolist()
     for count, curve in zip(objects, curves.values(), strict=True):

@@ -1,6 +1,6 @@
-"""Curves and counts -> points and shares that the report draws as SVG and HTML, in the page's own colours and letters.
+"""Curves and counts -> points and shares that the report draws as SVG and HTML, in the page's own colours and fonts.
 
-Points are in a square of 100 by 100 with y downwards, as the `points` of an SVG polyline.
+Points are in a square of 100 by 100 with y downwards, like the `points` of an SVG polyline.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from numpy.typing import ArrayLike
 
 from trainer.evaluation.curves import Curve
 
-# A polyline of more points looks the same at the width of a panel.
+# A polyline with more points looks the same at the width of a panel.
 _MOST_POINTS: Final = 80
-# Panels shown where there are many classes; the table beside them has every class.
+# How many panels are shown if there are many classes; the table beside them has every class.
 MOST_PANELS: Final = 24
-# Lower ends of the bars of sizes, pixels of the stored picture.
+# Lower ends of the size bars, in pixels of the stored picture.
 _SIZES_PX: Final = (0, 8, 16, 32, 64, 128, 256)
 
-# Panels of the training curves: title, the columns of `results.csv`, and what they are called.
+# Panels of the training curves: the title, and the columns of `results.csv` with the names of their lines.
 _TRAINING: Final = (
     ("Loss", {"loss": "all", "loss_score": "classes", "loss_box": "boxes"}),
     ("Validation", {"val_map50": "mAP50", "val_map": "mAP"}),
@@ -29,7 +29,7 @@ _TRAINING: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassPanel:
-    """Precision over recall of one class."""
+    """Precision over recall for one class."""
 
     label: str
     ap50: float | None
@@ -38,7 +38,7 @@ class ClassPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPanel:
-    """Lines over the epochs: name, last value, points; `top` is the value at the upper edge, 0 at the lower one."""
+    """Lines over the epochs: name, last value, points; `top` is the value at the upper edge, the lower edge is 0."""
 
     title: str
     top: float
@@ -47,7 +47,7 @@ class TrainingPanel:
 
 
 def class_panels(curves: Mapping[str, Curve], ap50: Mapping[str, float | None]) -> list[ClassPanel]:
-    """A panel for each class with objects, worst first; of many classes the worst and the best ones."""
+    """A panel for each class with objects, worst first; if there are many, only the worst and the best."""
     known = {label: figure for label in curves if (figure := ap50.get(label)) is not None}
     panels = [
         ClassPanel(label=label, ap50=known[label], points=_precision_recall(curves[label]))
@@ -58,7 +58,7 @@ def class_panels(curves: Mapping[str, Curve], ap50: Mapping[str, float | None]) 
 
 
 def training_panels(history: Sequence[Mapping[str, float | None]]) -> list[TrainingPanel]:
-    """Losses and, where the run validated, precision; a line starts where it was first measured."""
+    """Losses and, if the run validated, precision; a line starts where it was first measured."""
     panels = []
     for title, columns in _TRAINING:
         rows = {
@@ -80,14 +80,14 @@ def training_panels(history: Sequence[Mapping[str, float | None]]) -> list[Train
 
 
 def size_bars(sides_px: Sequence[float]) -> list[tuple[str, int, float]]:
-    """Objects by the square root of their area: what a bar stands for, how many, percent of the longest bar."""
+    """Bars of objects by the square root of their area: sizes, number, and length in percent of the longest bar."""
     counts = np.histogram(sides_px, [*_SIZES_PX, np.inf])[0].tolist()
     names = [f"{low} to {high}" for low, high in pairwise(_SIZES_PX)] + [f"{_SIZES_PX[-1]} up"]
     return [(name, count, 100 * count / max(1, *counts)) for name, count in zip(names, counts, strict=True)]
 
 
 def _precision_recall(curve: Curve) -> str:
-    """Precision that is reached at a recall or a higher one, as average precision takes it; then straight down."""
+    """The best precision at each recall or a higher one, as in average precision; then the line drops to 0."""
     if not curve.recall.size:
         return ""
     best = np.maximum.accumulate(curve.precision[::-1])[::-1]
@@ -96,7 +96,7 @@ def _precision_recall(curve: Curve) -> str:
 
 
 def _points(x: ArrayLike, y: ArrayLike) -> str:
-    """Fractions as points, thinned out evenly; the first and the last two stay."""
+    """Fractions as points, thinned out evenly, keeping the first and the last two."""
     xs, ys = np.asarray(x), np.asarray(y)
     kept = np.unique(np.linspace(0, len(xs) - 1, min(_MOST_POINTS, len(xs))).astype(int))
     kept = np.union1d(kept, [max(0, len(xs) - 2)])

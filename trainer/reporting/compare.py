@@ -1,4 +1,4 @@
-"""Finished runs -> how int8 stands against float in each and over all, and in what the runs differ."""
+"""Finished runs -> how int8 compares with float in each run and overall, and how the runs differ."""
 
 import json
 import math
@@ -24,18 +24,18 @@ from trainer.reporting.job_facts import read_summary
 from trainer.reporting.paired import Paired, paired
 
 _COLUMNS: Final = 80
-# What a table of 80 columns leaves for the name of a run, and of a class.
+# How many of a table's 80 columns are left for the name of a run, and of a class.
 _NAME_COLUMNS: Final = 12
 _LABEL_COLUMNS: Final = 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Int8 against float32 of one run: points of mAP50 and mAP, shares of bytes and of one thread's milliseconds.
+    """Int8 against float32 in one run: mAP50 and mAP in points, ratios of bytes and of one thread's milliseconds.
 
-    `interval` and `map_interval` are those of int8's mAP50 and mAP (95 %), `objects` how many they are of; None in
-    runs of 0.2.0. `size_bytes` and `median_ms` are int8's. `asked` are the options of the training by name, `data` the
-    job and its options, `epochs` how many it took; empty and None where the run does not say.
+    `interval` and `map_interval` are the 95 % intervals of int8's mAP50 and mAP, `objects` is how many objects they are
+    from; all three are None in runs of 0.2.0. `size_bytes` and `median_ms` are int8's. `asked` has the training options
+    by name, `data` the job and its options, `epochs` how many epochs it took; empty or None if the run does not say.
     """
 
     run: str
@@ -57,17 +57,17 @@ class Compared:
     data: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The same as values of JSON; points, shares and options as they are here."""
+        """The comparison as JSON values, with points, ratios and options as they are here."""
         return {**asdict(self), "drop": self.drop}
 
     @property
     def is_measured(self) -> bool:
-        """Whether its mAP is of any object."""
+        """Whether its mAP was measured on any object."""
         return self.objects != 0
 
     @property
     def drop(self) -> float:
-        """Points of mAP50 that int8 loses; below 0 it gains."""
+        """Points of mAP50 that int8 loses; negative if it gains."""
         return self.float_map50 - self.int8_map50
 
 
@@ -75,14 +75,14 @@ def compare_runs(runs: Sequence[str], storage: Storage) -> list[Compared]:
     """Read the figures of `runs`.
 
     Raises:
-        ExportError: A run has none.
-        FormatError: Its `run.json` is damaged.
+        ExportError: A run has no figures, or they are damaged.
+        FormatError: A run's `run.json` is damaged.
     """
     return [_compared(run, storage) for run in runs]
 
 
 def _metrics_key(run: str) -> str:
-    """Where the figures of a run are."""
+    """The key of a run's figures."""
     return f"{RunPaths(run).root}/metrics.json"
 
 
@@ -109,7 +109,7 @@ def _figures(run: str, metrics: Mapping[str, Any], facts: Mapping[str, Any]) -> 
     exact, rounded = metrics["float32"], metrics["int8"]
     return Compared(
         run=run,
-        # Runs released before the figures named their split were measured on test where there was one.
+        # Runs released before the figures named their split were measured on test if there was one.
         split=exact.get("split", "test"),
         float_map50=100 * exact["map50"],
         int8_map50=100 * rounded["map50"],
@@ -131,7 +131,7 @@ def _points(interval: Sequence[float] | None) -> tuple[float, float] | None:
 
 
 def _facts_of(run: str, storage: Storage) -> dict[str, Any]:
-    """How a run was trained, as far as its own files say it."""
+    """How a run was trained, as far as its own files say."""
     asked = read_request(storage, run) if storage.exists(RunPaths(run).request) else None
     summary = read_summary(storage, run) or {}
     training = summary.get("training") or {}
@@ -145,7 +145,7 @@ def _facts_of(run: str, storage: Storage) -> dict[str, Any]:
 
 
 def _data_of(asked: RunSpec, storage: Storage) -> dict[str, Any]:
-    """The job of a run and what was asked of its data; only the name where the job was removed since."""
+    """The job of a run and its data options; only the name if the job has been removed since."""
     job = find_job(storage, asked.job)
     if job is None or job.incarnation != asked.incarnation:
         return {"job": asked.job}
@@ -155,7 +155,7 @@ def _data_of(asked: RunSpec, storage: Storage) -> dict[str, Any]:
 
 
 def against_first(rows: Sequence[Compared], storage: Storage) -> tuple[list[Paired], list[str]]:
-    """Each further run against the first one, photo by photo; and, a line each, why some cannot be."""
+    """Each further run compared with the first, photo by photo, and a line for each that cannot be, saying why."""
     seen: dict[str, SeenSplit] = {}
     why_not: list[str] = []
     for row in rows:
@@ -178,7 +178,7 @@ def against_first(rows: Sequence[Compared], storage: Storage) -> tuple[list[Pair
 
 
 def differing_settings(rows: Sequence[Compared]) -> dict[str, list[str]]:
-    """The settings of data and training that are not the same in all runs: what each run has, by name."""
+    """The settings of data and training that differ between the runs: each run's value, by name of the setting."""
     flat = [{**_flat(row.asked), **row.data} for row in rows]
     names = sorted({name for options in flat for name in options})
     values = {name: [options.get(name) for options in flat] for name in names}
@@ -196,7 +196,7 @@ def _shown(value: Any) -> str:
 
 
 def _not_finished(run: str, storage: Storage) -> ExportError:
-    """Why a run has no figures, and what to type."""
+    """Why a run has no figures, and what to do about it."""
     asked = read_request(storage, run)
     if asked is None:
         return ExportError(f"run {run!r} has no figures, and its request cannot be read")
@@ -212,7 +212,7 @@ def _not_finished(run: str, storage: Storage) -> ExportError:
 
 
 def comparison_table(rows: Sequence[Compared]) -> str:
-    """A table of at most 80 columns, then the mean and the worst of what was promised; a long name has its own line."""
+    """A table of at most 80 columns (long names get their own line), then how the runs differ and what int8 costs."""
     width = min(_NAME_COLUMNS, max(len("run"), *(len(row.run) for row in rows)))
     lines = [
         f"{'run':{width}} {'split':>5} {'object':>6} {'mAP50':>5} {'mAP50 of int8':>18} {'lost,':>5} {'mAP':>5} "
@@ -231,7 +231,7 @@ def comparison_table(rows: Sequence[Compared]) -> str:
 
 
 def _int8_sentence(drops: Sequence[float]) -> str:
-    """What int8 costs over all runs; `drops` are points of mAP50 lost, below 0 gained."""
+    """What int8 costs over all runs; `drops` are points of mAP50 lost, negative if gained."""
     if not drops:
         return "int8 against float32 is not known: no photo that was measured on has an object that counts"
     if len(drops) == 1:
@@ -249,7 +249,7 @@ def _change(drop: float) -> str:
 
 
 def _how_trained(rows: Sequence[Compared], width: int) -> Iterator[str]:
-    """The table of how the runs were trained and what came of it, and the options in which they differ besides."""
+    """The table of how the runs were trained and their results, and the other options in which they differ."""
     head = f"{'run':{width}} {'model':>6} {'px':>4} {'epochs':>6} {'seed':>5}"
     yield f"{head} {'mAP of int8':>18} {'bytes':>11} {'ms':>7}"
     for row in rows:
@@ -268,7 +268,7 @@ def _how_trained(rows: Sequence[Compared], width: int) -> Iterator[str]:
 
 
 def paired_tables(pairs: Sequence[Paired]) -> str:
-    """A table of at most 80 columns for each pair of runs: by how many points the second is better, by class."""
+    """A table of at most 80 columns for each pair of runs: how many points better the second is, by class."""
     return "\n".join(line for pair in pairs for line in _paired_table(pair))
 
 
@@ -295,7 +295,7 @@ def _paired_table(pair: Paired) -> Iterator[str]:
 
 
 def _flat(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by name, those of the augmentation among them."""
+    """Options by name, including those of the augmentation."""
     return {**asked.get("augmentation", {}), **{name: asked[name] for name in asked if name != "augmentation"}}
 
 

@@ -1,4 +1,4 @@
-"""Runs side by side -> one HTML page that needs no network, in the look of the report."""
+"""Runs side by side -> one HTML page that needs no network, styled like the report."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -8,12 +8,12 @@ from trainer.reporting.compare import Compared, differing_settings
 from trainer.reporting.paired import Difference, Paired
 from trainer.reporting.templates import environment
 
-# The widest that a bar of points is drawn for: the scale of a pair is at least this.
+# The least scale of a pair's bars, in points, so that small differences do not look large.
 _LEAST_SCALE: Final = 5.0
 
 
 def compare_page(rows: Sequence[Compared], pairs: Sequence[Paired], why_not: Sequence[str]) -> str:
-    """The page of `rows`; `why_not` says of some why they are in no pair."""
+    """The page of `rows` as HTML; `why_not` has a line for each run that is in no pair."""
     return (
         environment(is_html=True)
         .get_template("compare.html.j2")
@@ -28,7 +28,7 @@ def compare_page(rows: Sequence[Compared], pairs: Sequence[Paired], why_not: Seq
 
 
 def _bars(pair: Paired) -> list[dict[str, Any]]:
-    """Each row of a pair with its interval and its point as percent of a track whose middle is no difference."""
+    """The rows of a pair with their intervals and points in percent of a track whose middle means no difference."""
     ends = [abs(end) for row in pair.rows if row.interval is not None for end in row.interval]
     scale = max([_LEAST_SCALE, *ends])
     return [{"row": row, **_bar(row, scale)} for row in pair.rows]

@@ -1,4 +1,4 @@
-"""Detections and truth of a split -> what the report, card, advice and plots of a run say."""
+"""Detections and truth of a split -> what the report, card, advice and plots of a run show."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from trainer.evaluation.curves import Curve, confusion, curve, truth_by_image
 from trainer.reporting import plots
 from trainer.reporting.gallery import JudgedPicture, choose, judge_picture
 
-# Pairs in `plots/detections.jpg`, which is small enough for a README.
+# The number of pairs in `plots/detections.jpg`, so that it is small enough for a README.
 _SHEET_PAIRS: Final = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FigureInputs:
-    """What is to be shown: the int8 model's detections on a split (pixels of the stored pictures) and its truth.
+    """What to show: the int8 model's detections on a split (in pixels of the stored pictures) and its truth.
 
     `history` are the rows of `results.csv`; pictures are judged and drawn at `score`; `side_px` is their side.
     """
@@ -37,11 +37,11 @@ class FigureInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """What was made of them.
+    """What was computed from the inputs.
 
-    `curves` by class name; `counts` int64 [C + 1, C + 1], true class by seen class, "nothing" last; `judged` all
-    pictures of the split by image id and `names` their files; `chosen` those to show (`even`, `worst`, `best`), which
-    are in `stored`; `train_px` the sides of the training objects.
+    `curves` are by class name; `counts` is int64 [C + 1, C + 1], true class by seen class, "nothing" last; `judged` has
+    all pictures of the split by image id, `names` their files; `chosen` are those to show (`even`, `worst`, `best`),
+    which are in `stored`; `train_px` are the sides of the training objects in pixels (square root of the area).
     """
 
     inputs: FigureInputs
@@ -54,7 +54,7 @@ class Figures:
     train_px: Sequence[float]
 
     def confusions(self) -> list[tuple[str, str, int, int]]:
-        """True class, class that it is taken for, how often, of how many objects; the largest share first."""
+        """True class, the class it is taken for, how often, out of how many objects; the largest share first."""
         labels = self.inputs.labels
         pairs = [
             (labels[true], labels[seen], int(count), int(self.counts[true].sum()))
@@ -90,7 +90,7 @@ def make_figures(shown: FigureInputs) -> Figures:
 
 
 def draw_plots(figures: Figures) -> dict[str, bytes]:
-    """The files of `plots/` by name; `curves.png` only where there is a history, a sheet only where it has a pair."""
+    """The files of `plots/` by name; `curves.png` only if there is a history, a sheet only if it has a pair."""
     shown, even = figures.inputs, figures.chosen["even"]
     pairs = {at: plots.truth_beside_seen(picture, figures.judged[at]) for at, picture in figures.stored.items()}
     sheets = {"detections": even[:: max(1, -(-len(even) // _SHEET_PAIRS))]}

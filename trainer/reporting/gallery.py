@@ -1,6 +1,6 @@
-"""Detections and truth of a split -> judged pictures: their marks, which to show, and the marks as HTML places them.
+"""Detections and truth of a split -> judged pictures: their marks, which to show, and where HTML places the marks.
 
-Found is solid, missed dashed, made up dotted, confused double; mistakes are red and say so in words.
+Found is solid, missed dashed, made up and misplaced dotted, confused double; mistakes are red and also named in words.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,28 +17,30 @@ from trainer.evaluation.curves import TruthBoxes, partners
 
 GRID_PICTURES: Final = 12
 
-# What is said of missed, misplaced and made-up boxes; words hide too much of a picture with more boxes than this.
+# What precedes the names of missed, misplaced and made-up boxes: words, or signs if a picture has more boxes than this,
+# because words would hide too much of it.
 _Kind = Literal["confused", "missed", "misplaced", "made up", "found"]
 _WORDS: Final[dict[_Kind, str]] = {"missed": "missed:", "misplaced": "badly placed:", "made up": "made up:"}
 _SIGNS: Final[dict[_Kind, str]] = {"missed": "-", "misplaced": "~", "made up": "+"}
 _MOST_SPELT: Final = 8
-# A detection that overlaps an object of its class by this, and meets none, is about that object.
+# A detection that hits nothing but overlaps an object of its class by this IoU is meant for that object.
 _BESIDE_IOU: Final = 0.1
 
-# The smallest side of a tile on the page, and what names take there, in CSS pixels; wide scripts need more a letter.
+# The smallest side of a tile on the page, and the space that names take there, in CSS pixels; letters of wide scripts
+# need more.
 _TILE_PX: Final = 250
 _LETTER_PX, _WIDE_LETTER_PX, _NAME_PAD_PX, _NAME_PX = 6.6, 12.0, 6.0, 16.0
 _WIDE_FROM: Final = "\u1100"
-# Of a class's name on a picture; tables have it whole.
+# The most letters of a class's name on a picture; tables have the whole name.
 _MOST_LETTERS: Final = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedPicture:
-    """One picture at the shown score: marks of its objects and of what is seen, most important first, and counts.
+    """One picture at the shown score: marks of its objects and detections, most important first, and counts.
 
     `missed_px` and `found_px` are sides of objects (square root of the area), `made_up_scores` scores of detections
-    where nothing is; `misplaced` ones are about an object, but too far off. Objects marked difficult count nowhere.
+    where nothing is; `misplaced` detections are meant for an object but too far off. Difficult objects do not count.
     """
 
     there: Sequence[Mark]
@@ -51,17 +53,17 @@ class JudgedPicture:
 
     @property
     def objects(self) -> int:
-        """Objects that were to be found."""
+        """How many objects there were to find."""
         return len(self.found_px) + len(self.missed_px) + self.confused
 
     @property
     def mistakes(self) -> int:
-        """Objects missed or taken for others, and detections of nothing or too far off."""
+        """How many objects were missed or confused, plus detections of nothing or too far off."""
         return len(self.missed_px) + len(self.made_up_scores) + self.confused + self.misplaced
 
     @property
     def f1(self) -> float:
-        """F1 by class at IoU 0.5; 1 where nothing is to be seen and nothing was."""
+        """F1 by class at IoU 0.5; 1 if there is nothing to see and nothing was seen."""
         total = 2 * len(self.found_px) + self.confused + self.mistakes
         return 1.0 if total == 0 else 2 * len(self.found_px) / total
 
@@ -78,7 +80,7 @@ class JudgedPicture:
 
 
 def judge_picture(seen: Detections, there: TruthBoxes, labels: Sequence[str]) -> JudgedPicture:
-    """Hold the detections of one picture (cut at the score that is shown) against its objects."""
+    """Compare the detections in one picture (from the shown score on) with its objects."""
     met = partners(seen, there)
     missed = [int(at) for at in np.flatnonzero(~there.is_ignored) if at not in met]
     words = _SIGNS if len(missed) + len(met) > _MOST_SPELT else _WORDS
@@ -119,7 +121,7 @@ def judge_picture(seen: Detections, there: TruthBoxes, labels: Sequence[str]) ->
 
 
 def _kinds(seen: Detections, there: TruthBoxes, met: NDArray[np.int64]) -> list[_Kind]:
-    """What each detection is; those of a difficult object, of whatever class, are found."""
+    """What each detection is; a detection of a difficult object counts as found, whatever its class."""
     is_same = seen.class_ids[:, None] == there.class_ids
     is_beside = ((iou_matrix(seen.boxes, there.boxes) >= _BESIDE_IOU) & is_same).any(axis=1)
     return [
@@ -135,9 +137,9 @@ def _boxes(corners: np.ndarray) -> list[Box]:
 
 
 def choose(judged: Mapping[int, JudgedPicture]) -> dict[str, list[int]]:
-    """Image ids of the pictures to show: `even` over the split, chosen by nobody; the `worst` first, the `best` first.
+    """The image ids of pictures to show: `even`ly spread over the split, the `worst` first, and the `best` first.
 
-    The worst have a mistake, the best an object, and no picture is both. A small split is halved.
+    The worst have a mistake, the best a found object, and no picture is both. A small split is divided in half.
     """
     ids = sorted(judged)
     even = [ids[int(at)] for at in np.linspace(0, len(ids) - 1, min(GRID_PICTURES, len(ids)))]
@@ -151,7 +153,7 @@ def choose(judged: Mapping[int, JudgedPicture]) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageMark:
-    """A mark as the page draws it: place and size in percent of the picture; `name_at` None: no room for the name."""
+    """A mark as the page draws it: place and size in percent of the picture; `name_at` is None without room for it."""
 
     left: float
     top: float
@@ -165,7 +167,7 @@ class PageMark:
 
 
 def page_marks(marks: Sequence[Mark], side_px: int) -> list[PageMark]:
-    """`marks` on a stored picture of `side_px`, the least important first, as a page stacks them."""
+    """`marks` on a stored picture of `side_px`, the least important first, because a page puts later ones on top."""
     scale = _TILE_PX / side_px
     boxes = [tuple(scale * value for value in mark.box) for mark in marks]
     places = place_names(boxes, [(_width_px(mark.text), _NAME_PX) for mark in marks], (_TILE_PX, _TILE_PX))  # type: ignore[arg-type]  # four of them

@@ -1,4 +1,4 @@
-"""The files of a run -> what each is and who it is for: the list in the model card."""
+"""The files of a run -> what each is and whom it is for: the list in the model card."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -7,7 +7,7 @@ _INSIDE: Final = "suppression inside"
 _OUTSIDE: Final = "suppression outside, for GPUs, NPUs and browsers; decoded as docs/runtimes.md shows"
 _FLOAT: Final = "float32 in, float32 out"
 
-# By name, or by the folder it is in.
+# Descriptions by file name, by the beginning of the name, or by folder.
 _FILES: Final[Mapping[str, str]] = {
     "model_int8.tflite": f"LiteRT and MediaPipe Tasks on phones, Pis and desks: uint8 in; {_INSIDE}",
     "model_float32.tflite": f"the same where accuracy counts more than size: {_FLOAT}; {_INSIDE}",
@@ -32,10 +32,10 @@ _FILES: Final[Mapping[str, str]] = {
 
 
 def files_of_run(names: Iterable[str]) -> dict[str, str]:
-    """What each file is, in the order of the card; a folder has one line.
+    """What each file is, in the order of the card; a folder gets one line.
 
     Args:
-        names: Below the run's folder.
+        names: File names relative to the run's folder.
     """
     there = sorted({_entry(name) for name in names})
     order = list(_FILES)

@@ -1,4 +1,4 @@
-"""A job's own files -> what its report says of it: what was asked, what lint found, how training went."""
+"""A job's own files -> what its report says about it: what was asked, what lint found, how training went."""
 
 import csv
 import io
@@ -23,7 +23,7 @@ from shared.text import counted
 # Worst first; the names are `shared.jobs.findings.Rank`.
 _RANKS: Final = ("error", "quarantined", "dropped", "mended", "info")
 
-# Of what a damaged file holds.
+# How many characters of a damaged file an error shows.
 _SHOWN: Final = 40
 
 
@@ -40,14 +40,14 @@ class LintKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFacts:
-    """What the store knows of a job; `job` is None where it does not hold it any more, `lint` where there is none."""
+    """What the store knows about a job; `job` is None if it is no longer there, `lint` if there is no lint report."""
 
     job: Job | None
     lint: Sequence[LintKind] | None
 
     @property
     def split_rule(self) -> str:
-        """What dealt the photos to the splits: `seeded`, `lists` or `folders`; empty where the job does not say."""
+        """What assigned the photos to the splits: `seeded`, `lists` or `folders`; "" if the job does not say."""
         counts = {} if self.job is None else self.job.counts
         return next((rule for rule in ("seeded", "lists", "folders") if f"split_by_{rule}" in counts), "")
 
@@ -72,7 +72,7 @@ def learned_before(storage: Storage, spec: RunSpec) -> set[str]:
 
 
 def lint_kinds(findings: Iterable[dict[str, str]]) -> list[LintKind]:
-    """Findings (rows of `lint.csv`) by kind, worst rank first, then by number."""
+    """Findings (rows of `lint.csv`) by kind, worst rank first, then most frequent first."""
     examples: dict[tuple[str, str, str], str] = {}
     counts: Counter[tuple[str, str, str]] = Counter()
     for row in findings:
@@ -85,10 +85,10 @@ def lint_kinds(findings: Iterable[dict[str, str]]) -> list[LintKind]:
 
 
 def read_summary(storage: Storage, run: str) -> dict[str, Any] | None:
-    """What `run.json` of a run says, or None where there is none.
+    """What `run.json` of a run says, or None if there is none.
 
     Raises:
-        FormatError: It is damaged: no JSON object, or one whose `training` or `seconds` is none.
+        FormatError: It is damaged: it, or its `training` or `seconds`, is not a JSON object.
     """
     key = RunPaths(run).run
     content = storage.read_or_none(key)
@@ -119,19 +119,19 @@ def _damaged(storage: Storage, run: str, found: str) -> FormatError:
 
 
 def read_history(storage: Storage, run: str) -> list[dict[str, float]]:
-    """`results.csv` of a run, one row for each epoch without what was not measured; empty where there is none."""
+    """`results.csv` of a run, one row per epoch with the values that were measured; empty if there is no file."""
     text = storage.read_or_none(f"{RunPaths(run).root}/results.csv")
     rows = csv.DictReader(io.StringIO("" if text is None else text.decode()))
     return [{name: float(value) for name, value in row.items() if value} for row in rows]
 
 
 def exported_epoch(history: Sequence[Mapping[str, float | None]], best_epoch: int, objects: int | None) -> str:
-    """`epoch 31 of 54 was exported: the best of 25 validations on 4 objects`; "" where it is the last validation.
+    """`epoch 31 of 54 was exported: the best of 25 validations on 4 objects`; "" if it was the last validation.
 
     Args:
-        history: Of `read_history`.
-        best_epoch: Whose weights are exported; 0 where none was validated.
-        objects: On which validations were made; None where nobody knows.
+        history: From `read_history`.
+        best_epoch: The epoch whose weights are exported; 0 if none was validated.
+        objects: How many objects validations were made on; None if not known.
     """
     validated = [row["epoch"] for row in history if row.get("val_map") is not None]
     if best_epoch == 0 or not validated or validated[-1] == best_epoch:
@@ -142,15 +142,15 @@ def exported_epoch(history: Sequence[Mapping[str, float | None]], best_epoch: in
 
 
 def exported_mean(history: Sequence[Mapping[str, float | None]], best_epoch: int) -> str:
-    """`the mean of 3 branches was exported, ...`, or the first; "" of a training without, or where another epoch is.
+    """`the mean of 3 branches was exported, ...`, or the first; "" without branches, or if a single epoch was exported.
 
     Args:
-        history: Of `read_history`.
-        best_epoch: Whose weights are exported; 0 where none was validated.
+        history: From `read_history`.
+        best_epoch: The epoch whose weights are exported; 0 if none was validated.
     """
     epochs = Counter(round(row.get("branch") or 0) for row in history)
     before, first = epochs.pop(0, 0), epochs[1]
-    # The last one is not whole where there was no time for it.
+    # The last branch is incomplete if there was no time for it.
     whole = sum(count == first for count in epochs.values()) if first else 0
     if len(epochs) < 2 or best_epoch not in (0, before + whole * first):
         return ""
@@ -160,7 +160,7 @@ def exported_mean(history: Sequence[Mapping[str, float | None]], best_epoch: int
 
 
 def ended_early(spec: RunSpec, history: Sequence[Mapping[str, float | None]]) -> str:
-    """`--patience 20 ended the training after epoch 54`, or `--stop-at-map`; "" of one that went on to its end."""
+    """`--patience 20 ended the training after epoch 54`, or `--stop-at-map`; "" if it went on to its planned end."""
     figures = [(figure, row["epoch"] or 0.0) for row in history if (figure := row.get("val_map")) is not None]
     if not figures:
         return ""

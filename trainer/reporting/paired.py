@@ -1,4 +1,4 @@
-"""Two runs' detections on the same photos -> by how much the second is better, class by class, and how sure that is."""
+"""Two runs' detections on the same photos -> how much better the second is, class by class, and how certain that is."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -14,16 +14,16 @@ from trainer.evaluation.coco_map import judge
 from trainer.evaluation.detections_file import Chosen, choose, judged_order
 
 _POINTS: Final = (-100.0, 100.0)
-# Annotations of the same photo are the same where they differ by less than this share of the picture: pictures of two
-# sizes round their boxes differently.
+# Boxes of the same photo are equal if they differ by less than this share of the picture: pictures of different sizes
+# round their boxes differently.
 _SAME_BOX: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A figure of both runs in percent, and by how many points the second is better, with 95 % confidence.
+    """A figure of both runs in percent, and how many points better the second is, with the 95 % interval.
 
-    `label` is a class (AP50), or `mAP50` or `mAP` of all; None where no object says anything.
+    `label` is a class (AP50), or `mAP50` or `mAP` for all; the figures are None if no object counts.
     """
 
     label: str
@@ -35,19 +35,19 @@ class Difference:
 
     @property
     def is_sure(self) -> bool:
-        """Whether chance does not explain it."""
+        """Whether the difference cannot be explained by chance."""
         return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paired:
-    """Two runs on the photos that both were measured on.
+    """Two runs compared on the photos that both were measured on.
 
-    `split` is the one that they are of, empty where it is not the same. `photos` are in common, `only` those of one run
-    alone, by run; `relabelled` how many of those in common have other annotations now (None: not comparable, as
-    pictures are fitted otherwise); `missing_classes` those that only one run has. `rows` are mAP50, mAP and the classes
-    that both have. `learnt` are the runs that were measured on what they learnt from, where the other was not.
-    `other_pictures` have a name in common and nothing else: they are not among `photos`.
+    `split` is the photos' split, "" if it differs. `photos` is how many they have in common, `only` how many only one
+    run has, by run; `relabelled` is how many of those in common have other annotations now (None: not comparable,
+    because pictures are resized differently); `missing_classes` are classes that only one run has, by run. `rows` are
+    mAP50, mAP and the classes that both have. `learnt` are runs that were measured on their training photos although
+    the other was not. `other_pictures` counts photos with only their name in common; they are not among `photos`.
     """
 
     first: str
@@ -62,7 +62,7 @@ class Paired:
     other_pictures: int = 0
 
     def as_json(self) -> dict[str, Any]:
-        """The same as values of JSON."""
+        """The comparison as JSON values."""
         return {**asdict(self), "rows": [{**asdict(row), "is_sure": row.is_sure} for row in self.rows]}
 
     @property
@@ -72,7 +72,7 @@ class Paired:
 
     @property
     def remarks(self) -> list[str]:
-        """What to know of the photos, a line each."""
+        """What to know about the photos, one line each."""
         said = [_left_out(counted(count, self.kind), run, count) for run, count in self.only.items() if count]
         if self.other_pictures:
             alike = f"{counted(self.other_pictures, 'name')} of both"
@@ -97,11 +97,11 @@ def _left_out(photos: str, run: str, count: int) -> str:
 def paired(
     first: SeenSplit, second: SeenSplit, names: tuple[str, str], others: Collection[str] = frozenset()
 ) -> Paired:
-    """Compare two runs, called `names`, on what both have: photos by file but for `others`, classes by name.
+    """Compare two runs, called `names`, on what both have: photos by file, except `others`, and classes by name.
 
-    Both are judged by the second one's annotations.
+    Both are judged by the second run's annotations if their pictures are resized alike, otherwise each by its own.
     """
-    # Versions up to 0.2.0 wrote accents as they found them.
+    # Versions up to 0.2.0 did not compose accents.
     first, second = (
         each.model_copy(update={"labels": tuple(map(class_name, each.labels))}) for each in (first, second)
     )
@@ -132,7 +132,7 @@ def paired(
 
 
 def _differences(first: Chosen, second: Chosen, labels: Sequence[str], photos: Sequence[str]) -> list[Difference]:
-    """mAP50, mAP and the AP50 of each class; resamples are the same for both."""
+    """Differences in mAP50, mAP and the AP50 of each class; the resamples are the same for both."""
     figures, samples, objects = [], [], []
     for chosen in (first, second):
         found, matches = judge(chosen.truth, chosen.seen)
@@ -158,13 +158,13 @@ def _difference(
 
 
 def _relabelled(first: Chosen, second: Chosen, side_px: int) -> int:
-    """In how many photos the annotations differ."""
+    """The number of photos whose annotations differ."""
     before, now = _boxes_by_image(first.truth), _boxes_by_image(second.truth)
     return sum(not _are_same(before.get(at, []), now.get(at, []), side_px) for at in before.keys() | now.keys())
 
 
 def _boxes_by_image(truth: Mapping[str, Any]) -> dict[int, list[tuple[float, ...]]]:
-    """Class, whether it counts neither way, and box of the objects of every picture that has one."""
+    """By image id, each object's class, whether it counts neither way, and its box."""
     found: dict[int, list[tuple[float, ...]]] = {}
     for row in truth["annotations"]:
         found.setdefault(row["image_id"], []).append((row["category_id"], bool(row.get("ignore")), *row["bbox"]))

@@ -1,6 +1,6 @@
-"""Figures of a run -> PNG bytes: curves, histograms, confusion; and pictures, truth beside what is seen, as JPEG.
+"""Figures of a run -> curves, histograms and confusion as PNG, and pictures, truth beside what is seen, as JPEG.
 
-matplotlib's object interface only: pyplot keeps global state and looks for a display.
+Uses only matplotlib's object interface: pyplot keeps global state and looks for a display.
 """
 
 import io
@@ -21,22 +21,23 @@ from trainer.pixels import Picture
 from trainer.reporting.gallery import JudgedPicture
 
 _DPI: Final = 110
-# Sides of a picture in a sheet, and the largest of a tile of the page, where 36 of them must stay below 5 MB.
+# The least and largest side of a picture in a sheet, and the largest side of a tile on the page, where 36 tiles must
+# stay below 5 MB.
 _LEAST_SIDE_PX, _MOST_SIDE_PX, _TILE_SIDE_PX = 320, 512, 416
 _TILE_QUALITY: Final = 80
-# A sheet of two pairs in a row is shown at two thirds in a README; its letters are 12 px there.
+# A README shows a sheet of two pairs per row at two thirds of its size; its letters are 12 px then.
 _SHEET_SCALE: Final = 0.65
 _MOST_LETTERS: Final = 22
-# Above so many classes only these at either end of the ranking are coloured and named.
+# With more than twice this many classes, only this many at either end of the ranking are coloured and named.
 _NAMED_CURVES: Final = 4
 _COLOURS: Final = [tuple(channel / 255 for channel in colour[::-1]) for colour in PALETTE]
 
-# Panels of the training curves: title, and a part of the names of the columns in it.
+# Panels of the training curves: the title, and a part of the names of their columns.
 _PANELS: Final = (("Loss", "loss"), ("Validation mAP", "map"))
 
 
 def training_curves(history: Sequence[Mapping[str, float | None]]) -> bytes:
-    """Losses and, where the run validated, precision over the epochs; a panel each."""
+    """Losses and, if the run validated, precision over the epochs, in a panel each."""
     names = sorted({name for row in history for name, value in row.items() if value is not None})
     panels = [(title, wanted) for title, wanted in _PANELS if any(wanted in name for name in names)]
     figure = Figure(figsize=(4.5 * len(panels), 3.4), layout="constrained")
@@ -51,9 +52,9 @@ def training_curves(history: Sequence[Mapping[str, float | None]]) -> bytes:
 
 
 def precision_recall(curves: Mapping[str, Curve], title: str) -> bytes:
-    """Precision over recall and F1 over the score, one line for each class at IoU 0.5.
+    """Precision over recall and F1 over the score at IoU 0.5, with a line for each class.
 
-    Of many classes only the best and the worst by F1 are coloured and named; the others are thin gray lines.
+    If there are many classes, only the best and the worst by F1 are coloured and named; the others are thin gray lines.
     """
     figure = Figure(figsize=(10, 4.6), layout="constrained")
     recall_axis, score_axis = figure.subplots(1, 2)
@@ -67,7 +68,7 @@ def precision_recall(curves: Mapping[str, Curve], title: str) -> bytes:
         if name in named:
             label = f"{_legible([name])[0]}: F1 {curve.best_f1:.2f} at {curve.best_score:.2f}"
             round_trip, colour = divmod(places[name], len(_COLOURS))
-            # Where the colours begin again the lines are dashed.
+            # When the colours start again, the lines are dashed.
             looks = {"color": _COLOURS[colour], "linewidth": 2, "linestyle": ("-", "--", ":", "-.")[round_trip % 4]}
         recall_axis.plot(curve.recall, curve.precision, label=label, **looks)
         score_axis.plot(curve.scores, curve.f1, **looks)
@@ -99,7 +100,7 @@ def confusion_matrix(counts: NDArray[np.int64], labels: Sequence[str], title: st
 
 
 def label_histograms(truth: Mapping[str, Any], labels: Sequence[str], title: str) -> bytes:
-    """Objects a class, and their sizes (square root of the area in the stored picture, px), of one split."""
+    """Objects per class, and their sizes (square root of the area in the stored picture, px), for one split."""
     figure = Figure(figsize=(9, max(3.2, 1 + 0.24 * len(labels))), layout="constrained")
     counts_axis, sizes_axis = figure.subplots(1, 2)
     rows = truth["annotations"]
@@ -121,13 +122,13 @@ def label_histograms(truth: Mapping[str, Any], labels: Sequence[str], title: str
 
 
 def _legible(labels: Sequence[str]) -> list[str]:
-    """Class names as matplotlib shows them: no formulas between dollars, and none as wide as the plot."""
+    """Class names for matplotlib: dollars escaped, which would start a formula, and long names shortened."""
     short = (label if len(label) <= _MOST_LETTERS else f"{label[: _MOST_LETTERS - 1]}…" for label in labels)
     return [name.replace("$", r"\$") for name in short]
 
 
 def truth_beside_seen(stored: ShardPicture, judged: JudgedPicture) -> Picture:
-    """The annotated boxes left over the file's name, what was seen right over the verdict; uint8 BGR."""
+    """Left the annotated boxes above the file's name, right what was seen above the verdict; uint8 [H, W, 3], BGR."""
     side = stored.rgb.shape[0]
     scale = min(max(side, _LEAST_SIDE_PX), _MOST_SIDE_PX) / side
     picture = _resized(stored.rgb[..., ::-1], scale)
@@ -152,12 +153,12 @@ def _scaled(marks: Sequence[Mark], scale: float) -> list[Mark]:
 
 
 def pair_sheet(pairs: Sequence[Picture]) -> bytes:
-    """Pairs of one size, two in a row, as JPEG."""
+    """Pairs of the same size, two per row, as JPEG."""
     return _jpeg(grid(pairs, 2))
 
 
 def jpeg_sheet(rows: Sequence[Picture]) -> bytes:
-    """Rows of one width under each other, as JPEG."""
+    """Rows of the same width, one below the other, as JPEG."""
     return _jpeg(grid(rows, 1, gap=2))
 
 
@@ -167,6 +168,6 @@ def _jpeg(image: Picture, quality: int = 85) -> bytes:
 
 def _png(figure: Figure) -> bytes:
     target = io.BytesIO()
-    # Without the library's version and the date: the same figures are the same bytes.
+    # Without the library's version, so that the same figures give the same bytes.
     figure.savefig(target, format="png", dpi=_DPI, metadata={"Software": None})
     return target.getvalue()

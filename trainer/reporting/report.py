@@ -1,6 +1,6 @@
 """A run's figures and pictures -> `report.html`, one file that needs no network, and `model_card.md`.
 
-Both name the commands that do the run again, option by option.
+Both name the commands that repeat the run, option by option.
 """
 
 import base64
@@ -34,19 +34,20 @@ _KINDS_SHOWN: Final = 20
 _CONFUSIONS_SHOWN: Final = 8
 _COMMAND_CHARACTERS: Final = 100
 
-# Fields of a request that only the store needs, or that a digest or a file says better.
+# Fields of a request that only the store needs, or that the page shows elsewhere.
 _NOT_ASKED: Final = {"schema_version", "run", "job", "kind", "dry"}
 
-# Shown even where they are the defaults: another version may have others.
+# Shown even at their defaults, because another version may have other defaults.
 _ALWAYS_SHOWN: Final = ("image_size", "resize", "seed", "model", "max_minutes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """All that the report and the card say.
+    """Everything that the report and the card show.
 
-    `metrics` as in `metrics.json`; `figures` of int8 on the measured split; `advice` and `warnings` for a person;
-    `exported` is of `Release.notes`; `timings` seconds a stage; `files` what is handed out, below the run's folder.
+    `metrics` are as in `metrics.json`; `figures` are for int8 on the measured split; `advice` and `warnings` are for a
+    person; `exported` is as in `Release.notes`; `timings` are seconds per stage; `files` is what is handed out,
+    relative to the run's folder.
     """
 
     spec: RunSpec
@@ -67,12 +68,12 @@ class RunSummary:
 
 
 def render_report(summary: RunSummary) -> str:
-    """The page, pictures inside."""
+    """The report as HTML with its pictures inside."""
     return environment(is_html=True).get_template("report.html.j2").render(**_context(summary))
 
 
 def render_card(summary: RunSummary) -> str:
-    """The model card, Markdown; sections after Mitchell et al., "Model Cards for Model Reporting" (2019)."""
+    """The model card in Markdown; its sections follow Mitchell et al., "Model Cards for Model Reporting" (2019)."""
     return environment(is_html=False).get_template("model_card.md.j2").render(**_context(summary))
 
 
@@ -117,7 +118,7 @@ def _context(summary: RunSummary) -> dict[str, Any]:
 
 
 def shown_pictures(figures: Figures) -> dict[str, Any]:
-    """What the galleries of a page are made of: `tiles` (JPEG in base64), `galleries`, `is_all_shown`."""
+    """What a template needs for its galleries: `tiles` (JPEG in base64), `galleries`, `is_all_shown`."""
     return {
         "tiles": {at: base64.b64encode(tile(picture)).decode() for at, picture in figures.stored.items()},
         "galleries": _galleries(figures),
@@ -128,10 +129,10 @@ def shown_pictures(figures: Figures) -> dict[str, Any]:
 def class_rows(
     figures: Figures, per_class: Mapping[str, Mapping[str, Any]], learnt: Mapping[str, int]
 ) -> list[dict[str, Any]]:
-    """A row for each class, worst first, those without objects last: `metrics.json`'s figures, and counts.
+    """A row for each class, worst first, classes without objects last: the figures of `metrics.json`, and counts.
 
-    `found`, `missed`, `confused` and `made_up` are counted at the threshold of the pictures; `learnt` are the objects
-    that each class was learnt from.
+    `found`, `missed`, `confused` and `made_up` are counted at the threshold of the pictures; `learnt` is the number of
+    training objects by class.
     """
     rows, counts = [], figures.counts
     for index, label in enumerate(figures.inputs.labels):
@@ -144,7 +145,7 @@ def class_rows(
 
 
 def matrix_rows(figures: Figures) -> list[dict[str, Any]]:
-    """The confusion matrix: for each true class count, percent of the row and whether it is right, by seen class."""
+    """The confusion matrix: for each true class, by seen class, the count, percent of the row, and if it is right."""
     names = [*figures.inputs.labels, "nothing"]
     return [
         {
@@ -156,7 +157,7 @@ def matrix_rows(figures: Figures) -> list[dict[str, Any]]:
 
 
 def _is_all_shown(figures: Figures) -> bool:
-    """Whether one gallery has the whole split: others would show the same pictures again."""
+    """Whether one gallery shows the whole split, so that others would only repeat its pictures."""
     return len(figures.chosen["even"]) == len(figures.judged)
 
 
@@ -170,14 +171,14 @@ def _galleries(figures: Figures) -> dict[str, list[dict[str, Any]]]:
 
 
 def _pair(figures: Figures, image_id: int) -> dict[str, Any]:
-    """One picture of a gallery: truth beside what is seen."""
+    """One picture of a gallery: the truth beside what is seen."""
     judged, side_px = figures.judged[image_id], figures.inputs.side_px
     sides = {"annotated": page_marks(judged.there, side_px), "seen": page_marks(judged.seen, side_px)}
     return {"id": image_id, "file": figures.names[image_id], "judged": judged, "sides": sides}
 
 
 def reproduce_commands(spec: RunSpec, job: Job | None) -> list[str]:
-    """The commands that lead from the folder to the same model; `STORE` is where it was or shall be."""
+    """The commands that lead from the data set's folder to the same model; `STORE` stands for the store."""
     return [
         *([] if job is None else [submit_command(spec, job)]),
         f"{PROGRAM} export {spec.run} --store STORE",
@@ -203,12 +204,12 @@ def submit_command(spec: RunSpec, job: Job) -> str:
         "--wait",
     ]
     asked += words(job.spec, JobSpec, _ALWAYS_SHOWN)
-    asked += words(spec, TrainingOptions, set(_ALWAYS_SHOWN) - {"seed"})  # which both share
+    asked += words(spec, TrainingOptions, set(_ALWAYS_SHOWN) - {"seed"})  # the seed is already among the job's words
     return shlex.join(asked)
 
 
 def _folded(command: str) -> str:
-    """A command of more than a line's length as several, broken before options."""
+    """A command that is longer than a line, broken into several lines before options."""
     lines, *options = command.split(" --")
     for option in options:
         is_full = len(lines.rsplit("\n", 1)[-1]) + len(option) > _COMMAND_CHARACTERS
@@ -217,12 +218,12 @@ def _folded(command: str) -> str:
 
 
 def _asked(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a request that say something."""
+    """The fields of a request that are worth showing."""
     return {name: value for name, value in fields.items() if name not in _NOT_ASKED and value not in (None, [], {})}
 
 
 def check_rows(checks: Sequence[GateCheck], forms: Sequence[str]) -> dict[str, list[GateCheck | None]]:
-    """The checks as a table: question -> one entry for each form, None where that form was not asked.
+    """The checks as a table: question -> one entry per form, None if the form was not checked for it.
 
     A check's name is `form: question`.
     """

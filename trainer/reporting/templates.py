@@ -1,4 +1,4 @@
-"""Where the templates of pages and cards are, and how they show figures. Light: no TensorFlow, no pictures."""
+"""Where the templates of pages and cards are, and how they show figures. Light: needs no TensorFlow or OpenCV."""
 
 import re
 from collections.abc import Mapping
@@ -13,14 +13,14 @@ from shared.text import counted
 _TEMPLATES: Final = Path(__file__).parent
 
 _OPTION: Final = re.compile(r"--[a-z][a-z-]*")
-# A command has a line of its own.
+# A command is on a line of its own.
 _COMMAND: Final = re.compile(rf"^{PROGRAM} .*$", re.MULTILINE)
 
 
 def measured(row: Mapping[str, Any], name: str, *, with_objects: bool = False) -> str:
-    """`91.4 % (88.0 to 94.1, 26 objects)`: a figure of `metrics.json` in percent, as sure as the row says it is.
+    """`91.4 % (88.0 to 94.1, 26 objects)`: a figure of `metrics.json` in percent, with the interval in its row.
 
-    A dash where it is of no object.
+    A dash if it was measured on no object.
     """
     figure, interval, objects = row[name], row.get(f"{name}_interval"), row.get("objects")
     if figure is None or objects == 0:
@@ -31,18 +31,18 @@ def measured(row: Mapping[str, Any], name: str, *, with_objects: bool = False) -
 
 
 def points(percent: float, bounds: tuple[float, float] | None) -> str:
-    """`91.4 % (88.0 to 94.1)`: a figure in percent with its interval, where it has one."""
+    """`91.4 % (88.0 to 94.1)`: a figure in percent with its interval, if it has one."""
     return f"{percent:.1f} %" + ("" if bounds is None else f" ({bounds[0]:.1f} to {bounds[1]:.1f})")
 
 
 def _typeset(escaped: str) -> str:
-    """Escaped text in which commands are set as code, and no option, such as --max-minutes, is broken at a hyphen."""
+    """Escaped text with commands set as code, and with options such as --max-minutes not broken at a hyphen."""
     whole = _OPTION.sub(r'<span class="option">\g<0></span>', str(escaped))
     return _COMMAND.sub(r"<code>\g<0></code>", whole)
 
 
 def environment(*, is_html: bool) -> jinja2.Environment:
-    """Where the templates are, and how they show numbers."""
+    """Jinja2's environment, which knows where the templates are and how they show numbers."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=is_html,  # noqa: S701 - the other template is Markdown
