@@ -1,1 +1,1 @@
-"""A trained network to `.tflite` files, and the gate that they must pass."""
+"""A trained network -> `.tflite` files, and the gate that they must pass."""

@@ -1,7 +1,7 @@
-"""`.tflite` with rounded weights -> the same with biases that make up for them; what the converter leaves undone.
+"""`.tflite` with rounded weights -> the same with biases that compensate for the rounding, which the converter omits.
 
-Rounding a kernel moves the mean of each output channel by (rounded - exact kernel) x mean input, alike in every picture
-and place, and layer after layer inherits it. Where inputs are far from zero, as pixels are, this is most of int8's
+Rounding a kernel shifts the mean of each output channel by (rounded - exact kernel) x mean input, equally in every
+picture and place, and all later layers inherit that. If inputs are far from zero, as pixels are, this is most of int8's
 error (docs/decisions/0046). Source: Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias
 Correction", 2019, section 4.2, with means measured on pictures instead of taken from batch normalization.
 """
@@ -38,15 +38,15 @@ class _Convolution:
 
 
 def correct_biases(rounded: bytes, float32: bytes, samples: Iterable[list[NDArray[np.float32]]]) -> bytes:
-    """Move the biases of a model by what the rounding of its kernels cost in the mean.
+    """Correct the biases of a model by the mean error from the rounding of its kernels.
 
     Args:
-        rounded: A `.tflite` with int8 kernels, one scale for each channel; full int8 or dynamic range.
+        rounded: A `.tflite` with int8 kernels, one scale per channel; full int8 or dynamic range.
         float32: The float `.tflite` of the same network; layers are matched by name and kernel shape.
-        samples: What the float model takes, each [float32 [1, H, W, 3], RGB in [-1, 1]]; a few dozen are enough.
+        samples: Inputs of the float model, each [float32 [1, H, W, 3], RGB in [-1, 1]]; a few dozen are enough.
 
     Returns:
-        The `.tflite` with other biases and nothing else changed.
+        The `.tflite` with corrected biases and nothing else changed.
 
     Raises:
         ExportError: There are no samples.
@@ -65,14 +65,14 @@ def correct_biases(rounded: bytes, float32: bytes, samples: Iterable[list[NDArra
             lost = _mean_shift(own.kind, kernels[0] - kernels[1], means[name])
             _set_bias(tree, own, other.moved(own.bias, lost))
             moved += 1
-    # Fewer: a converter of another version names its tensors in another way.
+    # If fewer were corrected, another version of the converter may name its tensors differently.
     level = logging.INFO if moved == len(other.convolutions) else logging.WARNING
     logger.log(level, "biases_corrected", extra={"convolutions": moved, "of": len(other.convolutions)})
     return serialize(tree)
 
 
 def _set_bias(tree: schema.ModelT, own: _Convolution, bias: NDArray[Any]) -> None:
-    """Give an operator a bias of its own: the converter lets equal ones, such as zeros, share a tensor or a buffer."""
+    """Give an operator its own bias: the converter lets equal ones, such as zeros, share a tensor or a buffer."""
     graph = tree.subgraphs[0]
     tensor = copy.copy(graph.tensors[own.bias])
     if sum(other.buffer == tensor.buffer for other in graph.tensors) == 1:
@@ -88,7 +88,7 @@ def _set_bias(tree: schema.ModelT, own: _Convolution, bias: NDArray[Any]) -> Non
 
 
 def _mean_shift(kind: str, lost: Values, mean: Values) -> Values:
-    """What a kernel's part `lost`, [O, kh, kw, I] or depthwise [1, kh, kw, O], gives in the mean input [I]: [O]."""
+    """The output, [O], of a kernel's part `lost`, [O, kh, kw, I] or depthwise [1, kh, kw, O], on the mean input [I]."""
     if kind == _DEPTHWISE:
         taps = lost.sum(axis=(0, 1, 2))
         return np.asarray(taps * np.repeat(mean, len(taps) // len(mean)))
@@ -96,7 +96,7 @@ def _mean_shift(kind: str, lost: Values, mean: Values) -> Values:
 
 
 class _Graph(InspectedModel):
-    """A model and its convolutions by the layer they come from."""
+    """A model and its convolutions, by the layer that each comes from."""
 
     def __init__(self, model: bytes) -> None:
         super().__init__(model)
@@ -122,7 +122,7 @@ class _Graph(InspectedModel):
         return {name: total / count for name, total in sums.items()}
 
     def moved(self, index: int, shift: Values) -> NDArray[Any]:
-        """The bias plus `shift` [O], in the bias's own form: float32, or int32 steps."""
+        """The bias plus `shift` [O], in the bias's own form: float32, or steps in int32."""
         bias = self.stored(index)
         if bias.dtype == np.float32:
             return np.asarray(bias + shift, np.float32)

@@ -34,10 +34,10 @@ logger = logging.getLogger(__name__)
 Form = Literal["float32", "float16", "dynamic", "int8"]
 FORMS: Final[tuple[Form, ...]] = ("float32", "float16", "dynamic", "int8")
 
-# What the name of a form without suppression ends in.
+# The suffix of a form without suppression.
 RAW: Final = "_raw"
 
-# How the outputs of a file without suppression are decoded: what `TFLite_Detection_PostProcess` does inside.
+# How the outputs of a file without suppression are decoded, which `TFLite_Detection_PostProcess` does in the others.
 DECODING: Final = Decoding(
     strides=STRIDES,
     prior_strides=PRIOR_STRIDES,
@@ -49,17 +49,17 @@ DECODING: Final = Decoding(
     most_detections=MOST_DETECTIONS,
 )
 
-# More pictures change no range of BCCD's network by more than a step; each adds about 30 ms to a calibration.
+# With more pictures no range of BCCD's network changes by more than a step; each adds about 30 ms to a calibration.
 CALIBRATION_IMAGES: Final = 128
 
-# What the means of activations are taken from (`trainer/tflite/bias_correction.py`).
+# On how many pictures the means of activations are measured (`trainer/tflite/bias_correction.py`).
 CORRECTION_IMAGES: Final = 32
 
-# The op suppresses on logits: a sigmoid before it would be int8, in steps of 1/256, and rank what scores below 0.05 by
-# three or four values (BCCD's platelets lost 11 points of AP50 by it; docs/decisions/0019).
+# The operator suppresses on logits: a sigmoid before it would be int8, in steps of 1/256, and rank everything that
+# scores below 0.05 by three or four values (it cost BCCD's platelets 11 points of AP50; docs/decisions/0019).
 LEAST_LOGIT: Final = math.log(LEAST_SCORE / (1 - LEAST_SCORE)) + LOGIT_LIFT
 
-# The network that was fine-tuned with int8's rounding in it.
+# The file of the network that was fine-tuned with int8's rounding in it.
 QAT_WEIGHTS_FILE: Final = "model_qat.keras"
 
 CalibrationPictures = Callable[[], Iterable[NDArray[np.uint8]]]
@@ -67,9 +67,9 @@ CalibrationPictures = Callable[[], Iterable[NDArray[np.uint8]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedModel:
-    """What is exported: `keras_model` as `build_model` makes it.
+    """What is exported; `keras_model` is as `build_model` makes it.
 
-    `fine_tuned`, of `trainer/training/qat.py`, is what int8 is made of; without it int8 is made by calibration.
+    `fine_tuned`, from `trainer/training/qat.py`, is what int8 is made from; without it int8 is made by calibration.
     """
 
     keras_model: keras.Model
@@ -78,7 +78,7 @@ class TrainedModel:
 
     @property
     def priors(self) -> NDArray[np.float32]:
-        """Those of `make_priors` for the model's picture size."""
+        """The priors for the model's picture size, from `make_priors`."""
         return make_priors(self.description.image_size)
 
 
@@ -90,7 +90,7 @@ def export_forms(
     *,
     is_raw: bool = False,
 ) -> dict[str, bytes]:
-    """As `convert_forms`, from the model alone."""
+    """As `convert_forms`, without a frozen SavedModel made before."""
     with tempfile.TemporaryDirectory(prefix="voc-export-") as folder:
         save_frozen(model, Path(folder))
         return convert_forms(model, Path(folder), calibration, progress, forms, is_raw=is_raw)
@@ -120,16 +120,16 @@ def convert_forms(
         model: The trained network.
         saved_model: What `save_frozen` made of it.
         calibration: Gives stored training pictures, each uint8 [H, W, 3], RGB; up to `CALIBRATION_IMAGES` are used, and
-            as many as `CORRECTION_IMAGES` to correct the biases of the int8 and dynamic forms (not after QAT).
-        progress: Called with the form before it is made.
-        forms: What to make.
-        is_raw: Make each form without suppression too, of the same conversion.
+            up to `CORRECTION_IMAGES` to correct the biases of the int8 and dynamic forms (not after QAT).
+        progress: Called with each form before it is made.
+        forms: The forms to make.
+        is_raw: Make each form without suppression too, from the same conversion.
 
     Returns:
-        The `.tflite` files' bytes by form, in the order of `forms`; after them those without suppression.
+        The bytes of the `.tflite` files by form, in the order of `forms`, then those without suppression.
 
     Raises:
-        ExportError: The converter made something clients do not load.
+        ExportError: The converter made a file that clients cannot load.
     """
     files: dict[str, bytes] = {}
     raw_files: dict[str, bytes] = {}
@@ -158,17 +158,17 @@ def _without_suppression(content: bytes, form: Form, description: ModelDescripti
 
 
 def forms_of(nms: Nms) -> tuple[str, ...]:
-    """The forms that are handed out."""
+    """The forms that are handed out for a choice of `nms`."""
     raw = tuple(f"{form}{RAW}" for form in FORMS)
     return {"inside": FORMS, "outside": raw, "both": FORMS + raw}[nms]
 
 
 def save_frozen(model: TrainedModel, folder: Path) -> None:
-    """Save a model with constant weights and detections as outputs as a SavedModel: the converter's input.
+    """Save a model as a SavedModel with constant weights and detections as outputs, which the converter reads.
 
-    One with a second signature converts into a graph of another order. Signature `serving_default`: `image` float32
-    [1, H, W, 3], RGB in [-1, 1] -> `boxes` float32 [1, D, 4], (ymin, xmin, ymax, xmax) in [0, 1]; `classes` from 0 and
-    `scores`, float32 [1, D]; `count` float32 [1].
+    It has only one signature, because a second one would change the order of the converted graph. `serving_default`:
+    `image` float32 [1, H, W, 3], RGB in [-1, 1] -> `boxes` float32 [1, D, 4], (ymin, xmin, ymax, xmax) in [0, 1];
+    `classes` from 0 and `scores`, float32 [1, D]; `count` float32 [1].
     """
     size = model.description.image_size
     with tf.device("/CPU:0"):
@@ -180,9 +180,9 @@ def save_frozen(model: TrainedModel, folder: Path) -> None:
 
 
 def _detect_function(model: TrainedModel) -> Callable[[Tensor], dict[str, Tensor]]:
-    """Image -> the op's four outputs, weights as constants."""
+    """A function from an image to the operator's four outputs, with the weights as constants."""
     network = _lifted(model.keras_model)
-    # Taken outside the trace: inside it they would be read from live variables, which the converter drops.
+    # Read outside the trace: inside it they would come from live variables, which the converter drops.
     trainable = [np.asarray(variable) for variable in network.trainable_variables]
     frozen = [np.asarray(variable) for variable in network.non_trainable_variables]
     nms = _postprocess_function(len(model.description.labels))
@@ -190,8 +190,8 @@ def _detect_function(model: TrainedModel) -> Callable[[Tensor], dict[str, Tensor
     def detect(image: Tensor) -> dict[str, Tensor]:
         constants = ([tf.constant(value) for value in values] for values in (trainable, frozen))
         outputs, _ = network.stateless_call(*constants, image, training=False)
-        # The op's column 0 is background; class ids come out from 0 without it. It is passed over, so it may hold what
-        # int8 needs: a range that is not empty where a network sees nothing anywhere (XNNPACK refuses its file).
+        # The operator's column 0 is background; its class ids count from 0 without it. It ignores the values there, so
+        # they can keep int8's range from being empty if a network sees nothing anywhere (XNNPACK refuses such a file).
         background = tf.fill(tf.shape(outputs["scores"][..., :1]), LEAST_LOGIT)
         logits = tf.concat([background, outputs["scores"]], axis=-1)
         boxes, classes, best, count = nms(outputs["boxes"], logits, tf.constant(model.priors))
@@ -201,9 +201,9 @@ def _detect_function(model: TrainedModel) -> Callable[[Tensor], dict[str, Tensor
 
 
 def _lifted(network: keras.Model) -> keras.Model:
-    """The network with its logits raised by `LOGIT_LIFT` and cut at zero: a ReLU that the convolution takes in.
+    """The network with its logits raised by `LOGIT_LIFT` and cut at zero, by a ReLU that is fused into the convolution.
 
-    Logits reach from -20 to 3, but none below -4.6 is ever seen; cut there, int8 has three times finer steps for the
+    Logits range from -20 to 3, but none below -4.6 is ever shown; cut there, int8 has steps three times as fine for the
     rest.
     """
     if any(layer.name == LIFTED for layer in network.layers):
@@ -220,7 +220,7 @@ def _lifted(network: keras.Model) -> keras.Model:
 
 
 def _postprocess_function(num_classes: int) -> Any:
-    """Decode and NMS in TensorFlow, marked so that the converter puts the custom op in its place."""
+    """Decoding and NMS in TensorFlow, marked so that the converter replaces them with the custom operator."""
 
     # The first argument must be called `self`, or the converter does not recognise the composite.
     def postprocess(self: Tensor, logits: Tensor, priors: Tensor) -> tuple[Tensor, ...]:
@@ -235,7 +235,7 @@ def _postprocess_function(num_classes: int) -> Any:
         return (
             tf.clip_by_value(tf.gather(boxes, rows), 0.0, 1.0)[None] * there[None, :, None],
             tf.cast(tf.gather(classes, rows), tf.float32)[None] * there[None],
-            # The op gives the lifted logit; `trainer/tflite/output_graph.py` puts the sigmoid behind it.
+            # The custom operator gives the lifted logit; `trainer/tflite/output_graph.py` adds the sigmoid after it.
             tf.sigmoid(tf.gather(best, rows) - LOGIT_LIFT)[None] * there[None],
             tf.cast(count, tf.float32)[None],
         )
@@ -244,12 +244,12 @@ def _postprocess_function(num_classes: int) -> Any:
 
 
 def _implements(num_classes: int) -> str:
-    """The op's name and options as the text of a `NameAttrList`."""
+    """The operator's name and options as the text of a `NameAttrList`."""
     options = {
         "max_detections": f"i: {MOST_DETECTIONS}",
         "max_classes_per_detection": "i: 1",
-        # The regular kind, a suppression for each class, forgets class T with T threads (tensorflow#56058), and gives
-        # one box under several classes, which MediaPipe merges into one detection (docs/decisions/0019).
+        # Regular NMS, one suppression per class, forgets class T with T threads (tensorflow#56058), and gives one box
+        # under several classes, which MediaPipe merges into one detection (docs/decisions/0019).
         "use_regular_nms": "b: false",
         "nms_score_threshold": f"f: {LEAST_LOGIT}",
         "nms_iou_threshold": f"f: {NMS_IOU}",
@@ -264,7 +264,7 @@ def _implements(num_classes: int) -> str:
 
 
 def _convert(saved_model: Path, form: Form, calibration: CalibrationPictures | None) -> bytes:
-    """Convert a frozen model; int8 without `calibration` takes its ranges from the fake quantization in the graph."""
+    """Convert a frozen model; without `calibration`, int8 takes its ranges from the fake quantization in the graph."""
     converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model))
     converter.allow_custom_ops = True
     if form != "float32":
@@ -286,9 +286,9 @@ def _convert_fine_tuned(model: TrainedModel) -> bytes:
 
 
 def representative(pictures: Iterable[NDArray[np.uint8]]) -> Iterator[list[NDArray[np.float32]]]:
-    """Calibration samples: [float32 [1, H, W, 3]] in [-1, 1], each made to hold a 0 and a 255.
+    """Calibration samples: [float32 [1, H, W, 3]] in [-1, 1], each made to contain a 0 and a 255.
 
-    Photos alone gave a uint8 input of scale .006275, and clients that feed raw bytes (MediaPipe) saw other boxes;
+    Photos alone gave a uint8 input with scale .006275, and clients that feed raw bytes (MediaPipe) got other boxes;
     with both ends of the range in every sample the scale is 1/127.5.
     """
     for picture in islice(pictures, CALIBRATION_IMAGES):

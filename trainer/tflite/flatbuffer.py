@@ -1,4 +1,4 @@
-"""A `.tflite` as LiteRT's schema classes -> its bytes, aligned as the kernels rely on."""
+"""A `.tflite` as LiteRT's schema classes -> its bytes, aligned as the kernels need."""
 
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ def serialize(tree: schema.ModelT) -> bytes:
 
 
 def add_buffer(tree: schema.ModelT, content: bytes) -> int:
-    """Append `content` to the buffers of a `ModelT`; its index."""
+    """Append `content` to the buffers of a `ModelT`; returns its index."""
     buffer = schema.BufferT()
     buffer.data = np.frombuffer(content, np.uint8)
     tree.buffers.append(buffer)
@@ -25,14 +25,14 @@ def add_buffer(tree: schema.ModelT, content: bytes) -> int:
 
 
 def operator_kinds(tree: schema.ModelT) -> list[int]:
-    """The `BuiltinOperator` of each operator code; files from before 2020 have it in the deprecated field only."""
+    """The `BuiltinOperator` of each operator code; files from before 2020 have it only in the deprecated field."""
     return [max(code.builtinCode, code.deprecatedBuiltinCode) for code in tree.operatorCodes]
 
 
 class _AlignedBuilder(flatbuffers.Builder):  # type: ignore[misc]  # flatbuffers ships no types
-    """Aligns byte vectors to 16: the schema's `force_align`, which the Python object API forgets.
+    """Aligns byte vectors to 16 bytes, as the schema's `force_align` demands and the Python object API forgets.
 
-    Kernels read weights in place and rely on it.
+    Kernels read weights in place and rely on this.
     """
 
     def CreateNumpyVector(self, x: Any) -> int:  # noqa: N802 - the library's name
