@@ -1,6 +1,6 @@
-"""`Detections`: what a detector saw in one picture. The one form inside: whoever makes them converts to it.
+"""`Detections`: what a detector saw in one picture, the only form used inside; every detector converts to it.
 
-numpy only, so that `predict` runs where the rest is not installed.
+numpy only, so that `predict` runs where nothing else is installed.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,23 +25,23 @@ class Detections:
     scores: Floats
 
     def __getitem__(self, rows: NDArray[np.bool_]) -> "Detections":
-        """Those where `rows`, bool [N], is true."""
+        """The detections where `rows`, bool [N], is true."""
         return Detections(boxes=self.boxes[rows], class_ids=self.class_ids[rows], scores=self.scores[rows])
 
     def above(self, score: float) -> "Detections":
-        """Those of at least this score."""
+        """The detections with at least this score."""
         return self[self.scores >= score]
 
 
-# Detections of a split's pictures by image id, boxes in pixels of the stored picture.
+# Detections in a split's pictures by image id; boxes are in pixels of the stored pictures.
 DetectionsById = dict[int, Detections]
 
-# From uint8 pictures [B, H, W, 3] RGB of the model's size to the detections of each, boxes in their pixels.
+# From pictures of the model's size, uint8 [B, H, W, 3] RGB, to the detections in each, boxes in their pixels.
 Detect = Callable[[NDArray[np.uint8]], Sequence[Detections]]
 
 
 def to_coco(detections: Detections, image_id: int) -> list[dict[str, float | int | list[float]]]:
-    """COCO result records of one picture: `bbox` is [x, y, width, height] in the pixels of `detections`."""
+    """The COCO result records of one picture; `bbox` is [x, y, width, height] in the pixels of `detections`."""
     sizes = detections.boxes[:, 2:] - detections.boxes[:, :2]
     rows = np.concatenate([detections.boxes[:, :2], sizes], axis=1).astype(np.float64)
     return [
@@ -55,11 +55,11 @@ def suppress(boxes: Floats, iou_above: float, most: int) -> NDArray[np.int64]:
 
     Args:
         boxes: float32 [K, 4], two corners, best first.
-        iou_above: A box that overlaps a kept one by more is dropped.
-        most: Boxes kept at most.
+        iou_above: A box whose IoU with a kept one is above this is dropped.
+        most: How many boxes are kept at most.
 
     Returns:
-        Places of the kept boxes, int64, ascending.
+        The places of the kept boxes, int64, ascending.
     """
     kept: list[int] = []
     rest = np.arange(len(boxes))
@@ -71,7 +71,7 @@ def suppress(boxes: Floats, iou_above: float, most: int) -> NDArray[np.int64]:
 
 
 def iou_matrix(first: Floats, second: Floats) -> Floats:
-    """Intersection over union of every box of `first` [N, 4] with every one of `second` [M, 4], both as two corners."""
+    """The IoU, [N, M], of each box of `first` [N, 4] with each of `second` [M, 4], both as two corners."""
     low = np.maximum(first[:, None, :2], second[None, :, :2])
     high = np.minimum(first[:, None, 2:], second[None, :, 2:])
     shared = np.prod(np.maximum(high - low, 0), axis=2)

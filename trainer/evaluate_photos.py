@@ -1,7 +1,7 @@
-"""An exported model and a folder of photos with VOC XML -> how good it is on them, without a job or a training.
+"""An exported model and a folder of photos with VOC XML -> how good the model is on them, without a job or training.
 
-The folder is read by the producer's and the workers' own commands into a store that is removed at the end, so that the
-reading rules are those of a job, and so are the pictures that the model sees.
+The folder is read by the producer's and the workers' own commands into a store that is removed at the end, so that both
+the reading rules and the pictures that the model sees are those of a job.
 """
 
 import os
@@ -35,7 +35,7 @@ from trainer.reporting.report import class_rows, shown_pictures
 from trainer.reporting.templates import environment
 
 _JOB: Final = "evaluated"
-# Settings that would hand the work to others, or tell them of it.
+# Settings that would hand the work to other processes, or notify others of it.
 _NOT_OURS: Final = ("VOC_BROKER_URL", "VOC_NOTIFY_URL", "VOC_STORE", "VOC_DATA_ROOT")
 
 
@@ -43,10 +43,10 @@ _NOT_OURS: Final = ("VOC_BROKER_URL", "VOC_NOTIFY_URL", "VOC_STORE", "VOC_DATA_R
 class PhotosEvaluation:
     """How good a model is on a folder.
 
-    `row` is as one form's in `metrics.json`: `map50`, `map`, intervals, `pictures`, `objects`, `per_class`, `bytes`,
-    `median_ms`. `unknown` counts the objects of classes that the model does not know, `difficult` those that count
-    nowhere, by class; `set_aside` photos that could not be read, `left_out` those without XML, or that no list names,
-    `learned` those that the model has learned from.
+    `row` is like a form's row in `metrics.json`: `map50`, `map`, intervals, `pictures`, `objects`, `per_class`,
+    `bytes`, `median_ms`. `unknown` counts the objects of classes that the model does not know, `difficult` those that
+    count neither way, both by class. `set_aside` counts photos that could not be read, `left_out` photos without XML or
+    not in any list, `learned` photos that the model was trained on.
     """
 
     model: str
@@ -62,7 +62,7 @@ class PhotosEvaluation:
 
     @property
     def remarks(self) -> list[str]:
-        """What a person should know of the figures, a line each."""
+        """What a person should know about the figures, one line each."""
         said = []
         if self.learned:
             photos = f"{self.learned:,} of {counted(len(self.figures.inputs.truth['images']), 'photo')}"
@@ -85,13 +85,13 @@ class PhotosEvaluation:
         return said
 
     def as_json(self) -> dict[str, Any]:
-        """The same as values of JSON, without the pictures."""
+        """The evaluation as JSON values, without the pictures."""
         facts = {"model": self.model, "folder": self.folder, "form": self.description.form}
         left = {"quarantined": self.set_aside, "left_out": self.left_out, "learned": self.learned}
         return {**facts, **self.row, "unknown_classes": dict(self.unknown), **left}
 
     def page(self) -> str:
-        """The same as an HTML page with a gallery, in the look of the report."""
+        """The evaluation as an HTML page with a gallery, styled like the report."""
         return (
             environment(is_html=True)
             .get_template("evaluation.html.j2")
@@ -119,19 +119,19 @@ def evaluate_photos(  # long: a line for each argument
     threads: int,
     timed_threads: Sequence[int] = (1,),
 ) -> PhotosEvaluation:
-    """Measure a model on a folder of photos with VOC XML, an archive or a bucket's.
+    """Measure a model on photos with VOC XML, in a folder, an archive or a bucket.
 
     Args:
         model: The `.tflite` or its bytes.
-        folder: As `submit` takes it.
-        shown: How refusals name the model.
-        split: Only photos of this one; None: all.
-        options: Of `submit`: how the folder is read.
+        folder: The photos, named as for `submit`.
+        shown: How errors name the model.
+        split: Only photos of this split; None: all.
+        options: Options of `submit` that say how the folder is read.
         threads: CPU threads of the interpreter.
-        timed_threads: By how many threads its milliseconds are measured.
+        timed_threads: The numbers of threads with which its milliseconds are measured.
 
     Raises:
-        ExportError: It is no model of this project, or knows none of the folder's classes.
+        ExportError: It is not a model of this project, or knows none of the folder's classes.
         PipelineError: The folder cannot be read.
     """
     detector = Detector(model, threads, file=shown)
@@ -171,12 +171,12 @@ def evaluate_photos(  # long: a line for each argument
 
 
 def _job(storage: Storage) -> Job:
-    """The job of the folder."""
+    """The job that was made of the folder."""
     return read_stored(Job, storage.read(JobPaths(_JOB).job), storage.url(JobPaths(_JOB).job))
 
 
 def _learned(model: str, storage: Storage, job: Job) -> set[str]:
-    """The folder's photos that a model has learned from, by file, where it lies in the folder of its run."""
+    """The files of the folder's photos that a model was trained on; empty unless the model lies in its run's folder."""
     place = model if "://" in model else str(Path(model).resolve())
     store, *inside = place.rsplit("/", 3)
     if len(inside) != 3 or inside[0] != "runs":
@@ -185,7 +185,7 @@ def _learned(model: str, storage: Storage, job: Job) -> set[str]:
 
 
 def _cost(model: Path | bytes, picture: ShardPicture, timed_threads: Sequence[int]) -> dict[str, Any]:
-    """Bytes and milliseconds of a model, as in a form's row."""
+    """Size in bytes and milliseconds of a model, as in a form's row."""
     content = model if isinstance(model, bytes) else model.read_bytes()
     times = latency_ms({"model": content}, picture.rgb, threads=timed_threads)["model"]
     return {"bytes": len(content), **timing(times)}
@@ -194,7 +194,7 @@ def _cost(model: Path | bytes, picture: ShardPicture, timed_threads: Sequence[in
 def _figures(
     detector: Detector, truth: Mapping[str, Any], pictures: Callable[[], Iterable[ShardPicture]], split: str
 ) -> Figures:
-    """What the model sees of the pictures, judged; those to be shown are in memory."""
+    """What the model sees in the pictures, judged; keeps the pictures to show in memory."""
     inputs = FigureInputs(
         labels=detector.labels,
         truth=truth,
@@ -210,7 +210,7 @@ def _figures(
 
 
 def _read_photos(folder: str, description: ModelDescription, store: str, options: Sequence[str]) -> None:
-    """Have the shards of a folder in `store`, at the size that the model sees.
+    """Write the shards of a folder into `store`, with pictures of the size that the model takes.
 
     Raises:
         OptionError: An option is wrong.
@@ -235,12 +235,12 @@ def _read_photos(folder: str, description: ModelDescription, store: str, options
 def _truth(
     storage: Storage, manifest: Manifest, splits: Sequence[Split], known: Sequence[str], shown: str
 ) -> tuple[dict[str, Any], dict[str, int]]:
-    """The COCO-form truth of the splits together, by the model's class ids; objects of other classes, counted.
+    """The COCO-form truth of all splits with the model's class ids, and the number of objects of other classes.
 
     Raises:
         ExportError: The model knows none of the folder's classes.
     """
-    # A model of an older version may spell accents as they were written.
+    # A model of an older version may have accents that are not composed.
     ids = {class_name(name): at for at, name in enumerate(known, start=1)}
     if not ids.keys() & set(manifest.labels):
         raise ExportError(

@@ -1,4 +1,4 @@
-"""Pixels 0 to 255 -> what the network takes, [-1, 1]: one formula for training, validation, calibration and LiteRT."""
+"""Pixels 0 to 255 -> the network's input, [-1, 1]: one formula for training, validation, calibration and LiteRT."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from shared.model.description import PIXEL_MEAN, PIXEL_STD
 from trainer.tensors import Tensor
 
-# [H, W, 3]; whoever takes or gives one says whether it is RGB or BGR.
+# [H, W, 3]; functions that take or return one say whether it is RGB or BGR.
 Picture = NDArray[np.uint8]
 
 
@@ -20,7 +20,7 @@ def normalize(pixels: Tensor) -> Tensor:
 def as_input(picture: Picture, dtype: type) -> NDArray[Any]:
     """One picture, uint8 [H, W, 3] RGB, as a model's input [1, H, W, 3] of type `dtype`.
 
-    Raw where that is uint8, less 128 where it is int8, else in [-1, 1].
+    Unchanged for uint8, minus 128 for int8, otherwise in [-1, 1].
     """
     if dtype == np.int8:
         return (picture[None] ^ np.uint8(128)).view(np.int8)

@@ -1,6 +1,7 @@
-"""How far a run is -> `runs/<run>/progress.json`, for whoever looks at the store and sees no Redis.
+"""How far a run is -> `runs/<run>/progress.json`, for whoever can read the store but not Redis.
 
-A thread of the process that trains writes it, so that neither a slow store holds up a step nor a long phase ages it.
+A thread of the training process writes it, so that a slow store does not delay steps and a long phase does not let the
+note grow old.
 """
 
 import logging
@@ -19,26 +20,26 @@ from shared.storage import Storage
 
 logger = logging.getLogger(__name__)
 
-# Often enough to watch a loss fall, seldom enough for an object store; `FRESH_S` of its readers is longer.
+# Often enough to watch the loss fall, seldom enough for an object store; the `FRESH_S` of its readers is longer.
 NOTE_EVERY_S: Final = 3.0
 
 
 @contextmanager
 def noted(request: RunSpec, facts: Callable[[], Mapping[str, Any]], guard: Guard, storage: Storage) -> Iterator[None]:
-    """Note who holds the run and how far it is, every few seconds until the block ends; the last note says it ended.
+    """Note who holds the run and how far it is, every few seconds until the block ends; the last note says so.
 
     Args:
         request: The run.
-        facts: Who works on it, and how far it is: words and numbers.
-        guard: Asked whether the run's job is still there, before each note.
-        storage: Gets the note; a store that refuses it stops nothing.
+        facts: Returns who works on it and how far it is, as words and numbers.
+        guard: Asked before each note whether the run's job still exists.
+        storage: Where the note is written; if that fails, the run goes on.
     """
     ended = threading.Event()
-    trained: dict[str, Any] = {}  # how long it trained is told by the phase of training only, and asked for in all
+    trained: dict[str, Any] = {}  # only the training phase says how long the run trained, but all notes have it
 
     def write(*, held: bool) -> None:
         try:
-            with suppress(Cancelled):  # the work is told by its lease
+            with suppress(Cancelled):  # the lease tells the training itself
                 guard.require_wanted()
                 now = facts()
                 trained.update({name: now[name] for name in ("seconds",) if name in now})
@@ -59,7 +60,7 @@ def noted(request: RunSpec, facts: Callable[[], Mapping[str, Any]], guard: Guard
     try:
         yield
     except LeaseLost:
-        is_ours = False  # another process notes it now
+        is_ours = False  # another process writes the notes now
         raise
     finally:
         ended.set()

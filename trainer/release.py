@@ -1,7 +1,7 @@
 """Trained weights -> everything a run hands out: models, figures, gate, plots, report, card.
 
-Assembles export, measurement, gate, plots and report for `trainer/run.py` and `trainer export`. All is written before
-the gate may refuse it, so that the report of a refused model shows why.
+Combines export, measurement, gate, plots and report for `trainer/run.py` and `trainer export`. Everything is written
+before the gate may refuse it, so that the report of a refused model shows why.
 """
 
 import json
@@ -66,17 +66,17 @@ from trainer.tflite.metadata import with_best_score
 
 logger = logging.getLogger(__name__)
 
-# Pictures on which Keras and float32 are compared one by one, and on which layers are traced.
+# On how many pictures Keras and float32 are compared one by one, and on how many layers are traced.
 _PARITY_PICTURES: Final = 16
 _TRACED_PICTURES: Final = 4
 
-# Of the files that a run hands out, those that hold weights.
+# The beginnings of the names of files that hold weights.
 _MODELS: Final = ("model_float", "model_dynamic", "model_int8", "model.keras", "model_qat.keras", "saved_model")
 
-# What is written beside the models and the plots.
+# The other files that are written, besides the models and plots.
 _WRITTEN_LAST: Final = ("labels.txt", "gate.json", "report.html", "model_card.md", "metrics.json")
 
-# The licence of what this project adds; whoever trains decides on the weights.
+# The licence of what this project adds; whoever trains a model decides on the licence of its weights.
 _LICENCE: Final = "Apache-2.0"
 
 
@@ -90,14 +90,14 @@ def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
 
 @dataclass(slots=True, kw_only=True)
 class Release:
-    """What is released, and what each phase made of it for the next.
+    """What is released, and the results that each phase leaves for the next.
 
-    `keras_model` as `build_model` makes it, with the weights to ship. `pictures` streams a split anew at each call,
-    `truth` is its COCO form with categories. `storage` gets all files below the run's folder; the job's `job.json` and
-    the run's `results.csv` are read for the report. `guard` is told of every phase, and asked before anything is
-    written. `fine_tuned`, of `trainer/training/qat.py`, is what int8 is made of, if there is one. `timings` are seconds
-    of the stages before this one. `best_epoch` is the epoch of the weights, 0 where nobody knows; `step` that of the
-    checkpoint that they were asked from: they are not what a finished run ended with.
+    `keras_model` is as `build_model` makes it, with the weights to ship. `pictures` streams a split anew at each call;
+    `truth` gives its COCO form with categories. `storage` gets all files below the run's folder; the job's `job.json`
+    and the run's `results.csv` are read for the report. `guard` is told of every phase, and asked before anything is
+    written. `fine_tuned`, from `trainer/training/qat.py`, is what int8 is made from, if given. `timings` are the
+    seconds of earlier stages. `best_epoch` is the epoch of the weights, 0 if not known. `step` is the step of the
+    checkpoint if a person asked for one: these are not the weights that a finished run ended with.
     """
 
     spec: RunSpec
@@ -134,21 +134,21 @@ class Release:
         self._model = TrainedModel(keras_model=self.keras_model, fine_tuned=self.fine_tuned, description=description)
 
     def _origin(self) -> str:
-        """Where a backbone comes from that somebody else has trained, or taught."""
+        """The origin of a backbone that somebody else has trained or taught; "" for our own."""
         if self.spec.distil:
             return f"; its backbone learned from: {origin_of(TEACHER)}"
         origin = origin_of(self.spec.backbone)
         return f"; backbone: {origin}" if origin else ""
 
     def run(self) -> dict[str, Any]:
-        """Export, measure, judge and draw; write it all below the run's folder.
+        """Export, measure, judge and draw; write everything below the run's folder.
 
         Returns:
             The content of `metrics.json`.
 
         Raises:
-            ExportError: The gate refused the model. Where the files could be run, everything is written by then, unless
-                the run is finished: what it handed out stays, and a report is written into `refused/`.
+            ExportError: The gate refused the model. If its files could be run, everything has been written by then,
+                except if the run is finished: then its files stay, and only a report is written into `refused/`.
         """
         metrics = self._make()
         self.guard.before_publish()
@@ -163,7 +163,7 @@ class Release:
         with self._timed("write"):
             if root == paths.root:
                 self._remove_stale()
-            for name, content in files.items():  # metrics last
+            for name, content in files.items():  # metrics.json is the last
                 self.guard.require_wanted()
                 self.storage.write(f"{root}/{name}", content)
         logger.info("run_released", extra={"run": self.spec.run, "int8_map50": metrics["int8"]["map50"]})
@@ -171,7 +171,7 @@ class Release:
         return metrics
 
     def _remove_stale(self) -> None:
-        """Take away the models of an earlier export that this one does not hand out: their weights may be others."""
+        """Remove the models of an earlier export that this one does not hand out: their weights may differ."""
         handed_out = forms_of(self.spec.nms)
         for form in {*forms_of("both")} - {*handed_out}:
             self.guard.require_wanted()
@@ -179,21 +179,21 @@ class Release:
 
     @property
     def warnings(self) -> list[str]:
-        """What a person should know of a model that the gate let pass, one line each."""
-        # By the form alone: "accuracy kept" would say that it is known to be.
+        """What a person should know about a model that passed the gate, one line each."""
+        # Named by the form alone: "accuracy kept" would claim that this is known.
         return [f"{check.name.partition(':')[0]}: {check.warning}" for check in self._checks if check.warning]
 
     @property
     def notes(self) -> dict[str, list[str] | str]:
         """What `run.json` keeps for a person.
 
-        `warnings`; `advice` what to do next; `exported` which epoch the weights are of, unless it is the last one, and
-        what ended the training early.
+        `warnings`; `advice`, what to do next; `exported`, which epoch the weights are from unless it is the last one,
+        and what ended the training early.
         """
         return {"warnings": self.warnings, "advice": self._advice, "exported": self._exported}
 
     def _make(self) -> dict[str, Any]:
-        """All files, in memory; the metrics."""
+        """Make all files in memory; returns the metrics."""
         with self._timed("export"):
             models = self._export()
         self._check_files(models)
@@ -239,18 +239,18 @@ class Release:
         return metrics
 
     def _weights(self, figures: Figures) -> str:
-        """Which weights these are, other than those of one validation; "" otherwise."""
+        """Which weights these are if they are not from a single validation; otherwise ""."""
         if self.step is not None:
             return f"the checkpoint of step {self.step} was exported"
         return exported_mean(figures.inputs.history, self.best_epoch)
 
     def _best_validation(self, figures: Figures, objects: int) -> str:
-        """Which validation's weights these are."""
+        """Which validation these weights are from."""
         judged = objects if self._splits.gate == "val" else None
         return exported_epoch(figures.inputs.history, self.best_epoch, judged)
 
     def _keep_detections(self, seen: DetectionsById) -> None:
-        """What int8 saw of the measured split, and what that is worth on resamples, for comparisons with other runs."""
+        """Keep what int8 saw in the measured split, and its figures on resamples, for comparisons with other runs."""
         split, manifest = self._splits.measured, self.manifest
         facts: dict[str, Any] = {"labels": manifest.labels, "image_size": manifest.image_size}
         facts |= {"run": self.spec.run, "form": "int8", "split": split, "resize": manifest.resize}
@@ -276,7 +276,7 @@ class Release:
         return forms
 
     def _keep_models(self, models: Mapping[str, bytes]) -> None:
-        """Hand out those of the forms that are asked for; the others are what they are held against."""
+        """Keep the forms that are asked for, to be handed out; the others are only for comparison."""
         asked = forms_of(self.spec.nms)
         self._files |= {f"model_{form}.tflite": content for form, content in models.items() if form in asked}
 
@@ -286,7 +286,7 @@ class Release:
         return measure_forms(detectors, self._splits, self.pictures, self.truth, classes, self.guard.advance)
 
     def _metrics(self, models: Mapping[str, bytes], measured: MeasuredForms) -> dict[str, Any]:
-        """By form: what `measured` has of it, bytes and time."""
+        """The metrics by form: those in `measured`, size in bytes and times."""
         picture = next(iter(self.pictures(self._splits.measured))).rgb
         latency = latency_ms(models, picture, lambda: self.guard.advance(phase="latency"))
         metrics = measured.metrics()
@@ -298,14 +298,14 @@ class Release:
         return metrics
 
     def _with_best_scores(self, models: Mapping[str, bytes], scores: Mapping[str, float]) -> Mapping[str, bytes]:
-        """The models that say from which score on they are worth believing, checked once more."""
+        """The models with their best thresholds written into them, checked once more."""
         scored = {form: with_best_score(model, scores[form]) for form, model in models.items()}
         self._keep_models(scored)
         self._check_files(scored)
         return scored
 
     def _check_files(self, models: Mapping[str, bytes]) -> None:
-        """Stop at a file that is not worth running; it would only fail later and less clearly."""
+        """Refuse files that are not worth running; they would only fail later and less clearly."""
         variables = self.keras_model.variables
         kernels = sum(int(np.prod(variable.shape)) for variable in variables if len(variable.shape) > 1)
         whole: dict[str, bytes] = {form: models[form] for form in FORMS}
@@ -355,7 +355,7 @@ class Release:
 
 
 def _raw(models: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Those without suppression."""
+    """The models without suppression."""
     return {form: model for form, model in models.items() if form.endswith(RAW)}
 
 

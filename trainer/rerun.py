@@ -1,4 +1,4 @@
-"""A run that trained -> its models exported or measured again; what the commands `export` and `evaluate` do."""
+"""A trained run -> its models exported or measured again: what the commands `export` and `evaluate` do."""
 
 import tempfile
 from collections.abc import Sequence
@@ -42,16 +42,16 @@ from trainer.training.variable_layout import layout_of
 
 WEIGHTS_FILE: Final = "model.keras"
 
-# Decoded pictures are kept in memory up to this size while fine-tuning.
+# Decoded pictures are kept in memory up to this size in MB while fine-tuning.
 _CACHE_MB: Final = 2048
 
-# Stages before the release, in `run.json`.
+# The stages before the release, as `run.json` names them.
 _EARLIER_STAGES: Final = ("read", "train", "qat")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What an export made: `metrics.json`, what a person should know of it, and whether the job's run is finished."""
+    """The result of an export: `metrics.json`, warnings for a person, and whether the run is finished."""
 
     metrics: dict[str, Any]
     warnings: list[str]
@@ -70,32 +70,32 @@ def export_run(  # long: a line for each option
     cache_mb: int = _CACHE_MB,
     copies: CacheFolder = USUAL_FOLDER,
 ) -> Exported:
-    """Export the saved weights of `run` again, without training; what is there is replaced.
+    """Export the saved weights of `run` again, without training; the existing files are replaced.
 
-    Weights come from the `model.keras` that the training ended with. Where it has not ended, or a step is named, they
-    come from a checkpoint; a finished run keeps its own `model.keras` then. Quantization-aware fine-tuning runs where
-    `quantize` asks for it; a run that was fine-tuned keeps its fine-tuned weights.
+    Weights come from the `model.keras` that the training ended with. If it has not ended, or a step is named, they come
+    from a checkpoint; a finished run keeps its own `model.keras` then. Quantization-aware fine-tuning runs if
+    `quantize` asks for it; otherwise a run that was fine-tuned keeps its fine-tuned weights.
 
-    A run that the gate had refused is finished by an export that passes, and asks for what was changed from then on.
-    The files of a finished run stay where the gate refuses: only a report is written, into `refused/`.
+    An export that passes finishes a run that the gate had refused, and its changes become part of the run's request.
+    If the gate refuses, the files of a finished run stay, and only a report is written into `refused/`.
 
     Args:
-        run: A run that trained.
-        storage: Holds it and its job.
+        run: A run that has trained.
+        storage: Holds the run and its job.
         guard: Asked before every phase and before anything is replaced.
         max_drop: Points of mAP50 that int8 may lose; None: as the run asked.
         quantize: How int8 is made; None: as the run asked.
         nms: Where suppression is; None: as the run asked.
-        step: Of the checkpoint to take.
+        step: The step of the checkpoint to take.
         cache_mb: Decoded pictures are kept in memory up to this size while fine-tuning.
-        copies: Where copies of a bucket's shards are kept.
+        copies: Where copies of shards in a bucket are kept.
 
     Raises:
         ExportError: The run has no weights, or the gate refused the model.
         FormatError: Its request or its `run.json` is damaged.
-        OptionError: The changes do not fit what was asked.
+        OptionError: The changes do not fit the rest of the request.
         TrainingError: The checkpoint is of a network with other variables.
-        StopRequested: Asked to stop; nothing was replaced.
+        StopRequested: The process was asked to stop; nothing was replaced.
     """
     spec, manifest = _read_run(storage, run)
     spec = ReleaseOptions(max_drop=max_drop, quantize=quantize, nms=nms).applied_to(spec)
@@ -131,7 +131,7 @@ def export_run(  # long: a line for each option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedTraining:
-    """A training at its end whose models are to be made again: its network, and what `run.json` said of it."""
+    """A training that has ended and whose models must be made again: its network, and what `run.json` said."""
 
     network: keras.Model
     fine_tuned: keras.Model | None
@@ -149,9 +149,9 @@ def finished_training(
     shards: ShardCache | None,
     cache_mb: int,
 ) -> FinishedTraining | None:
-    """The training of a run that had ended and was taken back because a file it had released is damaged.
+    """The training of a run that had ended but was taken back because one of its released files is damaged.
 
-    None where there was none, it learned from other shards, or its weights are not those that it ended with. Where it
+    None if there was none, if it learned from other shards, or if its weights are not those that it ended with. If it
     is fine-tuned again, up to `cache_mb` MB of decoded pictures are kept in memory.
     """
     note = read_note(storage, RunPaths(spec.run).trained, spec.incarnation) or {}
@@ -165,7 +165,7 @@ def finished_training(
     if network is None:
         return None
     timings = {stage: note["seconds"][stage] for stage in _EARLIER_STAGES if stage in note["seconds"]}
-    # Fine-tuned weights are taken where they are whole too.
+    # Fine-tuned weights are kept if they are undamaged too.
     tuned = file_digest(storage, f"{RunPaths(spec.run).root}/{QAT_WEIGHTS_FILE}")
     keeps = tuned is not None and files.get(QAT_WEIGHTS_FILE, {}).get("sha256") == tuned
     tuning: dict[str, Any] = {
@@ -180,10 +180,10 @@ def finished_training(
 
 
 def _note_release(release: Release, metrics: dict[str, Any], timings: dict[str, float]) -> bool:
-    """Note a release that passed in the `run.json` of a finished run, or finish by it one that the gate had refused.
+    """Note a release that passed in the `run.json` of a finished run, or finish a run that the gate had refused.
 
     Returns:
-        Whether the run is finished; one that is not at its end is left to its trainer.
+        Whether the run is finished; a run whose training has not ended is left to its trainer.
     """
     storage, spec = release.storage, release.spec
     paths = RunPaths(spec.run)
@@ -210,7 +210,7 @@ def _note_release(release: Release, metrics: dict[str, Any], timings: dict[str, 
 
 
 def _best_epoch(storage: Storage, spec: RunSpec, manifest: Manifest) -> int:
-    """The epoch of the weights that a run ended with, or would if it ended now; 0 where nobody knows."""
+    """The epoch of the weights that a run ended with, or would end with now; 0 if not known."""
     summary = read_note(storage, RunPaths(spec.run).run, spec.incarnation)
     if summary is not None:
         return int(summary.get("training", {}).get("best_epoch", 0))
@@ -219,7 +219,7 @@ def _best_epoch(storage: Storage, spec: RunSpec, manifest: Manifest) -> int:
 
 
 def _refused_training(storage: Storage, spec: RunSpec, manifest: Manifest) -> TrainingProgress | None:
-    """Where the training of a run stands that failed at its export, if it was trained on these shards."""
+    """The training progress of a run that failed at its export, if it was trained on these shards."""
     return _newest_training(storage, spec, manifest) if _is_refused(storage, spec) else None
 
 
@@ -240,9 +240,9 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """`map50`, `map`, `per_class`, `bytes` and `latency_ms` of the exported models of `run`, by form.
 
-    They are measured by `threads` threads on `split`, or on the one that the report is of (`JudgingSplits`);
-    `latency_ms` has the milliseconds by each of `timed_threads`, and `median_ms` those of the first. Copies
-    of a bucket's shards are kept in `copies`.
+    They are measured with `threads` threads on `split`, or on the report's split (`JudgingSplits`); `latency_ms` has
+    the milliseconds for each of `timed_threads`, and `median_ms` those for the first. Copies of shards in a bucket are
+    kept in `copies`.
 
     Raises:
         ExportError: There is no such split, form or file, or no photo in the split.
@@ -261,7 +261,7 @@ def evaluate_run(
         key = f"{RunPaths(run).root}/model_{form}.tflite"
         if not storage.exists(key):
             raise _no_model(spec, form, storage.url(key), storage)
-        # No more than is taken: a file that grew beyond all bounds is not read whole to be refused.
+        # One byte more than the limit is enough to refuse a file of whatever size.
         content = storage.read_range(key, 0, MOST_MODEL_BYTES + 1)
         detector, contents[form] = _detector_of(manifest, content, storage.url(key), threads), content
         seen = detect_all(detector.detect_batch, pictures(chosen))
@@ -271,17 +271,17 @@ def evaluate_run(
 
 
 def _no_model(spec: RunSpec, form: str, shown: str, storage: Storage) -> ExportError:
-    """What is said of a form that a run did not export, or that is gone."""
+    """The error for a form that a run did not export, or whose file is gone."""
     other_kind = () if form in forms_of(spec.nms) else ("--nms", "both")
     again = hint("export", spec.run, *other_kind, store=storage)
     return ExportError(f"{shown}: no such file; expected a model of run {spec.run}: `{again}` makes it")
 
 
 def _split_of(manifest: Manifest, truth: Truth, named: str | None) -> Split:
-    """The split `named`; where none is, the one that a release measures on.
+    """The split `named`; if None, the one that a release measures on.
 
     Raises:
-        ExportError: It has no photo.
+        ExportError: The split has no photo.
     """
     there: dict[Split, int] = {split: count for split in SPLITS if (count := manifest.examples(split))}
     chosen = [split for split in there if named in (None, split)]
@@ -292,7 +292,7 @@ def _split_of(manifest: Manifest, truth: Truth, named: str | None) -> Split:
 
 
 def _detector_of(manifest: Manifest, content: bytes, file: str, threads: int) -> Detector:
-    """A model of a run, for the pictures and classes of its job."""
+    """The detector of a run's model, which must match the picture size and classes of its job."""
     detector = Detector(content, threads, file=file)
     found = (detector.labels, detector.description.image_size)
     if found != (manifest.labels, manifest.image_size):
@@ -313,9 +313,9 @@ def _read_run(storage: Storage, run: str) -> tuple[RunSpec, Manifest]:
 
 
 def _load_weights(storage: Storage, spec: RunSpec, manifest: Manifest, step: int | None) -> keras.Model:
-    """The network of a run: what it ended with, or what a checkpoint holds.
+    """The network of a run: the one it ended with, or the one in a checkpoint.
 
-    A run that has not ended may have learned more since an export of it wrote `model.keras`.
+    A run that has not ended may have learned more since an export wrote its `model.keras`.
     """
     if step is None and _has_ended(storage, spec):
         saved = _load_network(storage, spec.run, WEIGHTS_FILE)
@@ -333,7 +333,7 @@ def _load_weights(storage: Storage, spec: RunSpec, manifest: Manifest, step: int
 
 
 def _has_ended(storage: Storage, spec: RunSpec) -> bool:
-    """Whether its training is over: it is finished, or the gate refused its model."""
+    """Whether a run's training is over: the run is finished, or the gate refused its model."""
     return read_note(storage, RunPaths(spec.run).run, spec.incarnation) is not None or _is_refused(storage, spec)
 
 
@@ -372,7 +372,7 @@ def _fine_tuned(
     shards: ShardCache | None,
     cache_mb: int,
 ) -> keras.Model | None:
-    """What int8 is made of, where that is asked for; where it `keeps` what there is, the network tuned before."""
+    """The fine-tuned network that int8 is made from, if QAT is asked for; with `keeps`, the one that exists already."""
     if spec.quantize != "qat":
         return None
     with timed(timings, "qat"):
@@ -387,6 +387,6 @@ def _fine_tuned(
 
 
 def _earlier_timings(storage: Storage, run: str) -> dict[str, float]:
-    """Seconds of the stages before the release, where the run noted them."""
+    """The seconds of the stages before the release, as far as the run noted them."""
     seconds = (read_summary(storage, run) or {}).get("seconds") or {}
     return {stage: seconds[stage] for stage in _EARLIER_STAGES if stage in seconds}

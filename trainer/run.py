@@ -1,6 +1,6 @@
-"""One run, from the manifest of a finished job to `run.json`: check, train, release, commit. Free of Celery.
+"""One run, from the manifest of a finished job to `run.json`: check, train, release, commit. Independent of Celery.
 
-Running it again goes on where the last attempt stopped: training from its checkpoint, everything after it anew.
+Running it again continues where the last attempt stopped: training from its checkpoint, everything after it afresh.
 """
 
 import hashlib
@@ -50,19 +50,19 @@ _PRECISION_HINT: Final = "on this machine float32 is faster for this backbone: l
 
 
 def run(request: RunSpec, *, storage: Storage, settings: TrainerSettings, guard: Guard) -> None:
-    """Do what `request` asks, and write `run.json` last.
+    """Do what `request` asks for, and write `run.json` last.
 
     Args:
         request: The run.
-        storage: Holds the job; gets the run.
-        settings: Of this trainer: threads, replicas, memory.
+        storage: Holds the job; the run is written there.
+        settings: The settings of this trainer: threads, replicas, memory.
         guard: Asked before every step and phase.
 
     Raises:
         ShardError: A shard differs from the manifest.
         TrainingError: Training cannot go on.
         ExportError: The exported model disagrees with the trained one.
-        StopRequested: Asked to stop; what was trained is saved.
+        StopRequested: The process was asked to stop; the training so far is saved.
     """
     started_s = time.monotonic()
     guard.advance(phase="check")
@@ -83,13 +83,13 @@ def run(request: RunSpec, *, storage: Storage, settings: TrainerSettings, guard:
 
 
 def manifest_of(request: RunSpec, storage: Storage) -> Manifest:
-    """The manifest of the finished job that asks for a run.
+    """The manifest of the finished job that asked for a run.
 
     Raises:
         Cancelled: The job was removed.
-        TrainingError: It is not finished.
-        ShardError: The manifest is not of this job: its labels are others.
-        FormatError: It was written by another version, or is damaged.
+        TrainingError: The job is not finished.
+        ShardError: The manifest is not of this job: its labels or its request differ.
+        FormatError: The manifest was written by another version, or is damaged.
     """
     job = find_job(storage, request.job)
     if job is None or job.incarnation != request.incarnation:
@@ -106,10 +106,10 @@ def manifest_of(request: RunSpec, storage: Storage) -> Manifest:
 
 
 def _require_same_shards(request: RunSpec, manifest_digest: str | None, storage: Storage) -> None:
-    """A model is of the shards that it was trained on: where they were made again meanwhile, it is not the job's.
+    """Check that the job's shards are still those that the model was trained on, and were not made again meanwhile.
 
     Raises:
-        Cancelled: The job's manifest is another by now, or being made again.
+        Cancelled: The job's manifest has changed, or is being made again.
     """
     key = JobPaths(request.job).manifest
     if file_digest(storage, key) != manifest_digest:
@@ -117,18 +117,18 @@ def _require_same_shards(request: RunSpec, manifest_digest: str | None, storage:
 
 
 def use_threads(threads: int | None) -> None:
-    """Bound TensorFlow's threads; must come before TensorFlow has started its own. OpenCV gets one for each caller."""
+    """Limit TensorFlow's threads, before TensorFlow starts them; OpenCV gets one thread for each caller."""
     if threads is not None:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
-    # Several batches are made at once already.
+    # Several batches are already made in parallel.
     cv2.setNumThreads(1)
 
 
 def _train_and_release(
     request: RunSpec, manifest: Manifest, *, storage: Storage, settings: TrainerSettings, guard: Guard
 ) -> tuple[RunSpec, dict[str, Any], dict[str, Any]]:
-    """What was asked in the end, the metrics, and what `run.json` says of the training."""
+    """Train and release; returns the final request, the metrics, and what `run.json` says about the training."""
     asked = asked_now(storage, request)
     manifest_digest = file_digest(storage, JobPaths(request.job).manifest)
     shards = shard_cache(storage, manifest, settings.shard_folder())
@@ -141,7 +141,7 @@ def _train_and_release(
         return asked, metrics, {"seconds": seconds, "training": ended.facts, **notes}
     learned = _train(request, manifest, storage=storage, settings=settings, guard=guard, shards=shards)
     trained, seconds = learned.trained, learned.seconds
-    request = asked_now(storage, request)  # a person may have changed meanwhile how it is exported
+    request = asked_now(storage, request)  # a person may have changed the export options meanwhile
     fine_tuned = None
     if request.quantize == "qat":
         with timed(seconds, "qat"):
@@ -153,7 +153,7 @@ def _train_and_release(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Learned:
-    """A training at its end: what came of it, what it learned from and on what, and the seconds of its stages."""
+    """A training that has ended: its result, its data set, its strategy, and the seconds of its stages."""
 
     trained: Trained
     dataset: TrainingSet
@@ -175,7 +175,7 @@ def _train(
     shards: ShardCache | None,
     without: Collection[int] = (),
 ) -> _Learned:
-    """Train to the end, but on no picture of `without` (image ids)."""
+    """Train to the end, without the pictures in `without` (image ids)."""
     strategy = make_strategy(settings.replicas or 1)
     if request.precision is not None and not gains_by_precision(request.precision, request.backbone):
         logger.warning("precision_gains_nothing", extra={"precision": request.precision, "hint": _PRECISION_HINT})
@@ -190,7 +190,7 @@ def _train(
             build = distilled(build, dataset, request, storage=storage, guard=guard)
     with timed(seconds, "train"):
         trained = Training(request, dataset, strategy=strategy, storage=storage, guard=guard, build=build).run()
-    # An attempt that failed after its training, or was killed, has not trained in vain: its time counts.
+    # The training time of attempts that were killed, or failed after training, counts too.
     seconds["train"] = max(seconds["train"], round(trained.progress.spent_s, 2))
     return _Learned(trained=trained, dataset=dataset, strategy=strategy, seconds=seconds)
 
@@ -198,7 +198,7 @@ def _train(
 def _train_fold(
     request: RunSpec, manifest: Manifest, *, storage: Storage, settings: TrainerSettings, guard: Guard
 ) -> tuple[RunSpec, dict[str, Any], dict[str, Any]]:
-    """A fold of an audit: train without its part, and write what it sees there. It has no model, and so no metrics."""
+    """A fold of an audit: train without its part, and write what it sees there; there is no model, so no metrics."""
     dealt = deal(photos_of(storage, manifest), request.folds)
     part = frozenset(image_id for image_id, at in dealt.items() if at == request.fold)
     shards = shard_cache(storage, manifest, settings.shard_folder())
@@ -215,7 +215,7 @@ def _train_fold(
 def _audit(
     request: RunSpec, manifest: Manifest, *, storage: Storage, settings: TrainerSettings, guard: Guard
 ) -> tuple[RunSpec, dict[str, Any], dict[str, Any]]:
-    """The last run of an audit: what the runs before it saw, held against the labels."""
+    """The last run of an audit: compare what the runs before it saw with the labels."""
     seconds: dict[str, float] = {}
     shards = shard_cache(storage, manifest, settings.shard_folder())
     with timed(seconds, "audit"):
@@ -225,7 +225,7 @@ def _audit(
 
 @dataclass(frozen=True, slots=True)
 class _Ready:
-    """What is to be released: the network, int8's fine-tuned one if there is one, and which epoch it is of (or 0)."""
+    """What to release: the network, the fine-tuned one for int8 if there is one, and the weights' epoch (or 0)."""
 
     network: keras.Model
     fine_tuned: keras.Model | None
@@ -242,7 +242,7 @@ def _release(
     guard: Guard,
     shards: ShardCache | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The metrics of what was trained, as it is released, and what `run.json` says of the release."""
+    """Release what was trained; returns the metrics, and what `run.json` says about the release."""
     with timed(seconds, "release"):
         release = Release(
             spec=request,
@@ -261,10 +261,10 @@ def _release(
 
 
 def network_builder(request: RunSpec, manifest: Manifest, storage: Storage) -> Callable[[], keras.Model]:
-    """What makes the network of a run as its training begins: fresh, with published weights, or with trained ones.
+    """A function that makes a run's network for the start of training: with fresh, published or trained weights.
 
     Raises:
-        TrainingError: The file that it goes on from is not what the submit has put there.
+        TrainingError: The file that the run continues is not the one that the submit put there.
     """
     weights, labels = local_weights(request.weights, storage), manifest.labels
 
@@ -282,10 +282,10 @@ def network_builder(request: RunSpec, manifest: Manifest, storage: Storage) -> C
 
 
 def _trained_file(key: str, storage: Storage) -> Path:
-    """The network that a run goes on from, as a file; its name begins with its digest.
+    """The file of the network that a run continues; its name begins with its digest.
 
     Raises:
-        TrainingError: It, or the list of its classes, is not what the submit has put there.
+        TrainingError: It, or the list of its classes, is absent or not the one that the submit put there.
     """
     for name in (key, labels_of(key)):
         if not storage.exists(name):
@@ -298,7 +298,7 @@ def _trained_file(key: str, storage: Storage) -> Path:
 
 
 def local_weights(weights: str, storage: Storage) -> str:
-    """`none` and `imagenet` as they are; a key of the store as the path of a file that Keras can open."""
+    """`none` and `imagenet` unchanged; a key in the store as the path of a file that Keras can open."""
     if weights in ("none", "imagenet"):
         return weights
     if storage.is_local:

@@ -1,4 +1,4 @@
-"""Settings of the trainer (`VOC_*`)."""
+"""The settings of the trainer (`VOC_*`)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from shared.settings import CommonSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheFolder:
-    """A folder for copies of shards, and how many bytes of them."""
+    """A folder for copies of shards, and how many bytes they may take."""
 
     path: Path
     most_bytes: int
@@ -42,5 +42,5 @@ class TrainerSettings(CommonSettings):
     )
 
     def shard_folder(self) -> CacheFolder:
-        """Where copies of a bucket's shards are kept, and how many bytes of them."""
+        """Where copies of shards in a bucket are kept, and how many bytes they may take."""
         return CacheFolder(path=self.shard_cache.expanduser(), most_bytes=int(self.shard_cache_gb * 1e9))

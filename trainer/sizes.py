@@ -20,7 +20,7 @@ from trainer.network.detector import Backbone, build_model
 from trainer.tflite.convert import RAW, TrainedModel, export_forms
 from trainer.tflite.operator_times import Details, details
 
-# Rounds of the measurement; each invokes both forms several times.
+# How many rounds are measured; each invokes both forms several times.
 _ROUNDS: Final = 10
 _CALIBRATION: Final = 4
 
@@ -29,9 +29,9 @@ _CONVOLUTIONS: Final = (keras.layers.Conv2D, keras.layers.DepthwiseConv2D)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """What one picture costs in one network: `macs` multiply-adds, `*_ms` on one thread of this machine, with NMS.
+    """What a picture costs in a network: `macs` are multiply-adds, `*_ms` are on one thread of this machine, with NMS.
 
-    `int8` is the file itself, `int8_raw` the one without suppression.
+    `int8` is the file itself, `int8_raw` the file without suppression.
     """
 
     backbone: Backbone
@@ -50,9 +50,9 @@ def costs(backbones: Iterable[Backbone], sizes: Iterable[Size], *, image_size: i
 
     Args:
         backbones: Ours (`conv`) or published ones.
-        sizes: Of the detector.
-        image_size: Side of the pictures in pixels.
-        classes: Without background.
+        sizes: Sizes of the detector.
+        image_size: The side of the pictures in pixels.
+        classes: The number of classes without background.
     """
     return (_cost(*chosen, image_size, classes) for chosen in product(backbones, sizes))
 
@@ -84,13 +84,13 @@ def _cost(backbone: Backbone, size: Size, image_size: int, classes: int) -> Cost
 
 
 def detail_of(model: bytes, image_size: int) -> Details:
-    """Where a file's time and memory go, on a picture of noise."""
+    """Where a file's time and memory go, measured on a picture of noise."""
     return details(model, np.random.default_rng(0).integers(0, 256, (image_size, image_size, 3), np.uint8))
 
 
 def multiply_adds(network: keras.Model) -> int:
     """Multiply-adds of the convolutions of `network` for one picture; the rest is below 2 % of them."""
-    # A kernel [h, w, in, out] (depthwise [h, w, in, 1]) is used once for each cell of the output.
+    # A kernel [h, w, in, out] (depthwise [h, w, in, 1]) is applied once per cell of the output.
     return sum(
         math.prod(layer.output.shape[1:3]) * math.prod(layer.kernel.shape)
         for layer in network.layers
@@ -111,7 +111,7 @@ def _description(size: str, image_size: int, classes: int) -> ModelDescription:
 
 
 def machine() -> str:
-    """The processor's name, as far as the system tells it."""
+    """The processor's name, if the system tells it, and the number of cores."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as facts:
             names = [line.partition(":")[2].strip() for line in facts if line.startswith("model name")]

@@ -1,6 +1,6 @@
-"""One message -> one run, claimed, done and noted; free of Celery.
+"""One message -> one run, claimed, done and noted; independent of Celery.
 
-What is asked is in the run's `request.json`; the message only names the run. TensorFlow is imported by the work itself.
+The request is in the run's `request.json`; the message only names the run. TensorFlow is imported by the work itself.
 """
 
 import logging
@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunWorker:
-    """What a trainer's process needs to do runs: the store, its name and terms as a holder, and the work itself."""
+    """What a trainer's process needs to do runs: the store, its terms as a lease holder, and the work itself."""
 
     storage: Storage
     holder: Holder
@@ -45,8 +45,8 @@ def do_task(message: Any, worker: RunWorker) -> None:
         worker: This process.
 
     Raises:
-        Exception: Whatever the work raises that no `PipelineError` or passing fault explains, after the lease went
-            back with it; Celery logs it.
+        Exception: Whatever the work raises that is neither a `PipelineError` nor a passing fault, after the lease was
+            given back with it; Celery logs it.
     """
     try:
         request = admit(message, worker.storage)
@@ -77,7 +77,7 @@ def admit(message: Any, storage: Storage) -> RunSpec:
     """Check a message against the store.
 
     Raises:
-        MessageError: It is malformed, nobody asked for such a run, or its job was removed.
+        MessageError: The message is malformed, nobody asked for such a run, or its job was removed.
         FormatError: The request was written by another version, or its file is damaged.
     """
     hint = read_message(RunHint, message)
@@ -97,13 +97,13 @@ def _is_settled(request: RunSpec, storage: Storage) -> bool:
 
 
 def _fail_for_good(run: str, incarnation: str, storage: Storage, error: PipelineError) -> None:
-    """The same data and request fail the same way again: no second attempt, a person has to decide.
+    """Note that a run failed and must not be tried again: the same data and request would fail the same way.
 
-    Only a `ShardError` is looked into by the reconciler, which has the shard written again.
+    A person has to decide, except for a `ShardError`: then the reconciler has the shard written again.
     """
     if read_note(storage, RunPaths(run).run, incarnation) is not None:
         logger.warning("run_finished_meanwhile", extra={"run": run, "reason": str(error)})
-        return  # by an export by hand that passed
+        return  # a manual export that passed has finished it
     logger.error("run_failed_for_good", extra={"run": run, "reason": str(error)})
     kind = type(error).__name__
     facts = {"run": run, "kind": kind, "reason": f"{kind}: {error}", "at": round(time.time(), 3)}

@@ -1,6 +1,6 @@
-"""`Tensor`: what TensorFlow and Keras compute with. Neither library is typed, so mypy takes it for anything.
+"""`Tensor`: the type of what TensorFlow and Keras compute with; as neither is typed, mypy treats it as Any.
 
-And the two labels of a batch's boxes that are no class.
+Also the two labels of a batch's boxes that are not classes.
 """
 
 from typing import Any, Final, TypeAlias
