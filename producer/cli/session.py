@@ -41,6 +41,7 @@ def with_notify(how: "StartOptions", notify: str | None) -> "StartOptions":
         OptionError: It is not a URL, it shows a password to everybody on this machine, or nobody here sees the end.
     """
     from dataclasses import replace
+    from urllib.parse import urlsplit
 
     from pydantic import SecretStr
 
@@ -56,9 +57,10 @@ def with_notify(how: "StartOptions", notify: str | None) -> "StartOptions":
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise OptionError(f"--notify {notify.split('?')[0]}: {reason}") from error
-    if not notify.startswith("@") and "@" in notify:
+    if not notify.startswith("@") and "@" in urlsplit(notify).netloc:  # in a path or a query, @ is just a character
         raise OptionError(
-            "--notify: everybody on this machine can read a password there: --notify @FILE, VOC_NOTIFY_URL"
+            "--notify: found a user or password in the URL, which everybody on this machine can read; write the URL "
+            "into a file and use --notify @FILE, or set VOC_NOTIFY_URL"
         )
     return replace(how, settings=how.settings.model_copy(update={"notify_url": url}))
 

@@ -159,7 +159,7 @@ def test_a_receiver_that_is_not_there_costs_seconds_and_no_job(small_voc: Path, 
     ("options", "reason"),
     [
         (["--notify", "ftp://host/x"], "begins with http:// or https://"),
-        (["--notify", "http://user:word@host/x"], "--notify @FILE, VOC_NOTIFY_URL"),
+        (["--notify", "http://user:word@host/x"], "--notify @FILE, or set VOC_NOTIFY_URL"),
         (["--notify", "@/absent"], "No such file"),
     ],
     ids=lambda value: str(value)[:20],
