@@ -93,9 +93,7 @@ def model_facts(file: ModelFile, url: str) -> Mapping[str, Any]:
 def try_page(request: Request) -> Response:
     """`/runs/{run}/try`: the page."""
     state, run = request.app.state, request.path_params["run"]
-    key = RunPaths(run).int8
-    if not is_name(run) or not state.storage.exists(key):
-        raise _no_model(state.storage, run)
+    key, _ = find_model(state.storage, run)
     least = asked_least(request)
     command = hint("predict", state.storage.url(key), "PHOTO", *(("--threshold", least) if least else ()))
     missing = "" if state.parts.has_litert() else MAKE_PARTS

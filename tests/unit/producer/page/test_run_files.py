@@ -157,7 +157,7 @@ def test_a_link_out_of_the_store_is_not_followed(store: Storage, page: ServedPag
         file.unlink()
         file.symlink_to(tmp_path / "private")
         assert page.ask(f"/runs/one/files/{name}").status == 404
-    for path in ("/runs/one/model_int8.tflite", "/runs/one/model.json"):
+    for path in ("/runs/one/model_int8.tflite", "/runs/one/model.json", "/runs/one/try"):
         assert page.ask(path).status == 404
 
 
