@@ -158,6 +158,8 @@ class BoxSizes:
         """Take away the counts of `unused`, which are among these."""
         self.bins.subtract(unused.bins)
         self.unsized -= unused.unsized
+        self.sized_files -= unused.sized_files
+        self.percent_files -= unused.percent_files
 
     def rows(self) -> list[tuple[str, int]]:
         """Each bin's name in pixels and its count, smallest first."""

@@ -85,6 +85,18 @@ def test_small_objects_in_some_files_or_small_pictures_are_not_taken_for_percent
     assert "boxes_percent" not in kinds(lint(tmp_path / "few"))
 
 
+def test_files_that_are_in_no_split_are_not_counted(tmp_path: Path) -> None:
+    used = [f"a{number}" for number in range(5)]
+    for stem in used:
+        write_sized(tmp_path, stem, (640, 480), ("cat", 0, 12.5, 100, 60))
+    write_sized(tmp_path, "unused", (640, 480), ("cat", 0, 12.5, 400, 300))
+    write_sized(tmp_path, "unused_percent", (640, 480), ("cat", 0, 12.5, 100, 60))
+    (tmp_path / "ImageSets" / "Main").mkdir(parents=True)
+    (tmp_path / "ImageSets" / "Main" / "train.txt").write_text("\n".join(used))
+    boxes = lint(tmp_path).boxes
+    assert (boxes.sized_files, boxes.percent_files, sum(boxes.bins.values())) == (5, 5, 5)
+
+
 def test_normalized_boxes_are_seen_whatever_the_coordinates_begin_with(tmp_path: Path) -> None:
     write_objects(tmp_path, "a", ("cat", 0.1, 0.2, 0.5, 0.9))
     assert "boxes_normalized" in kinds(lint(tmp_path, voc_coords="voc1"))
