@@ -1,8 +1,8 @@
-"""Exported files held against the model they came from: the checks that a silently broken export does not pass.
+"""Exported files compared with the model they came from: checks that a silently broken export does not pass.
 
-Free of TensorFlow. Each check names what it found, and what to try. Converters report success over the faults behind
-them: weights that are not in the file, constant scores, an input scale that raw bytes do not fit, class ids that int8
-cannot tell apart.
+Needs no TensorFlow. Each check names what it found and what to try. Converters report success in spite of the faults
+that are checked here: weights that are not in the file, constant scores, an input scale that does not fit raw bytes,
+class ids that int8 cannot tell apart.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,31 +22,32 @@ from trainer.tflite.flatbuffer import operator_kinds
 from trainer.tflite.layer_error import LayerError
 from trainer.tflite.output_graph import OUTPUT_ORDER, postprocess_outputs, sources_of_outputs
 
-# Bytes a weight takes at least, by form.
+# The least bytes per weight, by form.
 _WEIGHT_BYTES: Final = {"float32": 4, "float16": 2, "dynamic": 1, "int8": 1}
-# Ops of live variables: their weights stay behind in Python.
+# Operators of live variables, whose weights stay behind in Python.
 _VARIABLE_OPS: Final = frozenset(
     {schema.BuiltinOperator.VAR_HANDLE, schema.BuiltinOperator.READ_VARIABLE, schema.BuiltinOperator.ASSIGN_VARIABLE}
 )
 _UINT8, _FLOAT32 = schema.TensorType.UINT8, schema.TensorType.FLOAT32
 
-# Float TFLite and Keras differ by rounding (1e-5 in scores, 0.01 px); what differs more is another network.
+# Float TFLite and Keras differ only by rounding (1e-5 in scores, 0.01 px); a larger difference means another network.
 _PARITY_SCORE: Final = 0.05
 _PARITY_SCORE_STEP: Final = 0.01
 _PARITY_IOU: Final = 0.98
-# Two boxes whose IoU is within rounding of the suppression threshold may swap: a hundredth may be without a partner.
+# Of two boxes whose IoU is within rounding of the suppression threshold, either may be kept, so a hundredth of the
+# detections may have no partner.
 _PARITY_SHARE: Final = 0.99
-# Layers named in a refusal; the report has more.
+# How many layers a refusal names; the report has more.
 _LAYERS_NAMED: Final = 3
-# A class that Keras sees with at least this score must be seen by every form with at least half of it.
+# Every form must see a class with at least half of this score if Keras sees it with at least this score.
 _CLEAR_SCORE: Final = 0.3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCheck:
-    """One question put to the export; `advice` says what to try where the answer is no.
+    """One check of the export; `advice` says what to try if it fails.
 
-    `warning` is what a person should know although the answer is yes.
+    `warning` is what a person should know although it passed.
     """
 
     name: str
@@ -60,9 +61,10 @@ class GateCheck:
 class Evidence:
     """What the exported forms did.
 
-    `classes` were trained. `reference` are Keras's detections on a few pictures and `seen` each form's on the same
-    ones. `judged` is each form's row of `metrics.json` on the whole of the gate's split; `max_drop` in points. `layers`
-    are those that int8 changes, worst first; `can_fine_tune` says that `--quantize qat` is left to be tried.
+    `classes` is the number of trained classes. `reference` are Keras's detections on a few pictures, `seen` each form's
+    on the same ones. `judged` is each form's row of `metrics.json` on the whole split of the gate; `max_drop` is in
+    points. `layers` are those that int8 changes, worst first; `can_fine_tune` says that `--quantize qat` is still
+    possible.
     """
 
     classes: int
@@ -75,12 +77,12 @@ class Evidence:
 
 
 def check_files(models: Mapping[str, bytes], kernels: int, expected: ModelDescription) -> list[GateCheck]:
-    """What the files alone tell, before any of them is run.
+    """Checks of the files alone, before any of them is run.
 
     Args:
         models: The files' bytes by form.
-        kernels: Number of weights in the network's kernels (what batch normalization folds into is not counted).
-        expected: What was trained.
+        kernels: The number of weights in the network's kernels; biases and normalization do not count.
+        expected: The description of the trained model.
     """
     checks: list[GateCheck] = []
     for form, model in models.items():
@@ -96,18 +98,18 @@ def check_files(models: Mapping[str, bytes], kernels: int, expected: ModelDescri
 
 
 def check_detections(evidence: Evidence) -> list[GateCheck]:
-    """What the forms saw, against what the trained network saw."""
+    """Checks of what the forms saw, compared with what the trained network saw."""
     checks = [_class_ids(form, evidence) for form in evidence.seen]
     lossy = (form for form in evidence.seen if form != "float32")
     return [*checks, _parity(evidence), *(_drop(form, evidence) for form in lossy)]
 
 
 def require(checks: Sequence[GateCheck], report: str | None = None) -> None:
-    """Pass, or name every check that failed.
+    """Raise an error that names every failed check, if there is one.
 
     Args:
-        checks: All that were made.
-        report: Where more is to be seen, if it was written.
+        checks: All checks that were made.
+        report: Where the report is, if it was written.
 
     Raises:
         ExportError: A check failed; the text says which, what was found, and what to try.
@@ -163,7 +165,7 @@ def _quantization(tensor: schema.TensorT) -> tuple[float, int]:
 
 
 def _outputs(form: str, tree: schema.ModelT) -> GateCheck:
-    """Positions, signature names and types of the outputs, against the order of the op that makes them."""
+    """Positions, signature names and types of the outputs, compared with the operator's order."""
     advice = "Order the subgraph's outputs as the op's; keep the op's outputs float."
     check = partial(GateCheck, name=f"{form}: outputs are boxes, classes, scores, count", advice=advice)
     try:
@@ -237,7 +239,7 @@ def _matched(first: Detections, second: Detections) -> tuple[int, int]:
 
 
 def _drop(form: str, evidence: Evidence) -> GateCheck:
-    """Refused is only what is surely too much: a few pictures more or less move mAP50 by points."""
+    """Check the loss of mAP50; fails only if it is certainly too large: a few pictures can move mAP50 by points."""
     row = evidence.judged[form]
     found, exact = 100 * row["map50"], 100 * evidence.judged["float32"]["map50"]
     low, high = row["drop_interval"]
@@ -250,7 +252,7 @@ def _drop(form: str, evidence: Evidence) -> GateCheck:
     if is_ok and exact - found > evidence.max_drop:
         doubt = f"{lost} where {evidence.max_drop:g} may be lost, but {sure}: too few to decide"
         warning = f"{doubt}. More {row['split']} photos would tell; {_meanwhile(form)}"
-    elif row["objects"] == 0 and form == "int8":  # once for all forms
+    elif row["objects"] == 0 and form == "int8":  # warn only once, not for each form
         doubt = f"what int8 loses is not known: no {row['split']} photo has an object that counts"
         warning = f"{doubt}. Put photos with objects into {row['split']}; {_meanwhile(form)}"
     return GateCheck(
@@ -268,7 +270,7 @@ def _meanwhile(form: str) -> str:
 
 
 def _drop_advice(form: str, evidence: Evidence) -> str:
-    """What to try, likeliest first; for int8 the layers where to look."""
+    """What to try, most promising first; for int8 also the layers to look at."""
     if form != "int8":
         return "Rounding the weights should cost next to nothing: look for weights of extreme size in the float model."
     worst = ", ".join(f"{layer.tensor} ({layer.error:.1%})" for layer in evidence.layers[:_LAYERS_NAMED])

@@ -10,7 +10,7 @@ Values = NDArray[np.float64]
 
 
 class InspectedModel:
-    """A model with its operators, and its tensors' details by index; without delegates, which hide activations."""
+    """A model with its operators and its tensors' details by index; runs without delegates, which hide activations."""
 
     def __init__(self, model: bytes) -> None:
         self._interpreter = Interpreter(
@@ -33,11 +33,11 @@ class InspectedModel:
         return np.asarray(self._interpreter.get_tensor(index))
 
     def scales(self, index: int) -> Values:
-        """Its quantization scales, one or one for each channel; empty where it is not quantized."""
+        """A tensor's quantization scales, one or one per channel; empty if it is not quantized."""
         return np.asarray(self.tensors[index]["quantization_parameters"]["scales"], np.float64)
 
     def values(self, index: int) -> Values:
-        """A tensor as numbers, dequantized where it is quantized."""
+        """A tensor as numbers, dequantized if it is quantized."""
         values: Values = self.stored(index).astype(np.float64)
         scales, parameters = self.scales(index), self.tensors[index]["quantization_parameters"]
         if not scales.size:
@@ -48,5 +48,5 @@ class InspectedModel:
 
 
 def layer_of(tensor: str) -> str:
-    """`stem_relu_1/Relu6;stem_norm_1/add_1;…` -> `stem_relu`: the last of the layers that the converter fused."""
+    """`stem_relu_1/Relu6;stem_norm_1/add_1;…` -> `stem_relu`, the last of the layers that the converter fused."""
     return tensor.split(";")[0].split("/")[0].removesuffix("_1")

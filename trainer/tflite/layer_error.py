@@ -1,4 +1,4 @@
-"""Float and int8 forms of one network -> which layers int8 hurts most; named in the report when int8 loses accuracy."""
+"""Float and int8 forms of one network -> which layers int8 hurts most, for the report if int8 loses accuracy."""
 
 import itertools
 from collections.abc import Iterable
@@ -12,22 +12,23 @@ from trainer.pixels import as_input
 from trainer.tflite.interpreter import InspectedModel, layer_of
 from trainer.tflite.output_graph import POSTPROCESS_OP
 
-# The others only move numbers.
+# Operators that compute; the others only move numbers.
 _COMPUTING_OPS: Final = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "ADD", "MUL", "LOGISTIC"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerError:
-    """Root mean square of int8's deviation from float in one activation, as a share of the activation's own."""
+    """The root mean square of int8's deviation from float in an activation, relative to the activation's own."""
 
     tensor: str
     error: float
 
 
 def layer_errors(float32: bytes, int8: bytes, pictures: Iterable[NDArray[np.uint8]]) -> list[LayerError]:
-    """Deviation of every activation that both forms have, worst first.
+    """The deviation of every activation that both forms have, worst first.
 
-    Both are named by the Keras layer they come from: int8 that was fine-tuned is another graph of the same layers.
+    Activations are matched by their Keras layer, because a fine-tuned int8 model has a different graph of the same
+    layers.
 
     Args:
         float32: The float `.tflite`.
@@ -35,7 +36,7 @@ def layer_errors(float32: bytes, int8: bytes, pictures: Iterable[NDArray[np.uint
         pictures: Stored pictures, each uint8 [H, W, 3], RGB; a handful is enough.
 
     Returns:
-        One entry for each tensor. Errors add up along the network: look for where they jump.
+        One entry per tensor. Errors add up along the network, so look for jumps.
     """
     exact, rounded = InspectedModel(float32), InspectedModel(int8)
     places = [_layers(model) for model in (exact, rounded)]
@@ -57,7 +58,7 @@ def layer_errors(float32: bytes, int8: bytes, pictures: Iterable[NDArray[np.uint
 
 def _layers(model: InspectedModel) -> dict[str, int]:
     """Layer name -> the tensor that it computes."""
-    # What follows the suppression is in the order of its detections, which two forms need not share.
+    # Tensors after the suppression are in the order of its detections, which may differ between two forms.
     network = itertools.takewhile(lambda op: op["op_name"] != POSTPROCESS_OP.decode(), model.operators)
     computed = {index for op in network if op["op_name"] in _COMPUTING_OPS for index in op["outputs"]}
     return {layer_of(detail["name"]): index for index, detail in model.tensors.items() if index in computed}

@@ -1,8 +1,8 @@
-"""TFLite metadata: what a client must know of the model, as a flatbuffer inside the file and files zipped to its end.
+"""TFLite metadata: what a client must know about a model, as a flatbuffer inside the file and files zipped to its end.
 
 Format: "TensorFlow Lite Model Metadata" schema 1.5.0 (metadata_schema.fbs, namespace tflite, file identifier M001),
 https://github.com/google-ai-edge/mediapipe/blob/master/mediapipe/tasks/metadata/metadata_schema.fbs. Slot numbers
-below are the order of the fields in that schema; a union takes two slots, its type first.
+below follow the order of the fields in that schema; a union takes two slots, its type first.
 """
 
 from dataclasses import dataclass, replace
@@ -26,10 +26,10 @@ from trainer.tflite.flatbuffer import add_buffer, serialize
 from trainer.tflite.output_graph import finish_input, finish_outputs
 from trainer.tflite.raw_graph import cut_suppression
 
-# The names MediaPipe Tasks looks for (object_detector_graph.cc), in the order of the custom op's outputs.
+# The names that MediaPipe Tasks looks for (object_detector_graph.cc), in the order of the custom operator's outputs.
 OUTPUT_NAMES: Final = ("location", "category", "score", "number of detections")
 
-# MediaPipe refuses a model whose metadata asks for a newer parser; 1.5.0 is the first with all we write.
+# MediaPipe refuses a model whose metadata asks for a newer parser; 1.5.0 is the first with everything that we write.
 _MIN_PARSER: Final = "1.5.0"
 _TENSOR_VALUE_LABELS: Final = 3
 _TENSOR_AXIS_SCORE_CALIBRATION: Final = 4
@@ -38,12 +38,12 @@ _METADATA: Final = b"TFLITE_METADATA"
 
 
 def with_metadata(model: bytes, description: ModelDescription) -> bytes:
-    """A converted `.tflite` with its ends finished, the metadata flatbuffer in it and the files at its end.
+    """A converted `.tflite` with finished input and outputs, the metadata flatbuffer inside and the files at its end.
 
-    Outputs are those of the post-processing op in its order; where the description has a decoding, those of the heads.
+    Outputs are those of the post-processing operator in its order or, if the description has a decoding, of the heads.
 
     Raises:
-        ExportError: The model has not exactly one post-processing op in one subgraph.
+        ExportError: The model does not have exactly one post-processing operator in one subgraph.
     """
     tree = schema.ModelT.InitFromPackedBuf(model, 0)
     if description.decoding is None:
@@ -59,7 +59,7 @@ def with_metadata(model: bytes, description: ModelDescription) -> bytes:
 
 
 def with_best_score(model: bytes, score: float) -> bytes:
-    """A `.tflite` of `with_metadata` that says from which score on its detections are worth showing."""
+    """A `.tflite` from `with_metadata` with its best threshold, the least score of detections worth showing."""
     description = replace(read_description(model), best_score=score)
     tree = schema.ModelT.InitFromPackedBuf(model, 0)
     at = next(entry.buffer for entry in tree.metadata if entry.name == _METADATA)
@@ -70,7 +70,7 @@ def with_best_score(model: bytes, score: float) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Scalar:
-    """A number in a table's slot: `kind` is the builder's word for its type."""
+    """A number in a table's slot; `kind` is the builder's name for its type."""
 
     kind: Literal["Int8", "Int32", "Uint32", "Float32"]
     number: float
@@ -81,7 +81,7 @@ _Table = dict[int, Any]
 
 
 def metadata_flatbuffer(description: ModelDescription) -> bytes:
-    """`ModelMetadata` of the schema for a detector with four outputs, or with the two of its heads."""
+    """The schema's `ModelMetadata` for a detector with four outputs, or with the two outputs of its heads."""
     outputs = _output_tensors(description.best_score) if description.decoding is None else _raw_output_tensors()
     root: _Table = {
         0: description.name,
@@ -111,7 +111,7 @@ def _input_tensor(description: ModelDescription) -> _Table:
 
 
 def _output_tensors(best_score: float | None) -> list[_Table]:
-    """In the order of `OUTPUT_NAMES`."""
+    """The outputs' tables, in the order of `OUTPUT_NAMES`."""
     inverse_logistic, score_calibration, score_thresholding = (_Scalar("Int8", kind) for kind in (2, 2, 3))
     units: list[_Table] = [{0: score_calibration, 1: {0: inverse_logistic, 1: _Scalar("Float32", 0.0)}}]
     if best_score is not None:  # for clients that read it; MediaPipe 1.2 does not
@@ -120,7 +120,7 @@ def _output_tensors(best_score: float | None) -> list[_Table]:
     feature = _Scalar("Int8", 1)
     each = {0: _Scalar("Int32", 2), 1: _Scalar("Int32", 2)}
     values = {0: feature, 1: {}, 2: each}
-    # (left, top, right, bottom) are elements 1, 0, 3, 2 of the op's (ymin, xmin, ymax, xmax).
+    # (left, top, right, bottom) are elements 1, 0, 3, 2 of the operator's (ymin, xmin, ymax, xmax).
     box = {0: bounding_box, 1: {0: np.array([1, 0, 3, 2], np.uint32), 1: boundaries, 2: ratio}, 2: each}
     location, category, score, count = OUTPUT_NAMES
     return [
@@ -138,7 +138,7 @@ def _output_tensors(best_score: float | None) -> list[_Table]:
 
 
 def _raw_output_tensors() -> list[_Table]:
-    """In the order of `RAW_OUTPUTS`: no client decodes them by itself, so words must do."""
+    """The outputs' tables, in the order of `RAW_OUTPUTS`; only words, because no client decodes them by itself."""
     feature = {0: _Scalar("Int8", 1), 1: {}}
     how = f"Decoded as {DESCRIPTION_FILE} says."
     labels = [_file(LABELS_FILE, "Class names.", _TENSOR_VALUE_LABELS)]
@@ -153,7 +153,7 @@ def _file(name: str, description: str, kind: int) -> _Table:
 
 
 def _write(builder: flatbuffers.Builder, field: Any) -> int:
-    """Write a string, vector or table after all that it points to; its offset."""
+    """Write a string, vector or table after everything that it points to; returns its offset."""
     match field:
         case str():
             return int(builder.CreateString(field))

@@ -1,8 +1,8 @@
-"""A `.tflite` -> where its time and memory go: milliseconds of each kind of operator, arena, loading.
+"""A `.tflite` -> where its time and memory go: milliseconds by kind of operator, arena, loading.
 
-By LiteRT's own profiler (`trainer/tflite/profiler.py`). Where it cannot be asked, each operator becomes a model of its
-own, fed with what it is given in the whole model, and is timed by itself: what XNNPACK gains by running them in one
-piece is missing from the sum.
+Times come from LiteRT's own profiler (`trainer/tflite/profiler.py`). If it cannot be used, each operator becomes a
+model of its own, with the same inputs as in the whole model, and is timed by itself; the sum then misses what XNNPACK
+gains by running them in one piece.
 """
 
 import copy
@@ -24,7 +24,7 @@ from trainer.tflite.interpreter import InspectedModel
 from trainer.tflite.profiler import NoProfilerError, profile
 from trainer.tflite.raw_graph import drop_unused
 
-# Of each operator: five are run in a row, so that the first's cold caches do not count.
+# Rounds per operator; in each it runs several times in a row, so that cold caches in the first run matter less.
 _ROUNDS: Final = 5
 _IN_A_ROW: Final = 5
 _LOADS: Final = 5
@@ -34,10 +34,10 @@ _LOADS: Final = 5
 class Details:
     """Where a model's time and memory go, on one thread.
 
-    `operators`: kind -> (how many, milliseconds of all of them), costly ones first; of the profiler, where it could be
-    asked, with the names that it has for them, or timed by themselves for the reason `no_profiler`. `arena_bytes` hold
-    all activations of a run without XNNPACK; `load_ms` is from the bytes to an interpreter with its memory planned,
-    `run_ms` one picture.
+    `operators`: kind -> (how many, milliseconds of all of them), most expensive first; from the profiler, with its
+    names, or timed by themselves for the reason in `no_profiler`. `arena_bytes` is the memory of all activations in a
+    run without XNNPACK; `load_ms` is from the bytes to an interpreter with its memory allocated, `run_ms` is for one
+    picture.
     """
 
     operators: Mapping[str, tuple[int, float]]
@@ -66,10 +66,10 @@ def details(model: bytes, picture: NDArray[np.uint8]) -> Details:
 
 
 def profiled(model: bytes, picture: NDArray[np.uint8]) -> dict[str, tuple[int, float]]:
-    """Kind -> (how many, milliseconds of all) by LiteRT's profiler, costly ones first.
+    """Kind -> (how many, milliseconds of all) by LiteRT's profiler, most expensive first.
 
     Raises:
-        NoProfilerError: It cannot be asked.
+        NoProfilerError: The profiler cannot be used.
     """
     given = as_input(picture, InspectedModel(model).input["dtype"])
     steps = profile(model, given)
@@ -81,7 +81,7 @@ def profiled(model: bytes, picture: NDArray[np.uint8]) -> dict[str, tuple[int, f
 
 
 def by_themselves(model: bytes, picture: NDArray[np.uint8]) -> dict[str, tuple[int, float]]:
-    """Kind -> (how many, milliseconds of all), each operator timed as a model of its own; costly ones first."""
+    """Kind -> (how many, milliseconds of all), each operator timed as its own model; most expensive first."""
     whole = InspectedModel(model)
     whole.run(as_input(picture, whole.input["dtype"]))
     tree = schema.ModelT.InitFromPackedBuf(model, 0)
@@ -98,7 +98,7 @@ def _costly_first(operators: Mapping[str, tuple[int, float]]) -> dict[str, tuple
 
 
 def arena_bytes(model: bytes) -> int:
-    """Bytes of memory that all activations together lie in, as LiteRT plans it without a delegate."""
+    """How many bytes of memory all activations together take, as LiteRT plans it without a delegate."""
     interpreter = Interpreter(
         model_content=model, experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     )
@@ -123,14 +123,14 @@ def _is_constant(tree: schema.ModelT, tensor: schema.TensorT) -> bool:
 
 
 def _given(tree: schema.ModelT, operator: schema.OperatorT) -> list[int]:
-    """The inputs of an operator that other operators, or the picture, give it."""
+    """The inputs of an operator that come from other operators or are the picture, without constants."""
     tensors = tree.subgraphs[0].tensors
     given = dict.fromkeys(int(index) for index in operator.inputs if index >= 0)
     return [index for index in given if not _is_constant(tree, tensors[index])]
 
 
 def _alone(tree: schema.ModelT, place: int, inputs: list[int]) -> bytes:
-    """The operator as a model of its own."""
+    """The operator at `place` as a model of its own."""
     lone = copy.copy(tree)
     graph = copy.copy(tree.subgraphs[0])
     operator = copy.copy(graph.operators[place])

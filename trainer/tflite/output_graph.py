@@ -1,12 +1,13 @@
-"""The ends of a converted `.tflite`: outputs in their order, logits made scores, cleared where nothing was detected.
+"""The ends of a converted `.tflite`: outputs in order, logits turned into scores, places without a detection cleared.
 
 `TFLite_Detection_PostProcess` leaves the places past its count as they were in memory (its fast suppression does, the
 regular one would not; docs/decisions/0019): clients that ignore the count see ghosts, and MediaPipe's score calibration
-stops at class ids such as -2147483648. Three selections behind the op put zeros there. Boxes are cut at the picture's
-edge, too: MediaPipe drops those that reach far beyond it. All this is added to the converted file, not to the network:
-there the int8 converter would quantize it, and class ids in steps of 0.00363 are not whole numbers.
+fails on class ids such as -2147483648. Three selections after the operator put zeros there. Boxes are also clipped to
+the picture, because MediaPipe drops those that reach far beyond it. All this is added to the converted file, not to the
+network, where the int8 converter would quantize it: class ids in steps of 0.00363 are not whole numbers.
 
-int8's input goes to int8 by way of float: XNNPACK takes that, but no QUANTIZE from uint8 (docs/decisions/0101).
+int8's uint8 input is converted to int8 by way of float, because XNNPACK does not support QUANTIZE from uint8
+(docs/decisions/0101).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,12 +24,12 @@ from trainer.tflite.flatbuffer import add_buffer, operator_kinds
 POSTPROCESS_OP: Final = b"TFLite_Detection_PostProcess"
 OUTPUT_ORDER: Final = ("boxes", "classes", "scores", "count")
 
-# Logits come out of the op raised by this (`trainer/tflite/convert.py`): sigmoid(-6) = 0.0025 is below every threshold.
+# Logits are raised by this in the operator (`trainer/tflite/convert.py`); sigmoid(-6) = 0.0025 is below any threshold.
 LOGIT_LIFT: Final = 6.0
-# Name of the layer that raises them; a network that was fine-tuned for int8 has it before it is exported.
+# The name of the layer that raises them; a network that was fine-tuned for int8 has it before it is exported.
 LIFTED: Final = "lifted"
 
-# Our own operators: the type and the value of their options; and which of their inputs goes on as the output.
+# Our own operators: the type and the value of their options, and which of their inputs becomes the output.
 _OPTIONS: Final[dict[int, tuple[int, Callable[[], Any]]]] = {
     Op.SUB: (schema.BuiltinOptions.SubOptions, schema.SubOptionsT),
     Op.LOGISTIC: (schema.BuiltinOptions.NONE, lambda: None),
@@ -42,16 +43,16 @@ _GOES_ON: Final = {Op.SUB: 0, Op.LOGISTIC: 0, Op.SELECT_V2: 1, Op.MAXIMUM: 0, Op
 
 
 def postprocess_outputs(tree: schema.ModelT) -> list[int]:
-    """Tensor indices of the op's outputs: boxes, classes, scores, count.
+    """Tensor indices of the operator's outputs: boxes, classes, scores, count.
 
     Raises:
-        ExportError: The model has not exactly one such op in one subgraph.
+        ExportError: The model does not have exactly one such operator in one subgraph.
     """
     return [int(index) for index in _postprocess(tree).outputs]
 
 
 def postprocess_inputs(tree: schema.ModelT) -> list[int]:
-    """Tensor indices of the op's encoded boxes and of its logits with the background; errors as above."""
+    """Tensor indices of the operator's encoded boxes and its logits with background; raises as the function above."""
     return [int(index) for index in _postprocess(tree).inputs[:2]]
 
 
@@ -66,9 +67,9 @@ def _postprocess(tree: schema.ModelT) -> schema.OperatorT:
 
 
 def finish_outputs(tree: schema.ModelT) -> None:
-    """Order the subgraph's outputs as the op's, cleared and cut; names follow.
+    """Put the subgraph's outputs into the operator's order, cleared and clipped, with their names.
 
-    Clients that index by position rely on the order, and converters change it.
+    Clients that index by position rely on the order, which converters change.
     """
     made = postprocess_outputs(tree)
     graph = tree.subgraphs[0]
@@ -85,9 +86,9 @@ def finish_outputs(tree: schema.ModelT) -> None:
 
 
 def finish_input(tree: schema.ModelT) -> None:
-    """Put a DEQUANTIZE before the QUANTIZE that takes a uint8 picture; other models stay as they are.
+    """Put a DEQUANTIZE before the QUANTIZE of a uint8 picture; other models stay as they are.
 
-    The numbers are the very same: both ends have one scale, and zero points 128 apart.
+    The numbers stay exactly the same: both ends have the same scale, and zero points 128 apart.
     """
     graph, kinds = tree.subgraphs[0], operator_kinds(tree)
     (image,) = map(int, graph.inputs)
@@ -119,7 +120,7 @@ def sources_of_outputs(tree: schema.ModelT) -> dict[int, int]:
 
 
 def _zero_past_count(tree: schema.ModelT, made: Sequence[int]) -> list[int]:
-    """Boxes, classes and scores, zero in the places past the count; the new tensors' indices."""
+    """Set boxes, classes and scores to zero in the places past the count; returns the new tensors' indices."""
     boxes, _, _, count = made
     places = np.arange(tree.subgraphs[0].tensors[boxes].shape[1], dtype=np.float32)
     zero = _constant(tree, "nothing", np.zeros((), np.float32))
@@ -136,7 +137,7 @@ def _zero_past_count(tree: schema.ModelT, made: Sequence[int]) -> list[int]:
 
 
 def _clip(tree: schema.ModelT, boxes: int) -> int:
-    """The boxes, no corner below 0 or above 1."""
+    """Clip the boxes' corners to 0 and 1; returns the new tensor's index."""
     shape, bounded = _shape_of(tree, boxes), boxes
     for kind, name, bound in ((Op.MAXIMUM, "boxes_from_0", 0.0), (Op.MINIMUM, "boxes_to_1", 1.0)):
         limit = _constant(tree, f"{name}_limit", np.asarray(bound, np.float32))
@@ -152,9 +153,9 @@ def _constant(tree: schema.ModelT, name: str, values: NDArray[np.float32]) -> in
 
 
 def new_tensor(tree: schema.ModelT, name: str, shape: Sequence[int], kind: int = schema.TensorType.FLOAT32) -> int:
-    """Add a tensor without content to the subgraph; its index."""
+    """Add a tensor without content to the subgraph; returns its index."""
     tensor = schema.TensorT()
-    # Buffer 0 is the empty one: the interpreter gives the tensor its memory.
+    # Buffer 0 is the empty one, so the interpreter gives the tensor its memory.
     tensor.name, tensor.shape, tensor.type, tensor.buffer = name.encode(), np.asarray(shape, np.int32), kind, 0
     tensors = tree.subgraphs[0].tensors
     tensors.append(tensor)
@@ -171,12 +172,12 @@ def _operate(tree: schema.ModelT, kind: int, inputs: Sequence[int], output: int)
 
 
 def operator_code(tree: schema.ModelT, kind: int) -> int:
-    """The place of a builtin operator among the model's operator codes, where it is added if need be."""
+    """The place of a builtin operator among the model's operator codes, to which it is added if necessary."""
     kinds = operator_kinds(tree)
     if kind in kinds:
         return kinds.index(kind)
     code = schema.OperatorCodeT()
-    # Both fields: readers from before 2020 know the byte only.
+    # Both fields, because readers from before 2020 know only the byte.
     code.builtinCode = code.deprecatedBuiltinCode = kind
     code.version = 1
     tree.operatorCodes.append(code)

@@ -1,8 +1,8 @@
-"""A `.tflite` and a picture -> the milliseconds of each of its operators in a run, by LiteRT's own profiler.
+"""A `.tflite` and a picture -> the milliseconds of each operator in a run, by LiteRT's own profiler.
 
-It is in LiteRT's C library (`LiteRtCompiledModelGetProfiler`) and has no call in Python. So the library that
-`ai_edge_litert` installs is called by ctypes, and the profiler's report, a text, is read: its events are a struct that
-changes between versions.
+It is in LiteRT's C library (`LiteRtCompiledModelGetProfiler`) and cannot be called from Python. So the library that
+`ai_edge_litert` installs is called with ctypes, and the profiler's text report is parsed, because its events are a
+struct that changes between versions.
 """
 
 import ctypes
@@ -22,18 +22,18 @@ from numpy.typing import NDArray
 
 from trainer.inference.quiet import quiet_libraries
 
-# The versions whose functions are declared here: LiteRtCreateModelFromBuffer took no environment before.
+# The versions whose functions are used here; before them LiteRtCreateModelFromBuffer took no environment.
 KNOWN_VERSIONS: Final = ("2.3.",)
 
-# A report sums up all runs since the model was compiled, whatever is reset. So each run that counts compiles it anew.
+# A report sums up all runs since the model was compiled, even after a reset, so each measured run compiles it again.
 _MODELS: Final = 20
 _WARM_UP_RUNS: Final = 3
 
-# What LiteRT calls an operator that XNNPACK runs.
+# How LiteRT marks an operator that XNNPACK runs.
 _OF_XNNPACK: Final = "Delegate/"
 _CPU: Final = 1  # kLiteRtHwAcceleratorCpu
 _WRITE: Final = 1  # kLiteRtTensorBufferLockModeWrite
-# LiteRtRankedTensorType: a type, a rank, 8 sides and 8 strides of 4 bytes each; a little more, should it grow.
+# For LiteRtRankedTensorType: a type, a rank, 8 sides and 8 strides of 4 bytes each, with some room for growth.
 _TENSOR_TYPE_BYTES: Final = 256
 
 # A row of "Run Order": kind, start, first, average in milliseconds, two percentages, kB, times called, [owner]:place.
@@ -45,12 +45,12 @@ _Pointer = ctypes.c_void_p
 
 
 class NoProfilerError(Exception):
-    """LiteRT's profiler cannot be asked: another version, no library beside it, or a model that it does not run."""
+    """LiteRT's profiler cannot be used: an unknown version, no C library, or a model that it cannot run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """An operator as LiteRT runs it: `calls` in a run (those of several pieces count as one), milliseconds of all."""
+    """An operator as LiteRT runs it: `calls` in a run, several if pieces share its row, and `ms` for all of them."""
 
     kind: str
     place: int
@@ -60,14 +60,14 @@ class Step:
 
 
 def profile(model: bytes, picture: NDArray[Any]) -> list[Step]:
-    """Run a model on one thread by LiteRT's CompiledModel; medians over 20 runs.
+    """Run a model on one thread with LiteRT's CompiledModel, and take medians over 20 runs.
 
     Args:
         model: A `.tflite` with one input.
-        picture: What it takes, in the type of its input.
+        picture: The input, in the input's own shape and type.
 
     Returns:
-        Its operators, in the order of the run.
+        The operators, in the order of the run.
 
     Raises:
         NoProfilerError: See there.
@@ -81,7 +81,7 @@ def profile(model: bytes, picture: NDArray[Any]) -> list[Step]:
 
 
 def ran_in_pieces(model: bytes) -> tuple[int, list[str]]:
-    """In how many pieces XNNPACK ran a model on zeros, and the kinds of operators that it did not run, sorted.
+    """In how many pieces XNNPACK ran a model on zeros, and the kinds of operators it did not run, sorted.
 
     Raises:
         NoProfilerError: See there.
@@ -94,7 +94,7 @@ def ran_in_pieces(model: bytes) -> tuple[int, list[str]]:
 
 
 def _run(model: bytes, picture: NDArray[Any] | None) -> list[Step]:
-    """The operators of one run, on a picture or on zeros."""
+    """The operators of one run, on a picture or, if None, on zeros."""
     with _loaded(model, picture) as loaded:
         for _ in range(_WARM_UP_RUNS):
             loaded.run()
@@ -105,7 +105,7 @@ def _steps(report: str) -> list[Step]:
     """The rows of the report's first table.
 
     Raises:
-        NoProfilerError: There are none: it is written in another way.
+        NoProfilerError: There are none, so the report has another format.
     """
     table = report.split("Top by Computation Time")[0]
     rows = [row for row in map(_ROW.match, table.splitlines()) if row is not None]
@@ -124,7 +124,7 @@ def _steps(report: str) -> list[Step]:
 
 
 class _Library:
-    """LiteRT's C library: each function gives a status, and its result by its last argument."""
+    """LiteRT's C library: each function returns a status, and its result through its last argument."""
 
     def __init__(self) -> None:
         version = metadata.version("ai-edge-litert")
@@ -136,10 +136,10 @@ class _Library:
         self._library = ctypes.CDLL(str(found[0]))
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function that gives a status.
+        """Call a function that returns a status.
 
         Raises:
-            NoProfilerError: The library does not have it, or it failed.
+            NoProfilerError: The library does not have the function, or it failed.
         """
         try:
             status = int(self._library[name](*arguments))
@@ -149,19 +149,19 @@ class _Library:
             raise NoProfilerError(f"{name} failed with status {status}")
 
     def get(self, name: str, *arguments: Any) -> _Pointer:
-        """Call a function that gives a pointer besides; errors as those of `call`."""
+        """Call a function that also gives a pointer; raises as `call` does."""
         made = _Pointer()
         self.call(name, *arguments, ctypes.byref(made))
         return made
 
     def count(self, name: str, *arguments: Any) -> int:
-        """Call a function that gives a number besides; errors as those of `call`."""
+        """Call a function that also gives a number; raises as `call` does."""
         number = ctypes.c_size_t()
         self.call(name, *arguments, ctypes.byref(number))
         return number.value
 
     def destroy(self, name: str, made: _Pointer) -> None:
-        """Call a function that gives nothing."""
+        """Call a function that returns nothing."""
         function = self._library[name]
         function.restype = None
         function(made)
@@ -182,7 +182,7 @@ class _Loaded:
         self.library.call("LiteRtRunCompiledModel", self.compiled, _place(0), *ends[0], *ends[1])
 
     def profiled_run(self) -> str:
-        """Run once; the profiler's report."""
+        """Run once and return the profiler's report."""
         self.library.call("LiteRtStartProfiler", self.profiler)
         self.run()
         self.library.call("LiteRtStopProfiler", self.profiler)
@@ -204,7 +204,7 @@ def _loaded(model: bytes, picture: NDArray[Any] | None) -> Iterator[_Loaded]:
             return pointer
 
         environment = made("Environment", 0, None)
-        # The library reads the bytes as long as the model lives: `model` is held by the caller's frame.
+        # The library reads the bytes as long as the model lives; the caller's frame keeps `model` alive.
         loaded = made("Model", environment, model, ctypes.c_size_t(len(model)), how="ModelFromBuffer")
         options = made("Options")
         library.call("LiteRtSetOptionsHardwareAccelerators", options, _CPU)
@@ -230,7 +230,7 @@ def _loaded(model: bytes, picture: NDArray[Any] | None) -> Iterator[_Loaded]:
 
 
 def _set(library: _Library, options: _Pointer, section: str, settings: str) -> None:
-    """Add settings in TOML, which the options free with the C library's `free`."""
+    """Add settings in TOML as a C string, which the options free with the C library's `free`."""
     c_library = _c_library()
     text = _Pointer(c_library.strdup(settings.encode()))
     free = ctypes.cast(c_library.free, _Pointer)
@@ -247,7 +247,7 @@ def _c_library() -> ctypes.CDLL:
 
 
 def _tensor_types(library: _Library, signature: _Pointer, end: str) -> list[Any]:
-    """Type and shape of each input or output, as the library writes it."""
+    """The type and shape of each input or output, in the library's own struct."""
     found = []
     for at in range(library.count(f"LiteRtGetNumSignature{end}s", signature)):
         tensor = library.get(f"LiteRtGetSignature{end}TensorByIndex", signature, _place(at))
@@ -258,7 +258,7 @@ def _tensor_types(library: _Library, signature: _Pointer, end: str) -> list[Any]
 
 
 def _fill(library: _Library, inputs: Any, picture: NDArray[Any] | None) -> None:
-    """Write the picture into the only input, or zeros into all."""
+    """Write the picture into the only input or, if None, zeros into all inputs."""
     sizes = [library.count("LiteRtGetTensorBufferPackedSize", _Pointer(buffer)) for buffer in inputs]
     if picture is not None and sizes != [picture.nbytes]:
         raise NoProfilerError(f"the model takes inputs of {sizes} bytes, not one of {picture.nbytes}")

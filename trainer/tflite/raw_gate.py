@@ -1,7 +1,7 @@
-"""Files without suppression held against what accelerators take, and against the files with it that they were cut from.
+"""Checks of files without suppression: against what accelerators support, and against the files they were cut from.
 
-Free of TensorFlow. A delegate that does not take an operator leaves it to the CPU in silence, or refuses the file; both
-are seen on the device, months later. So the files are asked here.
+Needs no TensorFlow. A delegate that does not support an operator silently leaves it to the CPU, or refuses the file;
+both would be noticed only on the device, months later. So the files are checked here.
 """
 
 from collections.abc import Mapping
@@ -19,17 +19,18 @@ from trainer.tflite.profiler import NoProfilerError, ran_in_pieces
 from trainer.tflite.raw_graph import RAW_INPUT, RAW_OUTPUTS
 from trainer.tflite.runtimes import left_to_cpu, operators, partitions
 
-# Points of mAP50 and mAP between a file and the one that it was cut from: their numbers are the same.
+# The largest difference in mAP50 and mAP, in points, between a file and the one it was cut from: their weights are the
+# same.
 MOST_POINTS: Final = 0.3
 
 _INT8, _FLOAT32 = schema.TensorType.INT8, schema.TensorType.FLOAT32
-# The scale of an input that takes bytes less 128.
+# The scale of an input that takes bytes minus 128.
 _BYTE_SCALE: Final = 1 / 127.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _File:
-    """A form's file with what is asked of it."""
+    """A form's file, and a helper that makes its checks."""
 
     form: str
     model: bytes
@@ -44,29 +45,29 @@ class _File:
 
 
 def check_raw_files(models: Mapping[str, bytes], expected: ModelDescription, decoding: Decoding) -> list[GateCheck]:
-    """What the files without suppression tell by themselves, and what XNNPACK makes of them.
+    """Checks of the files without suppression by themselves, and of how XNNPACK runs them.
 
     Args:
         models: The files' bytes by form.
-        expected: What was trained.
-        decoding: How their outputs are to be decoded.
+        expected: The description of the trained model.
+        decoding: How their outputs must be decoded.
     """
     checks: list[GateCheck] = []
     for form, model in models.items():
         file = _File(form=form, model=model, tree=schema.ModelT.InitFromPackedBuf(model, 0))
         checks += [_builtin(file), _static(file), _ends(file, expected, decoding), _described(file, expected, decoding)]
-        # Dynamic range is a form for CPUs: float activations with int8 weights. Nothing else takes it.
+        # Dynamic range, float activations with int8 weights, is a form only for CPUs.
         if not form.startswith("dynamic"):
             checks += [_taken(file), _whole(file)]
     return checks
 
 
 def check_raw_figures(judged: Mapping[str, Mapping[str, Any]], raw: str) -> list[GateCheck]:
-    """Accuracy against the file with suppression.
+    """Checks of the accuracy, compared with the files with suppression.
 
     Args:
         judged: Each form's row of `metrics.json` on the gate's split.
-        raw: What the name of a form without suppression ends in; before it is the one that it was cut from.
+        raw: The suffix of a form without suppression; the rest of the name is the form it was cut from.
     """
     checks = []
     for form in (form for form in judged if form.endswith(raw)):
@@ -113,7 +114,7 @@ def _sides(signature: Any) -> list[int]:
 
 
 def _ends(file: _File, expected: ModelDescription, decoding: Decoding) -> GateCheck:
-    """Input and outputs: names, shapes and types; int8's input takes raw bytes."""
+    """Check names, shapes and types of input and outputs; int8's input must take bytes minus 128."""
     graph, size = file.tree.subgraphs[0], expected.image_size
     cells = decoding.cells(size)
     kind = _INT8 if file.is_int8 else _FLOAT32
@@ -132,7 +133,7 @@ def _ends(file: _File, expected: ModelDescription, decoding: Decoding) -> GateCh
 
 
 def _takes_bytes(tensors: list[schema.TensorT]) -> bool:
-    """Whether the input is a byte less 128, and the two outputs have scales of their own."""
+    """Whether the input is a byte minus 128, and each of the two outputs has its own scale."""
     scales = [list(tensor.quantization.scale) for tensor in tensors if tensor.quantization is not None]
     if [len(scale) for scale in scales] != [1, 1, 1]:
         return False
@@ -160,7 +161,7 @@ def _taken(file: _File) -> GateCheck:
 
 
 def _whole(file: _File) -> GateCheck:
-    """One piece as LiteRT has planned it, and as its profiler saw it run, where that can be asked."""
+    """Check that it is one piece as LiteRT plans it and, if the profiler can be used, as it is run."""
     plan = partitions(file.model)
     found, is_ok = f"{_pieces(*plan)} as planned", plan == (1, [])
     try:

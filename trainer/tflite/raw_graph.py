@@ -1,8 +1,8 @@
-"""A converted `.tflite` with suppression inside -> the same network without: outputs as the heads give them.
+"""A converted `.tflite` with suppression inside -> the same network without it: the heads' outputs as they are.
 
-Cut out of the file that has it, so that both forms have the same weights, biases and scales, and one costs no second
-conversion. What is left is what accelerators take (`trainer/tflite/runtimes.py`): no custom operator, no control flow,
-static shapes, int8 from end to end where the form is int8.
+The network is cut out of the file with suppression, so that both forms have the same weights, biases and scales, and no
+second conversion is needed. What is left is what accelerators support (`trainer/tflite/runtimes.py`): no custom
+operator, no control flow, static shapes, int8 from end to end if the form is int8.
 """
 
 from collections.abc import Iterable
@@ -22,13 +22,13 @@ RAW_OUTPUTS: Final = ("boxes", "scores")
 
 
 def cut_suppression(tree: schema.ModelT) -> None:
-    """Take the suppression, and what surrounds it for clients on a CPU, out of a converted model.
+    """Remove the suppression, and what surrounds it for clients on a CPU, from a converted model.
 
-    The outputs become `boxes` [1, A, 4], encoded, and `scores` [1, A, C], lifted logits, each as the last convolutions
-    give it: in int8 with a scale of its own. int8's input becomes int8: the byte less 128.
+    The outputs become `boxes` [1, A, 4], encoded, and `scores` [1, A, C], lifted logits, each as it comes from the last
+    convolutions: for int8, in int8 with its own scale. int8's input becomes int8: the byte minus 128.
 
     Raises:
-        ExportError: The model has not exactly one suppression, or another graph before it than the converter makes.
+        ExportError: The model does not have exactly one suppression, or the graph before it is not the expected one.
     """
     graph = tree.subgraphs[0]
     boxes, scores = (_quantized(tree, index) for index in postprocess_inputs(tree))
@@ -44,7 +44,7 @@ def cut_suppression(tree: schema.ModelT) -> None:
 
 
 def _maker(tree: schema.ModelT, index: int) -> schema.OperatorT | None:
-    """The operator that a tensor comes from; None for inputs and constants."""
+    """The operator that makes a tensor; None for inputs and constants."""
     made = (op for op in tree.subgraphs[0].operators if index in op.outputs)
     return next(made, None)
 
@@ -54,7 +54,7 @@ def _kind(tree: schema.ModelT, operator: schema.OperatorT | None) -> int | None:
 
 
 def _quantized(tree: schema.ModelT, index: int) -> int:
-    """The tensor before it was made float for the suppression, or itself."""
+    """The tensor before it was converted to float for the suppression, or the tensor itself."""
     maker = _maker(tree, index)
     return int(maker.inputs[0]) if maker is not None and _kind(tree, maker) == Op.DEQUANTIZE else index
 
@@ -70,7 +70,7 @@ def _quantized_input(tree: schema.ModelT) -> int:
 
 
 def _without_background(tree: schema.ModelT, scores: int) -> int:
-    """The logits without the column that the suppression's operator wants before them."""
+    """The logits without the background column that the suppression operator needs before them."""
     maker = _maker(tree, scores)
     if maker is None or _kind(tree, maker) != Op.CONCATENATION or len(maker.inputs) != 2:
         raise ExportError("the converter put the background column before the logits in another way: cannot cut there")
@@ -78,7 +78,7 @@ def _without_background(tree: schema.ModelT, scores: int) -> int:
 
 
 def _needed(graph: schema.SubGraphT) -> list[schema.OperatorT]:
-    """The operators that the outputs come from, in their order."""
+    """The operators that the outputs depend on, in their order."""
     wanted, kept = set(map(int, graph.outputs)), []
     for operator in reversed(graph.operators):
         if wanted & set(map(int, operator.outputs)):
@@ -88,13 +88,13 @@ def _needed(graph: schema.SubGraphT) -> list[schema.OperatorT]:
 
 
 def _plain_doubling(tree: schema.ModelT) -> None:
-    """Replace each doubling of a map by copies laid side by side, which gives the very same numbers.
+    """Replace each doubling of a map by concatenated copies, which give exactly the same numbers.
 
-    XNNPACK takes no RESIZE_NEAREST_NEIGHBOR: it split the network in three. Joined along the channels, a row's cells
-    stand twice in a row of twice the cells; joined again as whole rows, so do the rows.
+    XNNPACK does not support RESIZE_NEAREST_NEIGHBOR, which split the network into three pieces. Joining a map with
+    itself along the channels doubles each cell within its row; joining whole rows with themselves doubles the rows.
 
     Raises:
-        ExportError: A map is resized in another way.
+        ExportError: A map is resized otherwise than by doubling.
     """
     graph, made = tree.subgraphs[0], []
     for operator in graph.operators:
@@ -114,7 +114,7 @@ def _plain_doubling(tree: schema.ModelT) -> None:
 
 
 def _like(tree: schema.ModelT, index: int, name: str, shape: list[int]) -> int:
-    """A new tensor of the type and the scale of another one."""
+    """A new tensor with the type and scale of the tensor `index`; returns the new index."""
     graph = tree.subgraphs[0]
     made = new_tensor(tree, name, shape, graph.tensors[index].type)
     graph.tensors[made].quantization = graph.tensors[index].quantization
@@ -122,14 +122,14 @@ def _like(tree: schema.ModelT, index: int, name: str, shape: list[int]) -> int:
 
 
 def _join(tree: schema.ModelT, source: int, target: int, *, axis: int) -> schema.OperatorT:
-    """`target` is `source` twice, along `axis`."""
+    """An operator that makes `target` from `source` twice, joined along `axis`."""
     options = schema.ConcatenationOptionsT()
     options.axis = axis
     return _operator(tree, Op.CONCATENATION, [source, source], target, options)
 
 
 def _reshape(tree: schema.ModelT, source: int, target: int) -> schema.OperatorT:
-    """`target` is `source` in another shape."""
+    """An operator that makes `target` from `source` in another shape."""
     shape = tree.subgraphs[0].tensors[target].shape
     options = schema.ReshapeOptionsT()
     options.newShape = shape
@@ -148,7 +148,7 @@ def _operator(tree: schema.ModelT, kind: int, inputs: list[int], output: int, op
 
 
 def drop_unused(tree: schema.ModelT) -> None:
-    """Leave out the tensors, buffers and operator codes that no operator needs any more."""
+    """Remove the tensors, buffers and operator codes that no operator needs any more."""
     graph = tree.subgraphs[0]
     used = {int(index) for op in graph.operators for index in [*op.inputs, *op.outputs] if index >= 0}
     places = {old: new for new, old in enumerate(sorted(used | set(map(int, graph.inputs))))}
@@ -172,7 +172,7 @@ def drop_unused(tree: schema.ModelT) -> None:
 
 
 def _sign(tree: schema.ModelT) -> None:
-    """Name inputs and outputs in the signature."""
+    """Name the inputs and outputs in the signature."""
     graph, (signature,) = tree.subgraphs[0], tree.signatureDefs
     ends = [zip([RAW_INPUT], graph.inputs, strict=True), zip(RAW_OUTPUTS, graph.outputs, strict=True)]
     signature.inputs, signature.outputs = ([_entry(name, index) for name, index in end] for end in ends)

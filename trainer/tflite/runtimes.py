@@ -1,7 +1,7 @@
-"""What runtimes that were not run here take, by their own lists: which operators of a file they would leave to a CPU.
+"""Which operators of a file other runtimes would leave to a CPU, according to their own lists; they are not run here.
 
-A list is read by a person and goes stale; each has its source and the month it was read. XNNPACK is not in it: it is
-asked itself (`partitions`).
+A person reads a list, and it goes out of date, so each has its source and the month when it was read. XNNPACK is not
+among them, because it can be asked itself (`partitions`).
 """
 
 from collections.abc import Mapping
@@ -21,9 +21,9 @@ _NAMES: Final[Mapping[int, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """A runtime's list of operators, their names with a space between.
+    """A runtime's list of operators, as names separated by spaces.
 
-    `is_of_refused`: the list is of what it does not take. `is_int8_only`: it runs no other form.
+    `is_of_refused`: the list is of operators that it does not support. `is_int8_only`: it runs no other form.
     """
 
     listed: str
@@ -34,7 +34,7 @@ class Runtime:
 
     @property
     def takes(self) -> frozenset[str]:
-        """Names of the operators that it takes."""
+        """The names of the operators that it supports."""
         listed = frozenset(self.listed.split())
         return frozenset(_NAMES.values()) - listed if self.is_of_refused else listed
 
@@ -81,7 +81,7 @@ RUNTIMES: Final[Mapping[str, Runtime]] = {
         source="https://android.googlesource.com/platform/external/armnn, delegate/TensorFlowLiteDelegateSupport.md",
         read="2026-11",
     ),
-    # The three below are those of LiteRT's compilers for NPUs; each checks shapes and types of an operator besides.
+    # The next three are LiteRT's compilers for NPUs; each also checks the shapes and types of an operator.
     "Qualcomm NPU (LiteRT)": Runtime(
         listed=(
             "ABS ADD ARG_MAX ARG_MIN AVERAGE_POOL_2D BATCH_MATMUL BROADCAST_TO CAST CEIL CONCATENATION CONV_2D CONV_3D "
@@ -124,7 +124,7 @@ RUNTIMES: Final[Mapping[str, Runtime]] = {
 
 
 def operators(model: bytes) -> frozenset[str]:
-    """Names of the operators in all subgraphs of a `.tflite`; a custom one's as it is written, in quotes."""
+    """The names of the operators in all subgraphs of a `.tflite`; those of custom operators as written, in quotes."""
     tree = schema.ModelT.InitFromPackedBuf(model, 0)
     kinds = operator_kinds(tree)
     names = [
@@ -135,20 +135,20 @@ def operators(model: bytes) -> frozenset[str]:
 
 
 def left_to_cpu(model: bytes, *, is_int8: bool) -> dict[str, list[str]]:
-    """By runtime: the operators that its list lacks, sorted; a runtime that takes all of them is not in it."""
+    """The operators that each runtime's list lacks, sorted; a runtime that supports all of them is left out."""
     found = operators(model)
     asked = {name: runtime for name, runtime in RUNTIMES.items() if is_int8 or not runtime.is_int8_only}
     return {name: sorted(found - runtime.takes) for name, runtime in asked.items() if found - runtime.takes}
 
 
 def partitions(model: bytes) -> tuple[int, list[str]]:
-    """Into how many pieces XNNPACK, LiteRT's delegate for CPUs, takes a model, and what it leaves out of them.
+    """Into how many pieces XNNPACK, LiteRT's delegate for CPUs, splits a model, and which operators it leaves out.
 
-    Read from the interpreter that has planned it: TensorFlow's analyzer calls even a custom operator compatible. An
-    operator stays outside where a piece, or who asks the model, gets a tensor that an operator makes and no piece.
+    Read from an interpreter with allocated memory: TensorFlow's analyzer calls even a custom operator compatible. An
+    operator counts as left out if it, and no piece, makes a tensor that a piece needs or that is an output.
 
     Returns:
-        (pieces, names of the operators next to them that stay outside); (0, []) where LiteRT cannot load the model.
+        (number of pieces, names of the operators next to them that are left out); (0, []) if LiteRT cannot load it.
     """
     interpreter = Interpreter(model_content=model, num_threads=1)
     try:

@@ -1,6 +1,6 @@
-"""The frozen detector -> `saved_model/`: for TensorFlow and TensorFlow Serving, by pixels or by the bytes of a photo.
+"""The frozen detector -> `saved_model/` for TensorFlow and TensorFlow Serving, which takes pixels or a photo's bytes.
 
-What the converter reads is a SavedModel of its own (`trainer/tflite/convert.py`).
+The converter reads another SavedModel (`trainer/tflite/convert.py`).
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from shared.placement import PADDING_GRAY
 from trainer.pixels import normalize
 from trainer.tensors import Tensor
 
-# What TensorFlow Serving takes where nothing is said.
+# TensorFlow Serving's default signature.
 PIXELS_SIGNATURE: Final = "serving_default"
 JPEG_SIGNATURE: Final = "jpeg"
 
@@ -27,13 +27,13 @@ def save_serving(detect: Detect, description: ModelDescription, folder: Path) ->
     `serving_default`: `image` float32 [1, H, W, 3], RGB in [-1, 1] -> `boxes` float32 [1, D, 4],
     (ymin, xmin, ymax, xmax) in [0, 1]; `classes` from 0 and `scores`, float32 [1, D]; `count` float32 [1].
 
-    `jpeg`: `jpeg` string [1], the bytes of a JPEG or PNG of any size, upright as it is stored (its EXIF is not read) ->
-    the same, boxes as fractions of the photo, and `names` string [1, D], empty past the count.
+    `jpeg`: `jpeg` string [1], the bytes of a JPEG or PNG of any size, stored upright (its EXIF is not read) -> the same
+    outputs, with boxes as fractions of the photo, and `names` string [1, D], empty past the count.
 
     Args:
-        detect: From the image to the four outputs, weights as constants.
-        description: Labels, picture size and how a photo is fitted into it.
-        folder: Where to.
+        detect: From the image to the four outputs, with weights as constants.
+        description: Has the labels, the picture size and how a photo is fitted into it.
+        folder: Where to save it.
     """
     size = description.image_size
     module = tf.Module()
@@ -49,7 +49,7 @@ def save_serving(detect: Detect, description: ModelDescription, folder: Path) ->
 
 
 def _jpeg_function(detect: Detect, description: ModelDescription) -> Detect:
-    """From the bytes of a photo to named detections."""
+    """A function from the bytes of a photo to named detections."""
     labels = list(description.labels)
 
     def detect_jpeg(jpeg: Tensor) -> dict[str, Tensor]:
@@ -69,10 +69,10 @@ def _jpeg_function(detect: Detect, description: ModelDescription) -> Detect:
 
 
 def _fit(photo: Tensor, description: ModelDescription) -> tuple[Tensor, Tensor, Tensor]:
-    """A photo, uint8 [H, W, 3], as the model sees it: `trainer.inference.detector.fit` in TensorFlow.
+    """A photo, uint8 [H, W, 3], resized for the model: `trainer.inference.detector.fit` in TensorFlow.
 
     Returns:
-        float32 [size, size, 3] in [0, 255]; (top, left) of the photo in it and its (height, width) there, float32 [2].
+        float32 [size, size, 3] in [0, 255]; the photo's (top, left) in it and its (height, width) there, float32 [2].
     """
     size, sides = description.image_size, tf.shape(photo)[:2]
     inner = tf.constant([size, size])
