@@ -1,1 +1,1 @@
-"""The training loop and what it keeps: steps, schedule, checkpoints, monitoring."""
+"""The training loop and its parts: steps, schedule, checkpoints, monitoring."""

@@ -1,6 +1,6 @@
-"""Figures and pictures of a run -> TensorBoard's files, which together stay below 5 MB however long it trains.
+"""Figures and pictures of a run -> TensorBoard's files, which together stay below 5 MB however long the run trains.
 
-Ours, because `tf.summary.image` stores every picture as PNG: 1 MB and more for a sheet, at every validation.
+We write pictures ourselves, because `tf.summary.image` stores PNG: 1 MB and more for a sheet, at every validation.
 """
 
 from collections.abc import Mapping
@@ -15,21 +15,21 @@ from tensorboard.plugins.image.metadata import create_summary_metadata
 
 from shared.storage import Storage
 
-# What a run's files may take, in bytes, and how much of that is kept free of pictures.
+# How many bytes a run's files may take, and how many of these are reserved for figures.
 MOST_BYTES: Final = 5_000_000
 _FOR_FIGURES: Final = 1_000_000
-# A figure or a picture takes this much beside its content: record, tag, step, wall time, metadata.
+# The bytes that a figure or picture takes besides its content: record, tag, step, wall time, metadata.
 _OVERHEAD: Final = 256
 
-# The longest side in pixels; the sheets themselves are in `plots/`.
+# The longest side in pixels; the full sheets are in `plots/`.
 _SIDE: Final = 1024
 _QUALITY: Final = 80
 
 
 class Board:
-    """TensorBoard's files in one folder of the store, those of earlier attempts included.
+    """TensorBoard's files in one folder of the store, including those of earlier attempts.
 
-    A bucket gets this attempt's file whole, again and again, as `publish` says.
+    In a bucket, each `publish` writes this attempt's file again as a whole.
     """
 
     def __init__(self, storage: Storage, folder: str) -> None:
@@ -42,13 +42,13 @@ class Board:
         self._here, self._writer = here, tf.summary.create_file_writer(str(here))
 
     def publish(self) -> None:
-        """Put what was written into a bucket; into a folder it was written already."""
+        """Copy what was written to the bucket; in a local folder it is already in place."""
         if self._scratch is not None:
             for path in self._here.iterdir():
                 self._storage.write(f"{self._folder}/{path.name}", path.read_bytes())
 
     def add_figures(self, figures: Mapping[str, float], step: int) -> None:
-        """Write numbers by name, while there is room."""
+        """Write numbers by name, if there is room."""
         cost = _OVERHEAD * len(figures)
         if cost > self._left:
             return
@@ -59,7 +59,7 @@ class Board:
         self._writer.flush()
 
     def add_picture(self, name: str, jpeg: bytes, step: int) -> None:
-        """Write a picture, ever more seldom: the 1st, 2nd, 3rd, 4th, 6th, 8th, 12th, 16th … of its name."""
+        """Write a picture, less and less often: the 1st, 2nd, 3rd, 4th, 6th, 8th, 12th, 16th … with its name."""
         number = self._shown[name] = self._shown.get(name, 0) + 1
         if not _is_shown(number):
             return
@@ -79,7 +79,7 @@ def _is_shown(number: int) -> bool:
 
 
 def _small(jpeg: bytes) -> tuple[bytes, int, int]:
-    """A JPEG of at most `_SIDE` pixels, its height and width."""
+    """A JPEG with sides of at most `_SIDE` pixels, and the height and width."""
     picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
     if picture is None:
         raise ValueError("expected a JPEG")

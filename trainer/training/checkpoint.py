@@ -1,9 +1,9 @@
-"""The one checkpoint format: everything that a run needs to go on as if it had never stopped.
+"""The one checkpoint format: everything that a run needs to continue as if it had never stopped.
 
-`runs/<run>/checkpoints/step-<step>.npz`: the learner's flat float32 vectors, the best average so far, of a run with
+`runs/<run>/checkpoints/step-<step>.npz` has the learner's flat float32 vectors, the best average so far, for a run with
 branches the weights of the fork and the mean of the finished branches, and two JSON texts: `meta` (a
-`TrainingProgress`) and `variables` (a `Layout`: which variables the vectors hold). Written whole or not at all; zip's
-own CRCs find damage.
+`TrainingProgress`) and `variables` (a `Layout`: which variables the vectors hold). It is written whole or not at all;
+zip's own CRCs detect damage.
 """
 
 import io
@@ -28,17 +28,17 @@ from trainer.training.variable_layout import Layout
 
 logger = logging.getLogger(__name__)
 
-# The newest, and the one before it in case the newest was damaged on disk.
+# How many are kept: the newest, and the one before it in case the newest was damaged on disk.
 KEPT: Final = 2
 
 Arrays = dict[str, NDArray[np.float32]]
 
 
 class EpochRow(Frozen):
-    """One line of `results.csv`. Losses are means over the epoch's steps; `busy` is the share of the time in steps.
+    """One line of `results.csv`; losses are means over the epoch's steps, `busy` is the share of time spent in steps.
 
-    The mean average precisions are of the averaged weights on the validation split, None where not measured; at the end
-    of a branch of the mean of those that are done. `branch` is that of the epoch (`Schedule.branch`).
+    The mean average precisions are those of the averaged weights on the validation split, None if not measured; at the
+    end of a branch they are those of the mean of the finished branches. `branch` is the epoch's (`Schedule.branch`).
     """
 
     epoch: int
@@ -56,13 +56,13 @@ class EpochRow(Frozen):
 
 
 class TrainingProgress(Frozen):
-    """Where a run stands. `identity` is what must be equal for its checkpoints to be of use.
+    """How far a run is; `identity` must be equal for its checkpoints to be usable.
 
-    `manifest` is the digest of the manifest that it learns from: of another one (a removed job of the same name, shards
-    that were made again) a checkpoint counts as absent. Those of version 0.1.0 have "" there.
+    `manifest` is the digest of the manifest that it learns from: a checkpoint with another one (from a removed job of
+    the same name, or from shards that were made again) counts as absent. Version 0.1.0 wrote "".
     `step` steps are done; the data order is a pure function of `seed` and the step. `schedule` is None until it is
-    frozen. `precision` is what the attempt that began it computed in ("" in version 0.1.0's). `best_map` is that of the
-    array "best". `spent_s` counts the training time of all attempts.
+    frozen. `precision` is that of the first attempt ("" from version 0.1.0). `best_map` is that of the array "best".
+    `spent_s` is the training time of all attempts in seconds.
     """
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -94,13 +94,13 @@ def save_checkpoint(storage: Storage, run: str, progress: TrainingProgress, arra
 def load_checkpoint(
     storage: Storage, run: str, wanted: TrainingProgress, layout: Layout
 ) -> tuple[TrainingProgress, Arrays] | None:
-    """The newest whole checkpoint of `run` with the manifest of `wanted`, or None where there is none.
+    """The newest undamaged checkpoint of `run` with the manifest of `wanted`, or None if there is none.
 
-    One of version 0.1.0, which does not name its variables, counts as absent: its training starts anew.
+    A checkpoint of version 0.1.0 does not name its variables and counts as absent: training starts again.
 
     Raises:
-        TrainingError: Its identity is another than that of `wanted`, or its variables are others than `layout`:
-            another network, version or request.
+        TrainingError: Its identity differs from that of `wanted`, or its variables from `layout`: it is of another
+            network, version or request.
         FormatError: It was written by another version.
     """
     for name in reversed(_names(storage, run)):
@@ -113,7 +113,7 @@ def load_checkpoint(
             logger.warning("checkpoint_of_other_shards", extra={"key": storage.url(key)})
             continue
         if "variables" not in arrays:
-            # Written by version 0.1.0: equal lengths prove nothing, so the run is trained anew, and finished.
+            # Written by version 0.1.0: equal lengths prove nothing, so the run is trained again from the start.
             logger.warning("checkpoint_without_names", extra={"key": storage.url(key)})
             continue
         if progress.identity != wanted.identity:
@@ -126,27 +126,27 @@ def load_checkpoint(
 
 
 def saved_steps(storage: Storage, run: str) -> list[int]:
-    """The steps that a run has checkpoints of, ascending."""
+    """The steps of a run's checkpoints, ascending."""
     return [int(name.removeprefix("step-").removesuffix(".npz")) for name in _names(storage, run)]
 
 
 def exportable_weights(
     storage: Storage, run: str, layout: Layout, step: int | None = None
 ) -> NDArray[np.float32] | None:
-    """What a checkpoint would hand out if the run ended there, for `load_average`.
+    """The weights that would be exported if the run ended at a checkpoint, for `load_average`.
 
     Args:
         storage: Where the run lies.
         run: Its name.
-        layout: Of the network that the weights are for.
-        step: Of the checkpoint; None takes the newest whole one.
+        layout: The layout of the network that the weights are for.
+        step: The checkpoint's step; None takes the newest undamaged one.
 
     Returns:
-        The weights of the best validation so far; where there was none yet, the mean of the finished branches or else
-        the average over steps; None without a whole checkpoint.
+        The weights of the best validation so far; if there was none yet, the mean of the finished branches or else the
+        average over steps; None without an undamaged checkpoint.
 
     Raises:
-        TrainingError: Its variables are others than `layout`.
+        TrainingError: Its variables differ from `layout`.
         FormatError: It was written by another version.
     """
     wanted = None if step is None else f"step-{step:09d}.npz"
@@ -162,7 +162,7 @@ def exportable_weights(
 
 
 def newest_progress(storage: Storage, run: str) -> TrainingProgress | None:
-    """Where the newest checkpoint of `run` stands; None where there is none that can be read.
+    """The progress in the newest checkpoint of `run` that can be read; None if there is none.
 
     Raises:
         FormatError: It was written by another version.
@@ -176,17 +176,17 @@ def newest_progress(storage: Storage, run: str) -> TrainingProgress | None:
 
 
 def _read(storage: Storage, key: str) -> dict[str, NDArray[Any]] | None:
-    """What a checkpoint holds, by name; None of one that is damaged, or gone."""
+    """The arrays of a checkpoint by name; None if it is damaged or gone."""
     try:
         content = storage.read(key)
         with np.load(io.BytesIO(content)) as stored:
             arrays = {entry: stored[entry] for entry in stored.files}
-        # zip's own CRCs are of what its directory lists; where damage ends that early, only the count in the last
-        # record tells (APPNOTE.TXT, 4.3.16).
+        # zip's CRCs cover only what its directory lists; if damage ends the directory early, only the count in the last
+        # record shows it (APPNOTE.TXT, 4.3.16).
         (count,) = struct.unpack_from("<H", content, len(content) - 12)
         if len(arrays) != count or "meta" not in arrays:
             raise ValueError(f"of {count} arrays its directory lists {', '.join(arrays) or 'none'}")
-    # RuntimeError: one flipped bit in the directory asks for a password, or for a compression that nobody knows.
+    # RuntimeError: one flipped bit in the directory may ask for a password, or for an unknown compression method.
     except (zipfile.BadZipFile, EOFError, ValueError, RuntimeError, StorageError) as error:
         logger.warning("checkpoint_damaged", extra={"key": storage.url(key), "reason": str(error)})
         return None
@@ -198,7 +198,7 @@ def _text(value: Frozen) -> NDArray[np.uint8]:
 
 
 def _check_layout(text: NDArray[np.uint8] | None, expected: Layout, where: str, remedy: str) -> None:
-    """Refuse a checkpoint whose vectors hold other variables than a network with the layout `expected`."""
+    """Refuse a checkpoint whose vectors do not hold the variables of a network with the layout `expected`."""
     if text is None:
         raise TrainingError(
             f"{where} does not name its variables: written by version 0.1.0 or an earlier one, whose network may have "

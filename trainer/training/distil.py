@@ -1,8 +1,8 @@
-"""A set's own pictures -> a network of ours that begins with what ImageNet taught EfficientNet-Lite0.
+"""A data set's own pictures -> a network of ours that starts with what ImageNet taught EfficientNet-Lite0.
 
-Before it learns boxes, its backbone learns to give Lite0's features of the same pictures at strides 8, 16 and 32, each
-through a 1x1 convolution that is thrown away afterwards: the hints of Romero et al., FitNets: Hints for Thin Deep Nets,
-ICLR 2015. It needs no labels, and the network keeps its size and speed. Why: docs/decisions/0097.
+Before it learns boxes, its backbone learns to reproduce Lite0's features of the same pictures at strides 8, 16 and 32,
+each through a 1x1 convolution that is thrown away afterwards: the hints of Romero et al., FitNets: Hints for Thin Deep
+Nets, ICLR 2015. This needs no labels, and the network keeps its size and speed. Why: docs/decisions/0097.
 """
 
 import io
@@ -38,9 +38,9 @@ PEAK_RATE: Final = 2e-3
 WARM_UP: Final = 0.1  # share of the steps
 SAVE_EVERY_S: Final = 60.0
 
-# Batches from which the mean and deviation of each of the teacher's channels are taken.
+# From how many batches the mean and deviation of each of the teacher's channels are computed.
 _MEASURED_BATCHES: Final = 20
-# A feature this many deviations off counts no more than one that is so far off.
+# Errors are capped at this many deviations.
 _MOST_DEVIATIONS: Final = 5.0
 
 
@@ -53,21 +53,21 @@ def distilled(
     guard: Guard,
     steps: int = STEPS,
 ) -> Callable[[], keras.Model]:
-    """What makes networks as `build` does, but with a backbone that gives Lite0's features of the set's pictures.
+    """A function that makes networks as `build` does, with a backbone that has learned Lite0's features.
 
-    What has been learned lies beside the checkpoints of the run: an attempt that was ended goes on from there.
+    What has been learned is saved beside the run's checkpoints, so that a later attempt continues from there.
 
     Args:
         build: Makes a network of ours with fresh weights.
-        dataset: Its training pictures are looked at, its labels are not.
-        spec: The run; its `max_minutes` bound this too.
-        storage: Gets what was learned.
+        dataset: Its training pictures are used, its labels are not.
+        spec: The run; its `max_minutes` limit this too.
+        storage: Where the learned weights are saved.
         guard: Asked before each step.
-        steps: How many it takes, if there is time.
+        steps: How many steps it takes, if there is time.
 
     Raises:
-        TrainingError: Lite0's weights cannot be had, or the loss is not finite.
-        StopRequested: Asked to stop; what was learned is saved.
+        TrainingError: Lite0's weights cannot be loaded, or the loss is not finite.
+        StopRequested: The process was asked to stop; what was learned is saved.
     """
     learned = _Imitation(build, dataset, spec, storage, guard, steps).run()
 
@@ -80,7 +80,7 @@ def distilled(
 
 
 class _Imitation:
-    """A network that learns Lite0's features, and where it stands."""
+    """A network that learns Lite0's features, and how far it is."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class _Imitation:
         self._run_step = tf.function(self._learn, autograph=False)
 
     def run(self) -> NDArray[np.float32]:
-        """All weights and statistics of the network at the end, flat, as `load_average` takes them."""
+        """Train; returns all weights and statistics of the network as one flat vector for `load_average`."""
         self._resume()
         if self._is_over:
             return self._weights()
@@ -136,7 +136,7 @@ class _Imitation:
 
     @property
     def _share(self) -> float:
-        """How much of it is done, by steps or by time."""
+        """The share that is done, by steps or by time, whichever is larger."""
         return max(self._step / self._steps, self._spent_s / self._limit_s)
 
     @property
@@ -145,13 +145,13 @@ class _Imitation:
 
     @property
     def _rate(self) -> float:
-        """A linear warm-up, then half a cosine to nothing."""
+        """The learning rate: a linear warm-up, then half a cosine down to 0."""
         if self._share < WARM_UP:
             return PEAK_RATE * max(self._share, 1 / self._steps) / WARM_UP
         return PEAK_RATE * (1 + math.cos(math.pi * (self._share - WARM_UP) / (1 - WARM_UP))) / 2
 
     def _tell(self) -> None:
-        """Tell the guard where we are; asked to stop, save first."""
+        """Tell the guard how far we are; if it asks us to stop, save first."""
         shown: dict[str, float | str] = {"phase": "distil", "step": self._step, "steps": self._steps}
         if self._share:
             shown["eta_s"] = round(self._spent_s * (1 - self._share) / self._share)
@@ -164,13 +164,13 @@ class _Imitation:
             raise
 
     def _measured(self, batches: tf.data.Dataset) -> list[tuple[Tensor, Tensor]]:
-        """Mean and standard deviation, float32 [C] each, of the channels of each of the teacher's levels."""
+        """For each of the teacher's levels, the mean and standard deviation of its channels, float32 [C] each."""
         seen = [self._teacher(_pixels(batch["pictures"])) for batch in batches.take(_MEASURED_BATCHES)]
         moments = [tf.nn.moments(tf.concat(level, 0), (0, 1, 2)) for level in zip(*seen, strict=True)]
         return [(mean, tf.sqrt(variance + 1e-6)) for mean, variance in moments]
 
     def _learn(self, pictures: Tensor, rate: Tensor) -> Tensor:
-        """One step on uint8 [B, H, W, 3]; the mean squared errors of the levels, in squared deviations, before it."""
+        """One step on uint8 [B, H, W, 3]; returns the levels' mean squared errors before it, in squared deviations."""
         pixels = _pixels(pictures)
         wanted = [
             (level - mean) / deviation
@@ -192,7 +192,7 @@ class _Imitation:
         return np.concatenate([np.asarray(variable, np.float32).ravel() for variable in variables])
 
     def _state(self) -> list[Any]:
-        """Every variable that a step changes; those behind the backbone are as the seed made them."""
+        """Every variable that a step changes; those after the backbone stay as the seed made them."""
         return [*self._pupil.variables, *self._optimizer.variables]
 
     def _save(self) -> None:
@@ -206,7 +206,7 @@ class _Imitation:
         self._storage.write(self._key, content.getvalue())
 
     def _resume(self) -> None:
-        """Go on from what is saved; what is damaged, or of other shards, counts as absent."""
+        """Continue from the saved state; if it is damaged, or from other shards, it counts as absent."""
         if not self._storage.exists(self._key):
             return
         state = self._state()
@@ -228,7 +228,7 @@ class _Imitation:
 
 
 def _lite0(image_size: int) -> keras.Model:
-    """The teacher: pictures, RGB in [-1, 1], -> its features at strides 8, 16 and 32."""
+    """The teacher: from pictures, RGB in [-1, 1], to its features at strides 8, 16 and 32."""
     pictures = keras.Input((image_size, image_size, 3))
     network = keras.Model(pictures, lite_levels(pictures, TEACHER))
     load_imagenet(network, TEACHER)
@@ -240,5 +240,5 @@ def _pixels(pictures: Tensor) -> Tensor:
 
 
 def _name(place: int) -> str:
-    """What a variable is called in the file."""
+    """The name of a variable in the file."""
     return f"state_{place:04d}"

@@ -1,4 +1,4 @@
-"""Sums over an epoch's steps -> its line of `results.csv` and what a person is told about the input."""
+"""Sums over an epoch's steps -> its line in `results.csv`, and a hint to a person about slow input."""
 
 import csv
 import io
@@ -14,19 +14,19 @@ from trainer.training.checkpoint import EpochRow, TrainingProgress
 from trainer.training.schedule import Schedule
 from trainer.training.train_step import StepLosses
 
-# When less than this share of the time is spent in steps, a person should look at the input.
+# If less than this share of the time is spent in steps, a person should look at the input.
 BUSY_ENOUGH: Final = 0.95
 
-# Of fewer validation objects, one validation may be the best by luck (docs/decisions/0078).
+# With fewer validation objects, a validation may be the best by luck (docs/decisions/0078).
 FEW_OBJECTS: Final = 100
 
-# The steps are that busy when the input alone could deliver this many times what they take (docs/decisions/0035).
+# Steps are that busy if the input alone could deliver this many times as much as they take (docs/decisions/0035).
 INPUT_AIR: Final = 1.3
 
 
 @dataclass(slots=True)
 class EpochSums:
-    """Sums over the steps of an epoch so far: losses, and seconds spent waiting for batches and working on them."""
+    """Sums over the steps of an epoch so far: losses, and seconds spent on waiting for batches and on working."""
 
     steps: int = 0
     total: float = 0.0
@@ -36,7 +36,7 @@ class EpochSums:
     worked_s: float = 0.0
 
     def add(self, losses: StepLosses, *, waited_s: float, worked_s: float) -> None:
-        """Count one step."""
+        """Add one step."""
         self.steps += 1
         self.total += losses.total
         self.score += losses.score
@@ -46,12 +46,12 @@ class EpochSums:
 
     @property
     def mean_loss(self) -> float:
-        """Mean loss of the steps so far; 0 before the first."""
+        """The mean loss of the steps so far; 0 before the first."""
         return self.total / max(1, self.steps)
 
     @property
     def busy(self) -> float:
-        """Share of the time that was spent in steps, not in waiting for batches; 1 before the first."""
+        """The share of the time spent in steps, not on waiting for batches; 1 before the first step."""
         spent_s = self.waited_s + self.worked_s
         return self.worked_s / spent_s if spent_s > 0 else 1.0
 
@@ -72,18 +72,18 @@ class EpochSums:
         )
 
     def to_array(self) -> NDArray[np.float32]:
-        """For the checkpoint: [steps, total, score, box, waited_s, worked_s]."""
+        """The sums for a checkpoint: [steps, total, score, box, waited_s, worked_s]."""
         return np.array(astuple(self), np.float32)
 
     @classmethod
     def from_array(cls, sums: NDArray[np.float32]) -> "EpochSums":
-        """Back from `to_array`."""
+        """The inverse of `to_array`."""
         steps, *others = sums.tolist()
         return cls(int(steps), *others)
 
 
 def results_csv(rows: Sequence[EpochRow]) -> bytes:
-    """`results.csv`: one line for each epoch, empty where nothing was measured."""
+    """`results.csv`: one line per epoch, with empty fields for what was not measured."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(EpochRow.model_fields), lineterminator="\n")
     writer.writeheader()
@@ -92,7 +92,7 @@ def results_csv(rows: Sequence[EpochRow]) -> bytes:
 
 
 def epochs_without_better(rows: Sequence[EpochRow]) -> int:
-    """Epochs since the validation mAP last rose above all before it; an equal one is none the better."""
+    """How many epochs ago the validation mAP last exceeded all before it; an equal one is not better."""
     best, best_epoch = -1.0, 0
     for row in rows:
         if row.val_map is not None and row.val_map > best:
@@ -101,17 +101,17 @@ def epochs_without_better(rows: Sequence[EpochRow]) -> int:
 
 
 def is_better(progress: TrainingProgress, schedule: Schedule, figure: float, objects: int) -> bool:
-    """Whether the weights just validated are to be exported rather than those of the best validation so far.
+    """Whether the weights just validated should be exported instead of those of the best validation so far.
 
-    Where the validation split has few objects, a validation of the first half counts only until there is one of the
-    second half: a lucky early one would win over all that were learnt later. With several branches, the mean of more of
-    them wins there.
+    If the validation split has few objects, a validation in the first half counts only until there is one in the second
+    half: otherwise a lucky early one would win over everything learned later. With several branches, the mean of more
+    branches wins in that case.
 
     Args:
-        progress: With `step` at this validation.
-        schedule: Of the run.
-        figure: mAP of this validation.
-        objects: Of the validation split.
+        progress: The run's progress, with `step` at this validation.
+        schedule: The run's schedule.
+        figure: The mAP of this validation.
+        objects: The number of objects in the validation split.
     """
     if progress.best_map is None:
         return True
@@ -125,11 +125,11 @@ def is_better(progress: TrainingProgress, schedule: Schedule, figure: float, obj
 
 
 def input_hint(busy: float, images_per_s: float) -> str | None:
-    """By how much the input holds the training up and what to do about it; None when it does not.
+    """How much the input slows the training down and what to do about it; None if it does not.
 
     Args:
-        busy: Share of the time that was spent in steps.
-        images_per_s: Of steps and waiting together.
+        busy: The share of the time that was spent in steps.
+        images_per_s: The speed, with steps and waiting together.
     """
     if busy >= BUSY_ENOUGH:
         return None

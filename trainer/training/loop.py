@@ -1,4 +1,4 @@
-"""Examples -> trained weights: frozen schedule, steps, epochs, validation, checkpoints. One run, resumable."""
+"""Examples -> trained weights: frozen schedule, steps, epochs, validation, checkpoints, for one resumable run."""
 
 import hashlib
 import logging
@@ -36,26 +36,26 @@ from trainer.training.variable_layout import layout_of
 
 logger = logging.getLogger(__name__)
 
-# However cheap they are: nobody reads more curves.
+# The most validations, however cheap they are: nobody needs more points on a curve.
 MOST_VALIDATIONS: Final = 25
 
-# Steps after which the time is looked at within an epoch, which may be longer than all of the training.
+# After how many steps the time is checked within an epoch, which may be longer than the whole training.
 LOOK_EVERY: Final = 200
 
-# Between checkpoints; one of `small` takes 0.1 s.
+# The time between checkpoints; writing one of `small` takes 0.1 s.
 CHECKPOINT_EVERY_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trained:
-    """The network with its best averaged weights, and how it came to be."""
+    """The network with its best averaged weights, and the progress of its training."""
 
     model: keras.Model
     progress: TrainingProgress
 
 
 class Training:
-    """A run under way: the learner, where it stands, and the network that its averaged weights are judged in."""
+    """A run under way: the learner, its progress, and the network in which its averaged weights are judged."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class Training:
         Args:
             spec: The run.
             dataset: What to learn from.
-            strategy: Over which replicas.
+            strategy: The replicas to train on.
             storage: Where its checkpoints are kept.
             guard: Asked before every step.
-            build: Makes the network, with fresh or published weights.
+            build: Makes the network with its initial weights.
         """
         self._spec, self._dataset, self._storage, self._guard = spec, dataset, storage, guard
         self._strategy = strategy
@@ -90,7 +90,7 @@ class Training:
         self._detect = keras_detector(self._model, priors)
         self._progress = _beginning(spec, dataset, self._batch, precision)
         self._best: NDArray[np.float32] | None = None
-        # Of a run with branches: the weights that each begins with, and the mean of those that are done.
+        # For a run with branches: the weights that each starts with, and the mean of the finished ones.
         self._fork: NDArray[np.float32] | None = None
         self._mean: NDArray[np.float32] | None = None
         self._objects = counted_objects(dataset.truth)
@@ -103,11 +103,11 @@ class Training:
         """Train a detector to the end of its schedule, from its newest checkpoint if it has one.
 
         Returns:
-            The trained network: the weights of the best validation, or the last ones where there is none.
+            The trained network, with the weights of the best validation, or the last ones if there was none.
 
         Raises:
             TrainingError: The loss is not finite; the batch's files are named.
-            StopRequested: Asked to stop; the checkpoint is saved.
+            StopRequested: The process was asked to stop; a checkpoint is saved.
         """
         self._resume()
         began = self._progress.step
@@ -126,7 +126,7 @@ class Training:
                 self._save()
         self._save()
         step = self._progress.step
-        if step > began:  # a training that had ended before is not asked to stop
+        if step > began:  # a training that had already ended need not report or stop
             seconds = round(self._budget.spent_s, 1)
             self._guard.advance(phase="train", step=step, steps=step, trained=step, seconds=seconds)
         load_average(self._model, self._judged() if self._best is None else self._best)
@@ -157,7 +157,7 @@ class Training:
 
     @property
     def _schedule(self) -> Schedule:
-        """The frozen schedule, or before that what was asked without regard to time."""
+        """The frozen schedule or, before there is one, the requested schedule without regard to time."""
         return self._progress.schedule or plan_schedule(
             pictures=self._dataset.pictures,
             global_batch=self._batch,
@@ -166,12 +166,12 @@ class Training:
             frozen=self._spec.freeze,
             is_published=self._spec.is_taught,
             is_continued=self._spec.start is not None,
-            # A fold is no detector to keep, and patience would end the first branch.
+            # A fold's detector is not kept, so branches are not worth it, and patience would end the first branch.
             may_branch=not self._spec.fold and self._spec.patience is None,
         )
 
     def _advance(self) -> None:
-        """Tell the guard where we are; asked to stop, save first."""
+        """Tell the guard how far we are; if it asks us to stop, save first."""
         schedule, step = self._schedule, self._progress.step
         shown: dict[str, float | int | str] = {
             "phase": "train",
@@ -179,14 +179,14 @@ class Training:
             "step": step,
             "seconds": round(self._budget.spent_s, 1),
         }
-        if self._progress.schedule is not None:  # until then nobody knows how many steps there is time for
+        if self._progress.schedule is not None:  # until then the number of steps is not known
             shown |= {"epochs": schedule.epochs, "steps": schedule.steps}
             branch = schedule.branch(step)
             shown |= {"branch": branch, "branches": schedule.branches} if branch else {}
         eta_s = self._budget.eta_s(schedule, step)
         if eta_s is not None:
             shown["eta_s"] = round(eta_s)
-        if self._epoch.steps:  # at the start of an epoch the guard keeps the loss of the one before
+        if self._epoch.steps:  # at the start of an epoch the guard keeps the loss of the previous one
             shown |= {"loss": round(self._epoch.mean_loss, 4), "busy": round(self._epoch.busy, 3)}
         measured = [row for row in self._progress.rows if row.val_map is not None]
         if measured:
@@ -217,7 +217,7 @@ class Training:
         self._update(step=step + 1)
 
     def _published_share(self, step: int) -> float:
-        """Share of the rate for a taught backbone; one that has been trained here before is not frozen again."""
+        """The share of the rate for a taught backbone; a network that was trained before is not frozen again."""
         if not self._spec.is_taught:
             return 1.0
         return PUBLISHED_RATE if self._spec.start is not None else self._schedule.published_share(step)
@@ -227,7 +227,7 @@ class Training:
         return ", ".join(self._dataset.names(np.concatenate(rows)))
 
     def _freeze_schedule(self) -> None:
-        """Once the speed is known, decide the number of steps for good."""
+        """Once the speed is known, fix the number of steps."""
         schedule, step = self._schedule, self._progress.step
         if self._progress.schedule is not None or not self._budget.is_measured(schedule, step):
             return
@@ -235,7 +235,7 @@ class Training:
         logger.info("schedule_frozen", extra={"run": self._spec.run, **self._schedule.model_dump()})
 
     def _keep_to_time(self) -> None:
-        """Shorten the frozen schedule if the machine became much slower; the rate still falls to its end."""
+        """Shorten the frozen schedule if the machine became much slower; the rate still falls to its final value."""
         frozen, step = self._progress.schedule, self._progress.step
         if frozen is not None and self._budget.is_late(frozen, step):
             self._update(schedule=self._budget.fit(frozen, step))
@@ -246,7 +246,7 @@ class Training:
         return step % schedule.steps_per_epoch == 0 or step == schedule.steps
 
     def _end_epoch(self) -> None:
-        """Validate if it is time, keep the weights if they are the best, write the epoch's line."""
+        """Validate if it is time to, keep the weights if they are the best, and write the epoch's line."""
         schedule, step = self._schedule, self._progress.step
         if schedule.ends_branch(step):
             self._mean = _with_one_more(self._mean, self._learner.average(), schedule.finished_branches(step))
@@ -266,19 +266,20 @@ class Training:
         )
 
     def _is_validation(self, epoch: int) -> bool:
-        """At the end, also of a branch, and before that as often as `VALIDATION_SHARE` of the time allows."""
+        """Whether to validate: at the end of training or a branch, and as often as `VALIDATION_SHARE` allows."""
         count, schedule = len(self._dataset.validation or ()), self._schedule
         step = self._progress.step
         if count == 0 or step == schedule.steps or schedule.ends_branch(step):
             return count > 0
-        # In forward passes, a picture costs three in a training step; one in a validation, and one for NMS and the mAP.
+        # Counted in forward passes, a picture costs three in a training step, and two in a validation: one for the
+        # pass, one for NMS and the mAP.
         share = VALIDATION_SHARE * schedule.steps * self._batch * 3 / (count * 2)
         every = math.ceil(schedule.epochs / min(MOST_VALIDATIONS, max(1.0, share)))
         return bool(epoch % every == 0)
 
     def _judged(self) -> NDArray[np.float32]:
-        """The weights that count now: averaged over steps, and at the end of a branch over the branches."""
-        # An ended run may have lost its last branch to its time.
+        """The weights to judge now: averaged over steps and, at the end of a branch, over the finished branches."""
+        # A run that has ended may have given up its last branch for lack of time.
         is_mean = self._schedule.ends_branch(self._progress.step) or self._progress.step > self._schedule.steps
         return self._learner.average() if self._mean is None or not is_mean else self._mean
 
@@ -298,22 +299,22 @@ class Training:
         if not progress.rows:
             return False
         last = progress.rows[-1]
-        # Weights are selected at a validation, so a run ends at one too.
+        # Weights are selected at validations, so a run ends at one too.
         if last.val_map is None or last.step != progress.step:
             return False
-        # What reached it is exported: within a branch other weights may be (`is_better`).
+        # The weights that reached it must be the exported ones, which need not be so within a branch (`is_better`).
         if spec.stop_at_map is not None and last.val_map >= spec.stop_at_map and last.epoch == progress.best_epoch:
             return True
         return spec.patience is not None and epochs_without_better(progress.rows) >= spec.patience
 
 
 def _with_one_more(mean: NDArray[np.float32] | None, weights: NDArray[np.float32], count: int) -> NDArray[np.float32]:
-    """The mean of `count` vectors, of which `weights` is the last and `mean` that of the others."""
+    """The mean of `count` vectors, of which `weights` is the last and `mean` is the mean of the others."""
     return weights if mean is None else mean + (weights - mean) / np.float32(count)
 
 
 def _beginning(spec: RunSpec, dataset: TrainingSet, batch: int, precision: str) -> TrainingProgress:
-    """No step done; the identity is a digest of the request and of the data."""
+    """The progress before the first step; its identity is a digest of the request and the data."""
     asked = spec.model_dump(mode="json", exclude={"max_drop", "quantize", "nms", "kind"})
     facts = {**asked, "labels": dataset.labels, "fingerprint": dataset.fingerprint, "global_batch": batch}
     identity = hashlib.sha256(canonical_json(facts).encode()).hexdigest()

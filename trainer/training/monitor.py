@@ -1,7 +1,7 @@
-"""What a person looks at while a run trains: pictures as they are fed and as they are seen, and curves.
+"""What a person looks at while a run trains: training pictures, detections on validation pictures, and curves.
 
-All below `runs/<run>`: `results.csv` and `results.png`, `plots/train_batches.jpg`, `plots/validation.jpg`, and the same
-for TensorBoard.
+All files are below `runs/<run>`: `results.csv` and `results.png`, `plots/train_batches.jpg`, `plots/validation.jpg`,
+and the same for TensorBoard.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,19 +23,20 @@ from trainer.training.board import Board
 from trainer.training.checkpoint import EpochRow
 from trainer.training.epoch_log import results_csv
 
-# Batches shown: enough to see every kind of change.
+# How many batches are shown: enough to see every kind of change.
 SHOWN_BATCHES: Final = 2
 
-# `results.png` is drawn at every validation, and where there is none (`--final`) every so many epochs.
+# `results.png` is drawn at every validation, and every so many epochs in case there is none (`--final`).
 DRAWN_EPOCHS: Final = 10
 
-# Validation pictures shown, evenly over the split, and the least score drawn: lower ones are not meant to be looked at.
+# How many validation pictures are shown, spread evenly over the split, and the least score that is drawn: detections
+# below it are not meant to be looked at.
 SHOWN_PICTURES: Final = 8
 LEAST_SHOWN_SCORE: Final = 0.3
 
 
 class TrainingMonitor:
-    """Writes what a person looks at of one run.
+    """Writes what a person looks at while a run trains.
 
     Args:
         storage: Where the run lies.
@@ -49,16 +50,16 @@ class TrainingMonitor:
         self._board = Board(storage, f"{self._root}/tensorboard")
 
     def show_batches(self, batches: tf.data.Dataset) -> None:
-        """Write the first training batches, with their boxes, to `plots/train_batches.jpg`: one row each."""
+        """Write the first training batches, with their boxes, to `plots/train_batches.jpg`."""
         first = list(batches.take(SHOWN_BATCHES).as_numpy_iterator())
         self._show("train_batches", batch_sheet(first, self._labels), step=0)
 
     def show_validation(self, examples: Examples, found: DetectionsById, step: int) -> None:
-        """Write some validation pictures, truth beside what is seen, to `plots/validation.jpg`."""
+        """Write some validation pictures, the truth beside what is seen, to `plots/validation.jpg`."""
         self._show("validation", validation_sheet(examples, found, self._labels), step=step)
 
     def note_epoch(self, rows: Sequence[EpochRow], *, is_last: bool = False) -> None:
-        """Write all epochs to `results.csv` and the last to TensorBoard; `results.png` now and then, and at the end."""
+        """Write all epochs to `results.csv`, the last one to TensorBoard and, now and then and at the end, the plot."""
         self._storage.write(f"{self._root}/results.csv", results_csv(rows))
         # Drawing takes 0.3 s, as long as a step.
         is_shown = is_last or rows[-1].val_map is not None or rows[-1].epoch % DRAWN_EPOCHS == 0
@@ -83,7 +84,7 @@ def batch_sheet(batches: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> 
         labels: Class names by class.
 
     Returns:
-        One row of pictures for each batch.
+        A grid of eight columns for each batch, one below the other.
     """
     rows = []
     for batch in batches:
@@ -96,11 +97,11 @@ def batch_sheet(batches: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> 
 
 
 def validation_sheet(examples: Examples, found: DetectionsById, labels: Sequence[str]) -> bytes:
-    """`SHOWN_PICTURES` pictures evenly over the split, each twice: as annotated and as seen; as JPEG.
+    """`SHOWN_PICTURES` pictures spread evenly over the split, each as annotated and as seen, as JPEG.
 
     Args:
         examples: The split.
-        found: Detections in each of its pictures.
+        found: The detections in each of its pictures.
         labels: Class names by class.
     """
     chosen = np.unique(np.linspace(0, len(examples) - 1, SHOWN_PICTURES).astype(int))
@@ -115,7 +116,7 @@ def validation_sheet(examples: Examples, found: DetectionsById, labels: Sequence
 
 
 def _with_truth(picture: Picture, boxes: NDArray[Any], classes: NDArray[Any], labels: Sequence[str]) -> Picture:
-    """`picture` (RGB) with its objects but the ignored ones, boxes (ymin, xmin, ymax, xmax) fractions, as BGR."""
+    """`picture` (RGB) with its objects except ignored ones, as BGR; boxes are (ymin, xmin, ymax, xmax) fractions."""
     is_class = classes >= 0
     corners = boxes[is_class][:, [1, 0, 3, 2]] * picture.shape[0]
     return draw_truth(picture[..., ::-1], corners, [int(label) + 1 for label in classes[is_class]], labels)

@@ -1,13 +1,13 @@
-"""Trained network -> the same network, trained on with int8's rounding in it: quantization-aware fine-tuning.
+"""Trained network -> the same network, trained further with int8's rounding in it: quantization-aware fine-tuning.
 
-Batch normalization is folded into the convolutions, weights and activations pass through fake quantization, and some
-hundred steps of training let the weights adapt to int8's steps. The converter finds the ranges in the graph, so int8
-needs no calibration. Keras 3 has no such tool (TFMOT knows Keras 2 only): two layers of our own around TensorFlow's
-operations.
+Batch normalization is folded into the convolutions, weights and activations pass through fake quantization, and a few
+hundred training steps let the weights adapt to int8's steps. The converter finds the ranges in the graph, so int8 needs
+no calibration. Keras 3 has no such tool (TFMOT supports only Keras 2), so there are two layers of our own around
+TensorFlow's operations.
 
 Source of the scheme: Jacob et al., Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only
-Inference (CVPR 2018); weights and ranges as TFLite's 8-bit specification has them
-(https://ai.google.dev/edge/litert/models/quantization_spec). Ranges are learnt with the weights, as in Jain et al.,
+Inference (CVPR 2018); weights and ranges follow TFLite's 8-bit specification
+(https://ai.google.dev/edge/litert/models/quantization_spec). Ranges are learned with the weights, as in Jain et al.,
 Trained Quantization Thresholds (MLSys 2020).
 """
 
@@ -39,21 +39,22 @@ from trainer.training.train_step import Learner, load_average
 
 logger = logging.getLogger(__name__)
 
-# Steps of fine-tuning and their peak learning rate, a hundredth of training's: with a higher one BCCD's network
-# lost what it had learnt (docs/decisions/0026).
+# The steps of fine-tuning and their peak learning rate, a hundredth of training's: with a higher one BCCD's network
+# lost what it had learned (docs/decisions/0026).
 STEPS: Final = 200
 PEAK_RATE: Final = 2e-5
 
-# Batches from which the ranges start.
+# From how many batches the initial ranges are taken.
 _RANGE_BATCHES: Final = 16
 
-# How often the weights are judged on the way, so that fine-tuning never costs more than it gains.
+# How often the weights are judged during fine-tuning, so that it never loses more than it gains.
 _VALIDATIONS: Final = 4
 _VALIDATION_BATCH: Final = 8
 
-# A picture in [-1, 1] has 255 steps of 1/127.5: the raw bytes that clients feed.
+# A picture in [-1, 1] has 255 steps of 1/127.5, which are the raw bytes that clients feed.
 _PICTURE_RANGE: Final = (-1.0, 1.0)
-# The output layers whose rows come from three convolutions: one range for all, or the converter would requantize.
+# The output layers whose rows come from three convolutions, which need one common range, or the converter would
+# requantize them.
 _OUTPUTS: Final = ("boxes", "scores")
 
 # Layer name -> (least, greatest) value of its output.
@@ -62,32 +63,32 @@ Ranges = Mapping[str, tuple[float, float]]
 
 @keras.saving.register_keras_serializable("voc2tflite")
 class FakeQuant(keras.layers.Layer):  # type: ignore[misc]  # Keras is untyped
-    """Rounds to the 256 steps between `low` and `high` as int8 will; the gradient passes, and moves both ends."""
+    """Rounds to the 256 steps between `low` and `high`, as int8 will; gradients pass through, and move both ends."""
 
     def __init__(self, low: float, high: float, **options: Any) -> None:
-        """Start with the range [low, high], 0 in it."""
+        """Start with the range [low, high], which must contain 0."""
         super().__init__(**options)
         self._start = {"low": low, "high": high}
 
     def build(self, _input_shape: tuple[int | None, ...]) -> None:
-        """Make the two ends."""
+        """Make the weights, which are the two ends."""
         self.low, self.high = (
             self.add_weight(name=name, shape=(), initializer=keras.initializers.Constant(value), dtype="float32")
             for name, value in self._start.items()
         )
 
     def call(self, x: Tensor) -> Tensor:
-        """Round."""
+        """Round `x`."""
         return tf.quantization.fake_quant_with_min_max_vars(x, tf.minimum(self.low, 0.0), tf.maximum(self.high, 0.0))
 
     def get_config(self) -> dict[str, Any]:
-        """For `model_qat.keras`."""
+        """The configuration that is saved in `model_qat.keras`."""
         return {**super().get_config(), **self._start}
 
 
 @keras.saving.register_keras_serializable("voc2tflite")
 class FakeQuantConv2D(keras.layers.Conv2D):  # type: ignore[misc]  # Keras is untyped
-    """A convolution whose weights are rounded to 255 steps, symmetric, a scale for each output channel."""
+    """A convolution whose weights are rounded to 255 symmetric steps, with a scale per output channel."""
 
     def convolution_op(self, inputs: Tensor, kernel: Tensor) -> Tensor:
         """Convolve with the rounded kernel [h, w, in, out]."""
@@ -96,10 +97,10 @@ class FakeQuantConv2D(keras.layers.Conv2D):  # type: ignore[misc]  # Keras is un
 
 @tf.custom_gradient  # type: ignore[untyped-decorator]  # TensorFlow is untyped
 def _round_kernel(kernel: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """A kernel [h, w, in, out] in 255 steps up to its own peak a channel.
+    """A kernel [h, w, in, out] rounded to 255 steps, up to the peak of each output channel.
 
-    Nothing lies outside the peaks, so the gradient is the identity; TensorFlow's own for this operation walks every
-    channel by itself and took as long as the convolution's.
+    Nothing lies outside the peaks, so the gradient is the identity; TensorFlow's own gradient for this operation
+    handles each channel separately and took as long as the convolution's.
     """
     peak = tf.maximum(tf.reduce_max(tf.abs(kernel), axis=(0, 1, 2)), 1e-6)
     rounded = tf.quantization.fake_quant_with_min_max_vars_per_channel(kernel, -peak, peak, narrow_range=True)
@@ -118,20 +119,20 @@ def fine_tune(
     """Let a trained network adapt to int8's steps.
 
     Args:
-        network: As `build_model` makes it with our own backbone, with the weights to start from; it stays as it is.
+        network: As `build_model` makes it with our own backbone, with the weights to start from; it is not changed.
         dataset: What it was trained on.
-        strategy: Over which replicas.
+        strategy: The replicas to train on.
         guard: Asked before every step.
-        steps: How many.
-        peak_rate: Of the schedule, which warms up and falls at once.
+        steps: How many steps.
+        peak_rate: The peak rate of the schedule, which falls right after its warm-up.
 
     Returns:
-        A network of the same input and outputs with fake quantization inside, and the averaged weights that saw best
-        on the validation split.
+        A network with the same input and outputs, fake quantization inside, and the averaged weights that did best on
+        the validation split.
 
     Raises:
         TrainingError: The loss is not finite, or the network has another backbone.
-        StopRequested: Asked to stop; fine-tuning begins anew.
+        StopRequested: The process was asked to stop; the next attempt starts fine-tuning again.
     """
     batches = dataset.batches(0)
     ranges = observed_ranges(network, (batch["pictures"] for batch in batches.take(_RANGE_BATCHES)))
@@ -152,7 +153,7 @@ def fine_tune(
 
 
 class _BestWeights:
-    """The weights with the best validation mAP, those before fine-tuning included; the last where nothing validates."""
+    """The weights with the best validation mAP, including those before fine-tuning; the last if there is none."""
 
     def __init__(self, network: keras.Model, dataset: TrainingSet, start: NDArray[np.float32]) -> None:
         self._network, self._dataset = network, dataset
@@ -173,13 +174,13 @@ class _BestWeights:
             self._best, self._best_map = weights, precision
 
     def restored(self) -> keras.Model:
-        """The network with the weights kept."""
+        """The network with the best weights."""
         load_average(self._network, self._best)
         return self._network
 
 
 def observed_ranges(network: keras.Model, batches: Iterable[Tensor]) -> dict[str, tuple[float, float]]:
-    """Least and greatest output of every layer that int8 will round, over some batches.
+    """The least and greatest output of every layer that int8 will round, over some batches.
 
     Args:
         network: The trained network.
@@ -201,18 +202,18 @@ def observed_ranges(network: keras.Model, batches: Iterable[Tensor]) -> dict[str
 
 
 def with_rounding(network: keras.Model, ranges: Ranges) -> keras.Model:
-    """A copy of `network`, batch normalization folded, that rounds where int8 does.
+    """A copy of `network` with batch normalization folded that rounds wherever int8 does.
 
     Args:
         network: The trained network.
-        ranges: Of `observed_ranges`.
+        ranges: From `observed_ranges`.
 
     Returns:
-        The same input and outputs ("scores" are logits); its layer "lifted" gives what is exported: logits raised by
-        `LOGIT_LIFT`, cut at zero and rounded.
+        A network with the same input and outputs ("scores" are logits); its layer "lifted" gives what is exported:
+        logits raised by `LOGIT_LIFT`, cut at zero and rounded.
 
     Raises:
-        TrainingError: It has normalization or convolutions of a published backbone.
+        TrainingError: It has the normalization or depthwise convolutions of a published backbone.
     """
     foreign = (keras.layers.BatchNormalization, keras.layers.DepthwiseConv2D)
     if any(isinstance(layer, foreign) for layer in network.layers):
@@ -246,7 +247,7 @@ def with_rounding(network: keras.Model, ranges: Ranges) -> keras.Model:
 
 
 def _is_rounded(layer: keras.Layer) -> bool:
-    """Whether the layer's output gets a range of its own; what only moves numbers keeps its input's."""
+    """Whether the layer's output gets its own range; layers that only move numbers keep their input's."""
     return isinstance(layer, keras.layers.ReLU | keras.layers.Add) or layer.name in _OUTPUTS
 
 
@@ -255,9 +256,9 @@ def _rounded_output(layer: keras.Layer) -> Tensor:
 
 
 def _round_output(name: str, output: Tensor, ranges: Ranges) -> Tensor:
-    """What goes on behind the copy of layer `name`."""
+    """What follows the copy of the layer `name`."""
     if _is_score(name):
-        # The lift is in the bias already; the convolution takes this ReLU in. Named as the exporter names its own.
+        # The lift is already in the bias, and this ReLU is fused into the convolution. It is named as in the exporter.
         return keras.layers.ReLU(name=f"{LIFTED}_{name.split('_')[1]}")(output)
     if name not in ranges:
         return output
@@ -272,7 +273,7 @@ def _is_score(name: str) -> bool:
 
 
 def _folded(conv: keras.Layer, follower: keras.Layer) -> list[NDArray[np.float32]]:
-    """Kernel and bias of a convolution with the normalization behind it, if there is one, folded in."""
+    """The kernel and bias of a convolution with the normalization after it, if there is one, folded in."""
     kernel = np.asarray(conv.kernel)
     if not isinstance(follower, BatchNorm):
         bias = np.asarray(conv.bias)

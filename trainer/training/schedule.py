@@ -1,4 +1,4 @@
-"""How many steps a run takes and the learning rate of each: decided once, then frozen in the checkpoint."""
+"""How many steps a run takes, and the learning rate of each: decided once, then frozen in the checkpoint."""
 
 import math
 from typing import Final
@@ -18,38 +18,40 @@ LAST_RATE: Final = 0.01
 
 WARMUP_STEPS: Final = 100
 
-# Share of the steps until which the rate stays at its peak: the average of the weights makes up for its noise.
+# The rate stays at its peak until this share of the steps: the average of the weights makes up for its noise.
 PLATEAU: Final = 0.5
 
 # Transfer learning: published weights stay frozen for this share of the steps, unless another is asked for, and then
 # learn at this share of the rate.
 FROZEN_SHARE: Final = 0.15
 PUBLISHED_RATE: Final = 0.3
-# A step in which all of it learns takes so many times as long (docs/measurements/training-step.md).
+# A step in which the whole network learns takes this many times as long (docs/measurements/training-step.md).
 LEARNING_STEP: Final = 2.7
 
-# Small sets need steps, not epochs: as many as an epoch count gives, within these.
+# Small sets need a number of steps, not of epochs, so the steps of the default epochs are bounded by these.
 DEFAULT_EPOCHS: Final = 100
 PUBLISHED_EPOCHS: Final = 40
 LEAST_STEPS: Final = 3_000
 MOST_STEPS: Final = 12_000
-# A published backbone has learned most of it already, and its steps take three times as long.
+# A published backbone has already learned most of what it needs, and its steps take three times as long.
 LEAST_PUBLISHED_STEPS: Final = 1_500
-# It soon knows a few photos by heart: so many epochs of them are enough (docs/decisions/0105).
+# It soon learns a few photos by heart, so this many epochs are enough (docs/decisions/0105).
 ENOUGH_EPOCHS: Final = 100
-# So many times what follows the frozen steps is learned, where there is room for it (docs/decisions/0106).
+# What follows the frozen steps is trained up to this many times, if there is room (docs/decisions/0106).
 MOST_BRANCHES: Final = 3
 
 
 class Schedule(Frozen):
-    """The steps of a run and their learning rates; the rate starts to fall after `plateau` of the steps.
+    """The steps of a run and their learning rates; the rate starts to fall after a share of `plateau` of the steps.
 
-    A published backbone stays as it is for `frozen` of the steps. A checkpoint without a plateau was begun without one.
+    A published backbone stays frozen for a share of `frozen` of the steps. Old checkpoints, begun without a plateau, do
+    not name one.
 
-    With several `branches` what comes after the first `fork` steps is done so many times, each time from the weights of
-    the fork and on other pictures, and the mean of their weights is the result (Wortsman et al., Model soups, ICML
-    2022; docs/decisions/0106). `plateau` and `frozen` are then shares of a `lap`: the way to the end of one branch.
-    Where the others are given up for want of time, a branch that has begun is still one: `fork` is 0 without any.
+    With several `branches`, what follows the first `fork` steps is done that many times, each time from the weights at
+    the fork and on other pictures, and the mean of the resulting weights is the result (Wortsman et al., Model soups,
+    ICML 2022; docs/decisions/0106). `plateau` and `frozen` are then shares of a `lap`, the steps to the end of one
+    branch. If the other branches are given up for lack of time, a branch that has begun keeps its `fork`; without
+    branches `fork` is 0.
     """
 
     steps: int
@@ -62,7 +64,7 @@ class Schedule(Frozen):
 
     @property
     def epochs(self) -> int:
-        """Epochs begun."""
+        """How many epochs are begun."""
         return math.ceil(self.steps / self.steps_per_epoch)
 
     @property
@@ -72,15 +74,15 @@ class Schedule(Frozen):
 
     @property
     def lap(self) -> int:
-        """How many steps lead from the beginning to the end of one branch; all, where there is one."""
+        """How many steps lead from the start to the end of one branch; all steps if there is only one."""
         return self.fork + self.branch_steps
 
     def place(self, step: int) -> int:
-        """How many steps the weights have behind them that learn at `step`, from 0 to `lap`."""
+        """How many steps the weights that learn at `step` have behind them, from 0 to `lap`."""
         return self.fork + (step - self.fork) % self.branch_steps if self._is_branched(step) else step
 
     def begins_branch(self, step: int) -> bool:
-        """Whether `step` is to begin with the weights of the fork."""
+        """Whether `step` starts a branch, with the weights at the fork."""
         return self._is_branched(step) and step < self.steps and self.place(step) == self.fork
 
     def branch(self, step: int) -> int:
@@ -96,9 +98,9 @@ class Schedule(Frozen):
         return self.finished_branches(step) > self.finished_branches(step - 1)
 
     def forked(self, branches: int) -> "Schedule":
-        """The same with what follows the frozen steps done `branches` times, all in whole epochs; or as it is.
+        """This schedule with what follows the frozen steps done `branches` times, in whole epochs; or unchanged.
 
-        Without frozen steps, or without others, there is nothing to do again.
+        It is unchanged if there are no frozen steps, or no steps after them.
         """
         epoch = self.steps_per_epoch
         fork = math.ceil(self.frozen * self.steps / epoch) * epoch
@@ -108,17 +110,17 @@ class Schedule(Frozen):
         return self.model_copy(update={"steps": fork + branches * branch, "branches": branches, "fork": fork})
 
     def with_branches(self, branches: int, done: int = 0) -> "Schedule":
-        """The same with other branches, after `done` steps: the only one, if it has begun, keeps its fork."""
+        """This schedule with other branches, after `done` steps; a single one that has begun keeps its fork."""
         steps = self.fork + branches * self.branch_steps
         fork = self.fork if branches > 1 or done > self.fork else 0
         return self.model_copy(update={"steps": steps, "branches": branches, "fork": fork})
 
     def count(self, step: int) -> int:
-        """How many steps the optimizer has behind it at `step`: it begins anew with each branch."""
+        """How many steps the optimizer has behind it at `step`; it starts again with each branch."""
         return self.place(step) - (self.fork if self._is_branched(step) else 0)
 
     def rate(self, step: int) -> float:
-        """Learning rate of `step` (from 0): a linear warm-up, a plateau, then half a cosine."""
+        """The learning rate of `step` (from 0): a linear warm-up, a plateau, then half a cosine."""
         own, steps = self.count(step), self.branch_steps if self._is_branched(step) else self.lap
         warmup = min(WARMUP_STEPS, max(1, steps // 10))
         if own < warmup:
@@ -128,15 +130,15 @@ class Schedule(Frozen):
         return self.peak_rate * (LAST_RATE + (1 - LAST_RATE) * (1 + math.cos(math.pi * share)) / 2)
 
     def is_settled(self, step: int) -> bool:
-        """Whether `step` is in the second half: validations before it are of a network that still changes much."""
+        """Whether `step` is in the second half: validations before it are of a network that still changes a lot."""
         return 2 * step >= self.steps
 
     def published_share(self, step: int) -> float:
-        """Share of the learning rate that weights of a published backbone get at `step`: frozen, then unfrozen."""
+        """The share of the learning rate that a published backbone gets at `step`: 0 while it is frozen."""
         return 0.0 if self.place(step) < self.frozen_steps(self.steps) else PUBLISHED_RATE
 
     def frozen_steps(self, steps: int) -> float:
-        """How many of `steps` steps a published backbone stays as it is."""
+        """For how many of `steps` steps a published backbone stays frozen."""
         return self.fork or self.frozen * steps
 
     def _is_branched(self, step: int) -> bool:
@@ -154,15 +156,15 @@ def plan_schedule(
     is_continued: bool = False,
     may_branch: bool = False,
 ) -> Schedule:
-    """The schedule that a run asks for, without regard to time.
+    """The schedule that a run asks for, without regard to its time limit.
 
     Args:
-        pictures: In the training set.
-        global_batch: Pictures of a step, over all replicas.
-        epochs: As asked; None chooses by the size of the set.
-        rate: Peak learning rate as asked, for this global batch; None takes the default for it.
-        frozen: Share of the steps in which a published backbone stays as it is, as asked; None takes the default.
-        is_published: Whether the backbone begins with published weights.
+        pictures: The number of pictures in the training set.
+        global_batch: Pictures per step, over all replicas.
+        epochs: The requested epochs; None chooses by the size of the set.
+        rate: The requested peak learning rate for this global batch; None takes the default for it.
+        frozen: The requested share of the steps in which a published backbone stays frozen; None takes the default.
+        is_published: Whether the backbone starts with published weights.
         is_continued: Whether the whole network has been trained before.
         may_branch: Whether a published backbone may learn in several branches.
     """
@@ -186,7 +188,7 @@ def plan_schedule(
 
 
 def _branched(schedule: Schedule) -> Schedule:
-    """With as many branches as `LEAST_PUBLISHED_STEPS` have room for."""
+    """The schedule with as many branches as fit into `LEAST_PUBLISHED_STEPS`."""
     several = schedule.forked(2)
     if several.branches == 1:
         return schedule
@@ -195,7 +197,7 @@ def _branched(schedule: Schedule) -> Schedule:
 
 
 def _wanted_steps(steps_per_epoch: int, *, is_published: bool) -> int:
-    """How many steps a training of a new network takes by default, without an upper bound."""
+    """How many steps training a new network takes by default, without an upper bound."""
     if not is_published:
         return max(DEFAULT_EPOCHS * steps_per_epoch, LEAST_STEPS)
     enough = max(ENOUGH_EPOCHS * steps_per_epoch, FEWEST_STEPS)

@@ -1,4 +1,4 @@
-"""This machine's devices -> the strategy that a run is spread by: one code for a CPU, a GPU and several."""
+"""This machine's devices -> the strategy that spreads a run over them: the same code for a CPU, one GPU or several."""
 
 import os
 from pathlib import Path
@@ -6,16 +6,17 @@ from typing import Final
 
 import tensorflow as tf
 
-# Flags of CPUs that multiply bfloat16 at all; others convert every number to float32 and back.
+# Flags of CPUs that can multiply bfloat16; others convert every number to float32 and back.
 _BFLOAT16_UNITS: Final = {"avx512_bf16", "amx_bf16", "bf16"}
-# Where our network was measured to train 1.4 to 1.6 times as fast in it (docs/decisions/0107).
+# The flag of CPUs on which our network was measured to train 1.4 to 1.6 times as fast in bfloat16
+# (docs/decisions/0107).
 _MEASURED_UNITS: Final = "avx512_bf16"
 
 
 def make_strategy(replicas: int) -> tf.distribute.Strategy:
-    """All GPUs of this machine, or `replicas` logical devices of its CPU where there is none.
+    """All GPUs of this machine, or `replicas` logical devices of its CPU if there is no GPU.
 
-    Must come before TensorFlow has looked at its devices when `replicas` is above 1 and there is no GPU.
+    If `replicas` is above 1 and there is no GPU, call it before TensorFlow has looked at its devices.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
@@ -23,7 +24,7 @@ def make_strategy(replicas: int) -> tf.distribute.Strategy:
     if replicas > 1 and len(tf.config.list_logical_devices("CPU")) < replicas:
         cpu = tf.config.list_physical_devices("CPU")[0]
         tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * replicas)
-    # Not the default for CPUs, ring collectives: with 4 replicas on few threads they deadlocked.
+    # Not ring collectives, the default for CPUs: with 4 replicas on few threads they deadlocked.
     reduction = tf.distribute.ReductionToOneDevice()
     return tf.distribute.MirroredStrategy([f"/cpu:{index}" for index in range(replicas)], cross_device_ops=reduction)
 
@@ -33,8 +34,8 @@ def gains_by_precision(precision: str, backbone: str, cpu_flags: frozenset[str] 
 
     Args:
         precision: `float32`, `mixed_float16` or `mixed_bfloat16`.
-        backbone: Of the network. The depthwise convolutions of published ones take longer in bfloat16 on a CPU.
-        cpu_flags: Of the processor; None reads them.
+        backbone: The network's. The depthwise convolutions of published ones take longer in bfloat16 on a CPU.
+        cpu_flags: The processor's flags; None reads them.
     """
     if precision == "float32" or tf.config.list_physical_devices("GPU"):
         return True
@@ -43,11 +44,11 @@ def gains_by_precision(precision: str, backbone: str, cpu_flags: frozenset[str] 
 
 
 def usual_precision(backbone: str, cpu_flags: frozenset[str] | None = None) -> str:
-    """The precision of a run that asks for none: `mixed_bfloat16` where that was measured to be faster, or `float32`.
+    """The default precision of a run: `mixed_bfloat16` where that was measured to be faster, otherwise `float32`.
 
     Args:
-        backbone: Of the network.
-        cpu_flags: Of the processor; None reads them.
+        backbone: The network's backbone.
+        cpu_flags: The processor's flags; None reads them.
     """
     is_plain = os.environ.get("TF_ENABLE_ONEDNN_OPTS") == "0"  # TensorFlow without the kernels that use those units
     if backbone != "conv" or is_plain or tf.config.list_physical_devices("GPU"):
@@ -57,7 +58,7 @@ def usual_precision(backbone: str, cpu_flags: frozenset[str] | None = None) -> s
 
 
 def _cpu_flags() -> frozenset[str]:
-    """Flags (x86) or features (ARM) of the processor, as Linux tells them; none elsewhere."""
+    """The processor's flags (x86) or features (ARM), as Linux lists them; none on other systems."""
     facts = Path("/proc/cpuinfo")
     lines = facts.read_text(encoding="utf-8").splitlines() if facts.exists() else []
     named = (line.partition(":") for line in lines)

@@ -1,4 +1,4 @@
-"""A bound in minutes and the speed seen so far -> how many steps a schedule may have."""
+"""A limit in minutes and the speed so far -> how many steps a schedule may have."""
 
 import math
 import statistics
@@ -10,25 +10,26 @@ from typing import Final
 
 from trainer.training.schedule import LEARNING_STEP, Schedule
 
-# Steps done before a budget is turned into a number of steps.
+# How many steps are done before a budget is turned into a number of steps.
 MEASURED_STEPS: Final = 25
-# The first of each attempt trace and warm caches. So many more are needed before a schedule is cut by their speed.
+# The first steps of each attempt trace the graph and warm caches. As many more are needed before a schedule is cut by
+# their speed.
 SETTLING_STEPS: Final = 5
 
-# Share of the budget that validation may take.
+# The share of the budget that validation may take.
 VALIDATION_SHARE: Final = 0.08
 
-# A schedule frozen on a quiet machine is shortened again when its rest would take this much longer than is left.
+# A frozen schedule is shortened again if its remaining steps would take this many times the time left.
 LATE: Final = 1.1
 
 
 class TimeBudget:
-    """The clock of a training loop, over all of its attempts; the speed is that of this one.
+    """The clock of a training loop over all its attempts; the speed is that of this attempt.
 
     Args:
-        minutes: Bound of the loop; None is no bound.
-        clock: Seconds from any start on.
-        is_published: Whether a published backbone may be frozen at first: steps in which it learns take longer.
+        minutes: The limit of the loop; None is no limit.
+        clock: Returns seconds from any starting point.
+        is_published: Whether a published backbone may be frozen at first; steps in which it learns take longer.
     """
 
     def __init__(
@@ -42,11 +43,11 @@ class TimeBudget:
         self._step_times_s: deque[float] = deque(maxlen=MEASURED_STEPS - SETTLING_STEPS)
 
     def resume(self, spent_s: float) -> None:
-        """Count what earlier attempts spent."""
+        """Count the time that earlier attempts spent."""
         self._started_s -= spent_s
 
     def note_step(self, step_s: float, *, is_frozen: bool = False) -> None:
-        """Count one step, as what it would take if all of the network learned."""
+        """Note the time of one step, converted to that of a step in which the whole network learns."""
         if self._settling:
             self._settling -= 1
             return
@@ -58,7 +59,7 @@ class TimeBudget:
         return self._clock() - self._started_s
 
     def rest_s(self, schedule: Schedule, done: int) -> float:
-        """Seconds that the steps left will take at the speed of the last ones; 0 before it is known."""
+        """Seconds that the remaining steps will take at the latest speed; 0 before that is known."""
         return self._step_s * self._learning_steps(schedule, schedule.steps, done) if self._step_times_s else 0.0
 
     def eta_s(self, schedule: Schedule, done: int) -> float | None:
@@ -66,18 +67,18 @@ class TimeBudget:
         return max(0.0, min(self.rest_s(schedule, done), self._left_s(schedule))) if self._step_times_s else None
 
     def is_measured(self, schedule: Schedule, done: int) -> bool:
-        """Whether enough steps are done to know the speed, or none is needed."""
+        """Whether enough steps are done to know the speed, or the speed does not matter."""
         return self.minutes is None or done >= schedule.steps or (done >= MEASURED_STEPS and self._is_steady)
 
     def is_late(self, schedule: Schedule, done: int) -> bool:
-        """Whether the rest of `schedule` takes clearly longer than what is left."""
-        # A branch that is given up is lost: a busy spell after a resume is no reason.
+        """Whether the rest of `schedule` would take clearly longer than the time left."""
+        # A branch that is given up is lost, so a busy moment after a resume must not decide that.
         enough = SETTLING_STEPS if schedule.branches == 1 else MEASURED_STEPS - SETTLING_STEPS
         is_known = len(self._step_times_s) >= enough
         return is_known and self.rest_s(schedule, done) > LATE * max(0.0, self._left_s(schedule))
 
     def fit(self, schedule: Schedule, done: int) -> Schedule:
-        """`schedule` shortened to the time left; never longer. Branches are given up before steps of the first are."""
+        """`schedule` shortened to the time left, never lengthened; whole branches are given up before single steps."""
         if self.minutes is None or not self._step_times_s:
             return schedule
         while schedule.branches > 1 and self.rest_s(schedule, done) > max(0.0, self._left_s(schedule)):
@@ -87,7 +88,7 @@ class TimeBudget:
         within = self._left_s(schedule) / self._step_s
         ends = range(done + 1, schedule.steps + 1)
         affordable = bisect_right(ends, within, key=lambda steps: self._learning_steps(schedule, steps, done))
-        # Otherwise a late run would get one more step after each step.
+        # At least one more step, but never more than the schedule has: a late run must come to an end.
         return schedule.model_copy(update={"steps": min(schedule.steps, done + max(1, affordable))})
 
     @property
@@ -99,14 +100,14 @@ class TimeBudget:
         return statistics.median(self._step_times_s)
 
     def _learning_steps(self, schedule: Schedule, steps: int, done: int) -> float:
-        """How many steps in which all of it learns last as long as those from `done` on, if it ended at `steps`."""
+        """The steps from `done` to `steps`, counted in steps in which the whole network learns."""
         frozen = max(0.0, schedule.frozen_steps(steps) - done) if self._is_published else 0.0
         return frozen / LEARNING_STEP + steps - done - frozen
 
     def _left_s(self, schedule: Schedule) -> float:
-        """Seconds left, validation set aside.
+        """Seconds left, with the share for validation set aside.
 
-        A branch cannot be shortened, so for the last of several what validations have not taken so far counts too.
+        A branch cannot be shortened, so with several branches the unused part of the validations' share counts too.
         """
         if self.minutes is None:
             return math.inf

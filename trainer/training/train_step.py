@@ -1,7 +1,7 @@
-"""One training step over all replicas: forward, loss, gradients, AdamW and the average of the weights, in one graph.
+"""One training step over all replicas: forward pass, loss, gradients, AdamW and the weights' average, in one graph.
 
-All weights are moved as one flat vector: some ten operations a step instead of some ten for each of 150 variables,
-and one all-reduce. Replicas hold equal copies and compute equal updates from the same reduced gradient.
+All weights are updated as one flat vector: about ten operations per step instead of ten for each of 150 variables, and
+one all-reduce. Replicas hold equal copies and compute equal updates from the same reduced gradient.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,33 +20,33 @@ from trainer.network.loss import BOX_WEIGHT, loss_sums
 from trainer.pixels import normalize
 from trainer.tensors import Tensor
 
-# AdamW (Loshchilov & Hutter, Decoupled Weight Decay Regularization). A shorter memory of squares than the usual .999:
-# runs are a few thousand steps.
+# AdamW (Loshchilov & Hutter, Decoupled Weight Decay Regularization). BETA_2 gives a shorter memory than the usual .999,
+# because runs have only a few thousand steps.
 BETA_1: Final = 0.9
 BETA_2: Final = 0.99
 ADAM_EPSILON: Final = 1e-8
 WEIGHT_DECAY: Final = 0.05
 
-# Largest norm of the whole gradient.
+# The largest norm of the whole gradient.
 CLIP_NORM: Final = 10.0
 
-# The average of the weights that is evaluated and exported: its decay is at most so much, and in step n at most
-# (1 + n) / (ramp + n), so that it lags by 1 / ramp of the steps. A taught backbone's runs are short, and still learn
+# The average of the weights, which is evaluated and exported: its decay is at most EMA_DECAY, and in step n at most
+# (1 + n) / (ramp + n), so that it lags by 1 / ramp of the steps. Runs with a taught backbone are short and still learn
 # in their last tenth (docs/decisions/0109).
 EMA_DECAY: Final = 0.998
 EMA_RAMP: Final = 10.0
 TAUGHT_EMA_RAMP: Final = 20.0
 
-# Whether the weights before the pyramid stay as they are, move by a share of the rate, or as all others.
+# Whether the weights before the pyramid stay as they are, learn at a share of the rate, or learn like all others.
 _Phase = Literal["frozen", "slowed", "free"]
 
-# Under float16 small gradients vanish: scale the loss up, and the gradients down again.
+# In float16 small gradients vanish, so the loss is scaled up, and the gradients down again.
 FLOAT16_SCALE: Final = 1024.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLosses:
-    """Mean losses of one step over all replicas, as Python floats."""
+    """The mean losses of one step over all replicas, as Python floats."""
 
     score: float
     box: float
@@ -54,7 +54,7 @@ class StepLosses:
 
 
 class Learner:
-    """A detector in training: the network and the optimizer's memory, one copy a replica."""
+    """A detector in training: the network and the optimizer's memory, with one copy per replica."""
 
     def __init__(
         self,
@@ -68,11 +68,12 @@ class Learner:
         """Build the network on every replica.
 
         Args:
-            build: Makes it.
-            priors: float32 [A, 4], of `make_priors`.
-            strategy: Over which replicas.
-            batch_spec: `element_spec` of the (distributed) batches: the step is traced once for it.
-            epsilon: Of Adam. A large one makes a step proportional to its gradient, so that rounding errors stay small.
+            build: Makes the network.
+            priors: float32 [A, 4], from `make_priors`.
+            strategy: The replicas to train on.
+            batch_spec: The `element_spec` of the (distributed) batches, for which the step is traced once.
+            epsilon: Adam's epsilon. A large one makes a step proportional to its gradient, so that rounding errors stay
+                small.
         """
         self.strategy = strategy
         self._epsilon = epsilon
@@ -82,7 +83,7 @@ class Learner:
             self._weights = [variable.value for variable in self.model.trainable_variables]
             self._statistics = [variable.value for variable in self.model.non_trainable_variables]
             start = _flatten(self._weights).numpy()
-            # What the optimizer moves; the network's own variables are copies of its parts.
+            # The optimizer updates this vector; the network's own variables are copies of its parts.
             self._flat_weights = tf.Variable(start, trainable=False)
             self._first = tf.Variable(np.zeros_like(start), trainable=False)
             self._second = tf.Variable(np.zeros_like(start), trainable=False)
@@ -95,7 +96,7 @@ class Learner:
         self._flat_is_backbone = np.repeat(self._is_backbone, sizes)
         self._is_float16 = self.model.dtype_policy.compute_dtype == "float16"
         number = tf.TensorSpec((), tf.float32)
-        # A step has no Python control flow over tensors, and AutoGraph's search for it takes a quarter of the tracing.
+        # A step has no Python control flow on tensors, and AutoGraph's search for it takes a quarter of the tracing.
         trace = partial(tf.function, input_signature=(batch_spec, number, number, number), autograph=False)
         self._run = {phase: trace(partial(self._global_step, phase=phase)) for phase in get_args(_Phase)}
 
@@ -103,11 +104,11 @@ class Learner:
         """Learn one global batch.
 
         Args:
-            batch: As `trainer.data.examples` describes it; per replica where there are several.
-            rate: Learning rate.
-            number: Of the step, from 0.
-            published_share: Share of the rate for the weights before the pyramid; below 1 in transfer learning. At 0
-                their gradients are not computed at all.
+            batch: As `trainer.data.examples` describes it; distributed if there are several replicas.
+            rate: The learning rate.
+            number: The number of the step, from 0.
+            published_share: The share of the rate for the weights before the pyramid; below 1 in transfer learning. At
+                0 their gradients are not computed at all.
 
         Returns:
             The losses before the update.
@@ -121,7 +122,7 @@ class Learner:
         self, batch: dict[str, Tensor], rate: Tensor, share: Tensor, count: Tensor, *, phase: _Phase
     ) -> Tensor:
         losses = self.strategy.run(partial(self._replica_step, phase=phase), args=(batch, rate, share, count))
-        # Equal on every replica already.
+        # The losses are already equal on every replica.
         return self.strategy.experimental_local_results(losses)[0]
 
     def _replica_step(
@@ -142,7 +143,7 @@ class Learner:
         return tf.stack([score, box]) / normalizer
 
     def _gradients(self, tape: tf.GradientTape, loss: Tensor, phase: _Phase) -> list[Tensor]:
-        """Gradients of all weights; zeros, for which nothing is computed, of a frozen backbone's."""
+        """The gradients of all weights; those of a frozen backbone are zeros and not computed."""
         weights = dict(enumerate(self._weights))
         learnt = {at: weight for at, weight in weights.items() if not (phase == "frozen" and self._is_backbone[at])}
         found = tape.gradient(loss, learnt, unconnected_gradients="zero")
@@ -153,7 +154,7 @@ class Learner:
         norm = tf.norm(gradient)
         gradient *= CLIP_NORM / tf.maximum(norm, CLIP_NORM)
         if self._is_float16:
-            # The scaled loss overflowed: skip this step's gradient.
+            # If the scaled loss overflowed, skip this step's gradient.
             gradient = tf.where(tf.math.is_finite(norm), gradient, 0.0)
         before = tf.identity(self._flat_weights)
         _descend(self._flat_weights, rate, self._decay * before)
@@ -169,7 +170,7 @@ class Learner:
             _descend(average, share_of_now, average - now)
 
     def _adam(self, gradient: Tensor, rate: Tensor, count: Tensor) -> None:
-        """One pass over weights and both moments. The kernel adds epsilon before the correction of the second one."""
+        """One pass over weights and both moments; the kernel adds epsilon before it corrects the second moment."""
         correction = 1 - BETA_2**count
         tf.raw_ops.ResourceApplyAdam(
             var=self._flat_weights.handle,
@@ -185,7 +186,7 @@ class Learner:
         )
 
     def state(self) -> dict[str, NDArray[np.float32]]:
-        """All that a checkpoint must hold of the network and the optimizer, as flat float32 vectors."""
+        """Everything that a checkpoint needs from the network and the optimizer, as flat float32 vectors."""
         return {
             "weights": self._flat_weights.numpy(),
             "statistics": _flatten(self._statistics).numpy(),
@@ -195,17 +196,17 @@ class Learner:
         }
 
     def begin(self, average: NDArray[np.float32]) -> None:
-        """Go on from a vector of `average` with nothing in the optimizer's memory."""
+        """Continue from a vector of `average` with an empty optimizer memory."""
         weights, statistics = np.split(average, [self._flat_weights.shape[0]])
         nothing = np.zeros_like(weights)
         moments = {"first_moment": nothing, "second_moment": nothing}
         self.restore({"weights": weights, "statistics": statistics, "average": average, **moments})
 
     def restore(self, state: dict[str, NDArray[np.float32]]) -> None:
-        """Go on from `state()`.
+        """Continue from `state()`.
 
         Raises:
-            TrainingError: It is of another network: another version of this program may have built another.
+            TrainingError: It is of another network, which another version of this program may have built.
         """
         for name, own in self.state().items():
             found = state[name].size if name in state else 0
@@ -221,7 +222,7 @@ class Learner:
         self._average_statistics.assign(statistics)
 
     def average(self) -> NDArray[np.float32]:
-        """The averaged weights and statistics, one flat float32 vector."""
+        """The averaged weights and statistics as one flat float32 vector."""
         return np.concatenate([self._average.numpy(), self._average_statistics.numpy()])
 
 
@@ -236,13 +237,13 @@ def in_precision(precision: str, build: Callable[[], keras.Model]) -> keras.Mode
 
 
 def load_average(model: keras.Model, average: NDArray[np.float32]) -> None:
-    """Put a flat vector of `Learner.average` into another copy of the network; `layout_of` names its parts."""
+    """Load a flat vector from `Learner.average` into another copy of the network; `layout_of` names its parts."""
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     _assign([variable.value for variable in variables], tf.constant(average))
 
 
 def _descend(variable: Tensor, rate: Tensor, direction: Tensor) -> None:
-    """Subtract `rate`, a scalar, times `direction` in one pass."""
+    """Subtract `rate`, a scalar, times `direction` from `variable` in one pass."""
     tf.raw_ops.ResourceApplyGradientDescent(var=variable.handle, alpha=rate, delta=direction)
 
 

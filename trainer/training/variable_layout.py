@@ -1,6 +1,6 @@
-"""A network -> which variable each part of its flat vectors is, by name, shape and type: noted in every checkpoint.
+"""A network -> which variable each part of its flat vectors is, by name, shape and type, for every checkpoint.
 
-Two layers of equal size can change places without a change of any vector's length; by their names it is seen.
+If two layers of equal size change places, no vector's length changes; only their names show it.
 """
 
 from itertools import zip_longest
@@ -12,25 +12,25 @@ from shared.specs.frozen import SCHEMA_VERSION, Frozen
 
 
 class NetworkVariable(Frozen):
-    """One variable: its path in the network, e.g. `stem/kernel`, its shape, and its type there."""
+    """One variable: its path in the network, such as `stem/kernel`, its shape and its type."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
 
     def __str__(self) -> str:
-        """For a person: `stem/kernel float32 [3, 3, 3, 16]`."""
+        """The variable for a person: `stem/kernel float32 [3, 3, 3, 16]`."""
         return f"{self.name} {self.dtype} {list(self.shape)}"
 
 
 class Layout(Frozen):
-    """The variables of a network in the order of `Learner.average`: trained ones, then statistics."""
+    """The variables of a network in the order of `Learner.average`: trained weights, then statistics."""
 
     schema_version: Literal[1] = SCHEMA_VERSION
     variables: tuple[NetworkVariable, ...]
 
     def difference(self, expected: "Layout") -> str | None:
-        """The first variable that is another one than `expected` has in its place, in words; None where all agree."""
+        """In words, the first variable that differs from the one in its place in `expected`; None if all agree."""
         for place, (found, wanted) in enumerate(zip_longest(self.variables, expected.variables)):
             if found != wanted:
                 return f"variable {place} is {found or 'absent'}, expected {wanted or 'none'}"
@@ -38,7 +38,7 @@ class Layout(Frozen):
 
 
 def layout_of(network: keras.Model) -> Layout:
-    """The variables of `network`, as `load_average` fills them."""
+    """The variables of `network`, in the order in which `load_average` fills them."""
     variables = [*network.trainable_variables, *network.non_trainable_variables]
     return Layout(
         variables=tuple(
