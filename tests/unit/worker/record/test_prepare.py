@@ -143,6 +143,8 @@ def test_difficult_objects_are_flagged_ignored_or_dropped(
     xml = voc_xml(BOX, size=(200, 100), extra="<difficult>1</difficult>")
     features = parse_example(prepare(tmp_path, encode(WIDE), xml, difficult=difficult).record)
     assert (features[schema.DIFFICULT], features[schema.IS_CROWD]) == flags
+    plain = parse_example(prepare(tmp_path, encode(WIDE), voc_xml(BOX, size=(200, 100)), difficult=difficult).record)
+    assert (plain[schema.DIFFICULT], plain[schema.IS_CROWD]) == ([0], [0]), "others are learned whatever is asked"
 
 
 def test_annotation_without_objects_is_a_background_example(tmp_path: Path) -> None:
