@@ -41,8 +41,8 @@ _SETTINGS: Final[dict[str, Any]] = {
     "task_ignore_result": True,
     # A waiting worker must not hoard the hints of others: it takes one only when a slot is free.
     "worker_disable_prefetch": True,
-    # No further limit. With 1, messages whose acknowledgement failed because Redis died count as held for ever: a
-    # worker that lost all its slots in this way never consumed again, nor noticed that its connection was gone.
+    # No further limit. With 1, messages whose acknowledgement failed because Redis died count as held for ever; a
+    # worker that lost all its slots in this way never consumed again, and did not notice that its connection was gone.
     "worker_prefetch_multiplier": 0,
     # If true, the task was lost 3 times out of 3: we acknowledge early and go on working while Redis is away.
     "worker_cancel_long_running_tasks_on_connection_loss": False,
@@ -83,7 +83,7 @@ def celery_app(name: str, broker_url: str, queue: str, **settings: Any) -> Celer
         # A unix socket has no TCP keepalive, and kombu names the scheme differently from redis-py.
         app.conf.broker_url = "redis+socket://" + broker_url.split("://", 1)[1]
         transport.pop("socket_keepalive")
-    # Each queue has keys of its own, so that a Redis user who may touch one queue needs no right to the other.
+    # Each queue has its own keys, so that a Redis user with rights to one queue needs none to the other.
     transport |= {f"unacked{part}_key": f"{queue}.unacked{part}" for part in ("", "_index", "_mutex")}
     app.conf.broker_transport_options = transport
     app.conf.task_default_queue = queue

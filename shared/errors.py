@@ -12,7 +12,7 @@ class PipelineError(Exception):
 
 
 class InputError(PipelineError):
-    """This pair will never succeed as it is: quarantine it, count it, go on with the others. `kind` is its counter."""
+    """The pair will never succeed as it is: quarantine it, count it under `kind`, and go on with the others."""
 
     kind: ClassVar[str] = "pair_unreadable"
 

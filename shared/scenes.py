@@ -1,4 +1,4 @@
-"""Paths of photos -> which of them show one scene, as far as their names tell. Pure."""
+"""Paths of photos -> which of them show the same scene, as far as their names tell."""
 
 import re
 from typing import Final
@@ -20,7 +20,7 @@ def is_copy(image: str) -> bool:
 
 
 def group_of(image: str, group_by: str) -> str:
-    """What the regular expression `group_by` finds in the path: its groups, or all of the match; "" if nothing.
+    """What the regular expression `group_by` finds in the path: its groups, or the whole match; "" if nothing.
 
     The path is without the extension and what Roboflow adds, and its accents are composed.
     """
@@ -29,7 +29,7 @@ def group_of(image: str, group_by: str) -> str:
 
 
 def scene_of(image: str, group_by: str | None) -> str:
-    """The same text for photos of one scene: their group, or else the photo that they are copies of.
+    """A text that is the same for photos of one scene: their group, or else the photo that they are copies of.
 
     It is empty if the name does not say which scene a photo shows.
     """

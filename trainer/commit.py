@@ -24,7 +24,7 @@ _SUMMED_UP: Final = ("map50", "map", "map50_interval", "map_interval", "pictures
 
 
 def commit(request: RunSpec, manifest: Manifest, metrics: dict[str, Any], *, storage: Storage, **facts: Any) -> None:
-    """Write the file that makes a run finished, and remove those that say that it failed or is not finished.
+    """Write the file that makes a run finished, and remove the notes that it failed or was taken back.
 
     Args:
         request: The request as it was carried out.

@@ -71,7 +71,7 @@ def draw_records(storage: Storage, job: str, *, count: int, seed: int, split: Sp
 
 
 def draw_grid(records: Sequence[Drawn]) -> Pixels:
-    """The pictures of `records` with their boxes, as near to a square of tiles as possible: uint8 [H, W, 3], BGR."""
+    """The pictures of `records` with their boxes, in a grid that is nearly square: uint8 [H, W, 3], BGR."""
     return grid([_draw_tile(drawn) for drawn in records], math.ceil(math.sqrt(len(records))), gap=0)
 
 

@@ -50,7 +50,7 @@ def parse_respelled(xml: bytes, file: str, *, with_comments: bool = False) -> tu
     try:
         root = _root(xml, parser)
     except etree.XMLSyntaxError as error:
-        said = collapsed(error.msg or "no content")  # of some it ends a line
+        said = collapsed(error.msg or "no content")  # some messages end with a line break
         raise AnnotationError(f"{file}: malformed XML: {_belied(xml) or _told(xml, error) or said}") from error
     except (ValueError, LookupError) as error:
         raise AnnotationError(f"{file}: unreadable XML: {error}") from error

@@ -85,7 +85,7 @@ def _is_side(number: float) -> bool:
 
 
 def _read_object(element: etree._Element, index: int, spec: JobSpec, findings: FileFindings) -> VocObject | None:
-    """One `<object>`; None where it is dropped."""
+    """One `<object>`; None if it is dropped."""
     texts: dict[str, str] = {}
     boxes: list[etree._Element] = []
     names: list[str] = []

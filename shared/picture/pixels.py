@@ -59,7 +59,7 @@ def to_bgr(content: bytes, header: ImageHeader, pixels: NDArray[Any]) -> Pixels:
 
 
 def is_deep(content: bytes, header: ImageHeader) -> bool:
-    """Whether a file that was decoded has samples of more than 8 bits, which programs often fill only in part."""
+    """Whether a decoded file has samples of more than 8 bits, which programs often fill only in part."""
     if header.format == "png":
         return content[24] > 8
     return header.format == "tiff" and _tags(content, header).get(tiff.BITS, 1) > 8

@@ -52,8 +52,8 @@ def audit(
         What `run.json` says about it: `findings` (their number by kind), `photos`, `warnings`.
 
     Raises:
-        TrainingError: The sizes of the photos are not there, or a photo was seen by no fold.
-        StorageError: The detections of a fold, or the model, are not there.
+        TrainingError: The list of the photos' sizes is absent, or a photo was seen by no fold.
+        StorageError: The detections of a fold, or the model, are absent.
     """
     guard.advance(phase="audit")
     pictures = pictures_of(storage, manifest, shards)
@@ -86,7 +86,7 @@ def audit(
 
 
 def _seen(request: RunSpec, manifest: Manifest, storage: Storage, guard: Guard, pictures: Pictures) -> DetectionsById:
-    """What the folds saw; or, of a quick audit, what the model of the one finished run sees in all photos."""
+    """What the folds saw or, in a quick audit, what the model of the one finished run sees in all photos."""
     count = sum(shard.examples for shards in manifest.splits.values() for shard in shards)
     if request.folds:
         return read_folds(storage, request, count)

@@ -91,7 +91,7 @@ def learn_doubt(values: Values, wrong: Values) -> Trust:
 
     Labels are made wrong on purpose, to learn how much more often they have a value than the set's own labels. The
     probability is that ratio times the share of wrong labels in the set, which nobody knows: the largest possible share
-    is assumed (Blanchard, Lee & Scott, JMLR 2010).
+    is assumed, so that the most doubtful label is certainly wrong (Blanchard, Lee & Scott, JMLR 2010).
 
     Args:
         values: [N], of the set's labels.

@@ -38,7 +38,7 @@ def every_picture(
 def detect_part(
     model: keras.Model, manifest: Manifest, pictures: Pictures, part: Collection[int], guard: Guard
 ) -> DetectionsById:
-    """What a Keras network sees in the pictures of `part` (image ids): the 100 best of a low score, stored pixels."""
+    """What a Keras network sees in the pictures of `part` (image ids): the 100 best of each, in stored pixels."""
     detect: Detect = keras_detector(model, make_priors(manifest.image_size))
 
     def advance(pictures: int = 0) -> None:
@@ -77,11 +77,11 @@ def unpack(content: bytes) -> DetectionsById:
 
 
 def read_folds(storage: Storage, audit: RunSpec, photos: int) -> DetectionsById:
-    """What the folds of an audit of so many photos saw, all parts together.
+    """What the folds of an audit of this many photos saw, all parts together.
 
     Raises:
-        StorageError: The file of one is not there.
-        TrainingError: A photo was in the part of no fold.
+        StorageError: The file of a fold is absent.
+        TrainingError: A photo was not in the part of any fold.
     """
     found: DetectionsById = {}
     for run in audit.audits:

@@ -20,8 +20,8 @@ from trainer.reporting.templates import environment
 # How many findings the page shows with a picture; `audit.csv` has all.
 MOST_SHOWN: Final = 200
 
-# A crop's side is at least this many times the longer side of the boxes, and at least this share of the picture's side:
-# without its surroundings nobody can judge a box.
+# A crop's side is this many times the longer side of the boxes, and at least this share of the picture's side: without
+# its surroundings nobody can judge a box.
 _AROUND: Final = 2.5
 _LEAST_SHARE: Final = 0.25
 _CROP_PX: Final = 256

@@ -18,9 +18,9 @@ from trainer.data.shard_pictures import truth_from_store
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DealtPhoto:
-    """A photo of any split: `image_id` as in the truth, `classes` its class ids, `hash` None: like no other.
+    """A photo of any split: `image_id` as in the truth, `classes` its class ids, `hash` None if it is like no other.
 
-    `scene` is the same for photos of one scene, as their names tell; "" where they do not.
+    `scene` is the same for photos of one scene, as far as their names tell; "" if they do not.
     """
 
     image_id: int
@@ -58,9 +58,9 @@ def photos_of(storage: Storage, manifest: Manifest) -> list[DealtPhoto]:
 def deal(photos: Sequence[DealtPhoto], folds: int) -> dict[int, int]:
     """The part (1 to `folds`) of each photo, by image id.
 
-    Photos that are nearly the same are in one part, and so are those of one scene unless there are fewer scenes than
-    parts: a model that has learnt one knows the labels of the other. Every part gets its share of each class, the
-    rarest dealt first (Sechidis et al., On the Stratification of Multi-Label Data, 2011), and of the photos.
+    Photos that are nearly the same go to one part, and so do those of one scene unless there are fewer groups than
+    parts: a model that has learned one knows the labels of the other. Every part gets its share of the photos and of
+    each class; the rarest class is dealt first (Sechidis et al., On the Stratification of Multi-Label Data, 2011).
 
     Raises:
         TrainingError: There are fewer photos than parts.
@@ -97,7 +97,7 @@ def deal(photos: Sequence[DealtPhoto], folds: int) -> dict[int, int]:
 
 
 def _joined(alike: Sequence[int], scenes: Sequence[str]) -> list[int]:
-    """The group of each photo: that of those alike, and of all others of their scenes."""
+    """The group of each photo, after groups of similar photos are joined with all others of the same scenes."""
     above, of_scene = list(alike), dict[str, int]()
 
     def first(place: int) -> int:
@@ -113,7 +113,7 @@ def _joined(alike: Sequence[int], scenes: Sequence[str]) -> list[int]:
 
 
 def torn_scenes(photos: Sequence[DealtPhoto], dealt: Mapping[int, int]) -> list[str]:
-    """The scenes whose photos are in several parts."""
+    """The scenes whose photos are spread over several parts."""
     parts: dict[str, set[int]] = {}
     for photo in photos:
         parts.setdefault(photo.scene, set()).add(dealt[photo.image_id])

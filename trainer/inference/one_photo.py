@@ -26,8 +26,8 @@ from trainer.pixels import Picture
 
 # Seconds of processor time that a photo may take, even on a slow processor.
 _MOST_S: Final = 60.0
-# Bytes per pixel: for 16 bits and four channels 8, then 8 bits 4, then colours and alpha apart 6; or 8 bits and three
-# channels several times over: decoded, turned by its EXIF, and the coefficients of a progressive JPEG.
+# For a photo with 16 bits and four channels (8), converted to 8 bits (4), then colours and alpha apart (6); or one with
+# 8 bits and three channels four times over: decoded, turned by its EXIF, coefficients of a progressive JPEG.
 _BYTES_A_PIXEL: Final = 18
 _BYTES_BESIDES: Final = 128 * 2**20
 # The longer side and the quality of the JPEG that is shown.

@@ -63,7 +63,7 @@ def read_job_facts(storage: Storage, job: str) -> JobFacts:
 
 
 def learned_before(storage: Storage, spec: RunSpec) -> set[str]:
-    """The photos of a run's job that the run which it goes on from has learned from; none of damaged files."""
+    """The photos of a run's job that the run it continues was trained on; none if files are damaged."""
     with suppress(PipelineError, ValueError, KeyError, TypeError):
         job = find_job(storage, spec.job)
         if spec.start is not None and job is not None:

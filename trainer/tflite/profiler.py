@@ -70,7 +70,7 @@ def profile(model: bytes, picture: NDArray[Any]) -> list[Step]:
         The operators, in the order of the run.
 
     Raises:
-        NoProfilerError: See there.
+        NoProfilerError: The profiler cannot be used.
     """
     with quiet_libraries():
         runs = [_run(model, np.ascontiguousarray(picture)) for _ in range(_MODELS)]
@@ -84,7 +84,7 @@ def ran_in_pieces(model: bytes) -> tuple[int, list[str]]:
     """In how many pieces XNNPACK ran a model on zeros, and the kinds of operators it did not run, sorted.
 
     Raises:
-        NoProfilerError: See there.
+        NoProfilerError: The profiler cannot be used.
     """
     with quiet_libraries():
         steps = _run(model, None)

@@ -87,7 +87,7 @@ def check_raw_figures(judged: Mapping[str, Mapping[str, Any]], raw: str) -> list
 
 def _builtin(file: _File) -> GateCheck:
     found = sorted(operators(file.model))
-    foreign = [name for name in found if not name.isidentifier()]  # in quotes
+    foreign = [name for name in found if not name.isidentifier()]  # names of custom operators have quotes
     control = {"IF", "WHILE", "CALL_ONCE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE"} & set(found)
     is_ok = not foreign and not control and len(file.tree.subgraphs) == 1
     advice = (

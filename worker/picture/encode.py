@@ -41,8 +41,9 @@ def use_one_thread() -> None:
 class StoredImage:
     """What became of an image file: the `jpeg` that the record holds (b"" if the file was only checked).
 
-    `hash` is its `perceptual_hash`; `rows` is the share of its rows that the file had, 1 unless it was cut short;
-    `shades` is how many of 256 shades, from its darkest to its brightest, a file of 16 bits has; None of any other.
+    `hash` is its `perceptual_hash`; `rows` is the share of its rows that a file cut short had, None for a whole file;
+    `shades` is how many of 256 shades lie from the darkest to the brightest pixel of a file with more than 8 bits per
+    sample, None for any other.
     """
 
     jpeg: bytes
@@ -52,7 +53,7 @@ class StoredImage:
 
 
 def store_image(content: bytes, header: ImageHeader, spec: JobSpec) -> StoredImage:
-    """Turn an image file into the JPEG of `spec.image_size` squared that the record holds.
+    """Turn an image file into the JPEG for the record, a square of `spec.image_size` pixels.
 
     A file that already is such a JPEG is kept byte for byte, after its scan was checked. Whether a file that is cut
     short is kept depends on `spec.damaged`.

@@ -60,7 +60,7 @@ def _fetch(folder: BucketFolder, file: tuple[str, ErrorClass], admit: Admit) -> 
 
 
 def _content(folder: BucketFolder, path: str, error_class: ErrorClass, admit: Admit) -> bytes:
-    """The whole of an object.
+    """The whole content of an object.
 
     Raises:
         PairChanged: The object no longer exists.

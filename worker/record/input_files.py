@@ -67,7 +67,7 @@ class Inputs:
 
 
 def read_file(inputs: Inputs, path: str, error_class: type[AnnotationError | ImageError]) -> bytes:
-    """The whole of a regular file of the data set; `error_class` says whether it is an XML file or a picture.
+    """The content of a regular file of the data set; `error_class` says whether it is an XML file or a picture.
 
     Raises:
         PairChanged: The file no longer exists.
@@ -144,7 +144,7 @@ def _read_all(descriptor: int, size_bytes: int) -> bytes:
 
 
 def _is_inside(descriptor: int, absolute: str, data_root: Path) -> bool:
-    """Whether the open file that was found at the path `absolute` lies below the data root.
+    """Whether the open file that was found at the path `absolute` is below the data root.
 
     Raises:
         OSError: A link or a mount changed during the check.

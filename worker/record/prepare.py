@@ -28,7 +28,7 @@ from worker.picture.encode import StoredImage, check_image, store_image
 from worker.record.example import StoredObject, fractions, serialize_example
 from worker.record.input_files import Inputs, read_file
 
-# A picture of fewer shades shows next to nothing: 12 bits in 16 have 16.
+# A picture with fewer shades shows next to nothing: 12-bit samples in 16 bits have 16 shades.
 _FEW_SHADES: Final = 32
 
 # Returns the bytes of a file of the data set, given its path and error class; raises as `read_file` does.
@@ -199,7 +199,7 @@ class _Findings:
             self._add("mended", "image_cut_short", found, "kept; to leave it out: `--damaged drop`")
 
     def note_shades(self, image: StoredImage) -> None:
-        """Samples of 10 to 14 bits, as of microscopes and thermal cameras, are nearly one gray among those of 16."""
+        """Report 16-bit pictures with samples of 10 to 14 bits (microscopes, thermal cameras): nearly one gray."""
         if image.shades is not None and image.shades < _FEW_SHADES:
             found = f"16-bit samples that differ so little that {image.shades} of 256 shades are left"
             self._add("info", "depth_unused", found, "kept; spread them over all 16 bits first, all photos alike")
@@ -228,7 +228,7 @@ class _Findings:
         return inside
 
     def is_known(self, voc_object: VocObject, labels: LabelMap) -> bool:
-        """Whether the job has an id for the object's class."""
+        """Whether the job has an id for the class, which may have been added to the file after the submit."""
         if voc_object.name in labels.by_class_name:
             return True
         found = f"class {voc_object.name!r} is not in the job's label map"

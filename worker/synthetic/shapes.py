@@ -82,8 +82,8 @@ def synthesize(
 ) -> SyntheticSet:
     """Write a made-up VOC data set: `Annotations/`, `JPEGImages/`, `ImageSets/Main/{train,val,test}.txt`.
 
-    The same seed gives the same scenes on every machine; files of an earlier set are replaced. `progress` is called
-    with the number of pictures written so far.
+    The same seed gives the same scenes on every machine; files of an earlier set of the same size are replaced.
+    `progress` is called with the number of pictures written so far.
 
     Raises:
         ValueError: `images` is not within 1 to `MAX_IMAGES`.
@@ -124,7 +124,7 @@ def _write_pair(folder: Path, number: int, seed: int) -> Scene:
 
 
 def _write_lists(folder: Path, images: int) -> None:
-    """Write lists with 75, 10 and 15 % for train, val and test, interleaved so that even small sets have all three."""
+    """Write lists with 75, 10 and 15 % for train, val and test, interleaved so that the first pictures cover all."""
     lists: dict[str, list[str]] = {"train": [], "val": [], "test": []}
     for number in range(images):
         turn = number % 20
