@@ -122,6 +122,31 @@ def test_sidecar_is_coco_in_stored_pixels(write: Write, store: Storage) -> None:
     assert len({annotation["id"] for annotation in sidecar["annotations"]}) == 3
 
 
+@pytest.mark.parametrize(("difficult", "crowds"), [("keep", [0, 0, 0]), ("ignore", [0, 0, 1])])
+def test_sidecar_and_receipt_tell_difficult_objects_from_ignored_ones_and_lost_photos(
+    tmp_path: Path, store: Storage, difficult: str, crowds: list[int]
+) -> None:
+    """A difficult object counts in no figure whether it is learned or not; a photo that lost its objects is empty."""
+    folder, picture = tmp_path / "set", encode(soft_picture(200, 100))
+    hard = voc_xml(BOX, size=(200, 100), extra="<difficult>1</difficult>")
+    plain = voc_xml(BOX, (0, 0, 50, 50), size=(200, 100))
+    pairs = [
+        write_pair(folder, "a", picture, plain),
+        write_pair(folder, "b", picture, hard),
+        write_pair(folder, "c", picture, voc_xml((300, 10, 360, 60), size=(200, 100))),
+    ]
+    job, task = make_job(*pairs, difficult=difficult)
+    receipt = write_shard(task, job, storage=store, data_root=tmp_path, guard=Unguarded(), attempt=1)
+    rows = json.loads(store.read("jobs/job/shards/train-00000-of-00001.coco.json"))["annotations"]
+    assert [row["ignore"] for row in rows] == [0, 0, 1]
+    assert [row["iscrowd"] for row in rows] == crowds
+    assert [row["image_id"] for row in rows] == [1, 1, 2]
+    assert len({row["id"] for row in rows}) == 3
+    assert min(row["id"] for row in rows) > 0, "pycocotools takes 0 for no object"
+    assert (receipt.class_counts, receipt.objects_written, receipt.objects_read) == ({"cat": 3}, 3, 4)
+    assert (receipt.written, receipt.background) == (3, 1)
+
+
 def test_receipt_proves_the_files(write: Write, store: Storage, pairs: list[PathPair]) -> None:
     receipt = write(attempt=3)
     job, _ = make_job(*pairs)

@@ -111,3 +111,11 @@ def test_tensorflow_reads_what_was_written_in_the_same_process() -> None:
         for key in schema.LISTS:
             assert tf.sparse.to_dense(theirs[key]).numpy().tolist() == pytest.approx(ours[key])
         assert tf.train.Example.FromString(record).features.feature[schema.WIDTH].int64_list.value == [320]
+
+
+def test_a_key_of_another_type_is_refused_and_named() -> None:
+    tf = pytest.importorskip("tensorflow")
+    example = tf.train.Example.FromString(serialize_example(JPEG, 320, PAIR, [CAT]))
+    example.features.feature[schema.XMIN].int64_list.value[:] = [0]
+    with pytest.raises(ShardError, match=f"record without {schema.XMIN} as float"):
+        parse_example(example.SerializeToString())
