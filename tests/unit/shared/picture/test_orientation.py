@@ -49,6 +49,13 @@ def test_size_of_the_raw_picture_says_that_boxes_are_raw(orientation: int) -> No
     assert (choice.frame, choice.by) == ("raw", "size")
 
 
+def test_boxes_of_a_tool_that_counts_from_one_fit_their_frame_up_to_its_edge() -> None:
+    """Their last pixel is the width itself, and a box that ends there one more."""
+    edge, beyond = [(5.0, 6.0, 41.0, 58.0)], [(5.0, 6.0, 41.5, 58.0)]
+    assert choose_frame(6, RAW, None, edge, "raw").by == "boxes"
+    assert choose_frame(6, RAW, None, beyond, "raw").by == "default"
+
+
 @pytest.mark.parametrize("labelled", [None, (1, 1)])
 def test_without_a_usable_size_the_only_frame_that_holds_the_boxes_wins(labelled: tuple[int, int] | None) -> None:
     wide, tall = [(5.0, 6.0, 58.0, 30.0)], [(5.0, 6.0, 20.0, 58.0)]

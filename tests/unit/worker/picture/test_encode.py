@@ -321,3 +321,39 @@ def test_pictures_agree_with_pillow() -> None:
     for content in (encode(PICTURE, "JPEG", mode="CMYK"), encode(PICTURE, "JPEG"), encode(PICTURE, "PNG")):
         theirs = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))[:, :, ::-1]
         assert np.abs(decoded(content).astype(int) - theirs.astype(int)).max() <= 3
+
+
+@pytest.mark.parametrize("image_format", ["PNG", "JPEG"])
+def test_what_is_finer_than_a_stored_pixel_becomes_its_mean(image_format: str) -> None:
+    """A grid of single white pixels: sampled it would be stripes of black and white."""
+    fine = np.zeros((480, 480, 3), np.uint8)
+    fine[::3, ::3] = 255
+    stored = decode_stored(store(encode(fine, image_format))).astype(float)
+    assert stored.mean() == pytest.approx(255 / 9, abs=4)
+    assert stored.std() < 16
+
+
+@pytest.mark.parametrize(("size", "first", "last"), [((100, 73), 8, 54), ((73, 100), 8, 54)])
+def test_the_odd_row_of_padding_is_below_or_right_where_boxes_have_it(
+    size: tuple[int, int], first: int, last: int
+) -> None:
+    """47 of 64 px are photo: 8 px of gray before it, 9 behind."""
+    stored = decode_stored(store(encode(np.full((size[1], size[0], 3), 255, np.uint8), "PNG"), resize="letterbox"))
+    across = (stored[:, 32] if size[0] > size[1] else stored[32]).mean(axis=1)
+    white = np.flatnonzero(across > 200)
+    placed = place(*size, 64, "letterbox")
+    assert (white[0], white[-1]) == (first, last)
+    assert first == max(placed.top, placed.left)
+
+
+@pytest.mark.parametrize("orientation", [3, 6, 8])
+def test_a_turned_photo_has_the_hash_of_what_a_viewer_shows_also_where_it_is_only_looked_at(orientation: int) -> None:
+    turned, upright = with_orientation(soft_picture(400, 300), orientation), soft_picture(400, 300)
+    shown = encode(turn_pixels(upright, orientation))
+    spec = JobSpec(image_size=64)
+    wanted, seen, stored = (
+        int(make(content, read_header(content, max_pixels=CAP), spec).hash, 16)
+        for make, content in ((check_image, shown), (check_image, turned), (store_image, turned))
+    )
+    assert (wanted ^ seen).bit_count() < 60
+    assert (wanted ^ stored).bit_count() < 60
