@@ -63,7 +63,8 @@ def submit_command(  # long: an option each
     *,
     job: Annotated[str | None, typer.Option(help="The job's name; default: the folder's.")] = None,
     run: Annotated[
-        str | None, typer.Option("--run", help="The run's name: trains once more on the shards of --job.")
+        str | None,
+        typer.Option("--run", help="The run's name. With --job and without a folder: train once more on its shards."),
     ] = None,
     store: StoreOption = None,
     local: LocalOption = False,
@@ -78,23 +79,24 @@ def submit_command(  # long: an option each
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop on any finding of lint.", rich_help_panel="Data")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON on standard output.", rich_help_panel="Output")
     ] = False,
 ) -> None:
-    """Make a job of a folder of photos.
+    """Make a job of a folder of photos: write its shards and, unless --no-train, train a detector.
 
-    It says what it is about to do. It asks only at a terminal, and only if a new job runs here without --local because
-    no broker is set.
+    It first says what it is about to do. It asks only at a terminal, and only if a new job would run on this machine
+    without --local because no broker is set.
 
-    The first options are those that people use most, the others are grouped by what they decide.
+    The options that people use most come first; the others are grouped by what they decide.
 
     Example: [bold]voc2tflite submit ~/photos --local --store out[/bold]
 
     Another training on the same shards: [bold]voc2tflite submit --job photos --run medium --model medium[/bold]
 
-    Exit code 0: all is done (without --wait: accepted); 1: an error; 2: a wrong option; 3: it failed; 4: cancelled.
+    Exit code 0: all is done (without --wait: accepted); 1: an error; 2: a wrong option; 3: the job failed; 4: it was
+    cancelled.
     """
     from producer.cli.start import started
     from producer.cli.weights import stored_weights
@@ -141,7 +143,7 @@ def resume(
     notify: NotifyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on with a job that is found in the store, whatever became of Redis and of who submitted it.
+    """Continue a job from what is in the store, even if Redis was emptied or its submitter is gone.
 
     Example: [bold]voc2tflite resume bccd --store out --wait[/bold]
     """
@@ -173,17 +175,18 @@ def retry(
     run: RunOption = None,
     store: StoreOption = None,
     failed: Annotated[
-        bool, typer.Option("--failed", help="Only what failed; a cancelled job stays cancelled.")
+        bool, typer.Option("--failed", help="Only redo what failed; a cancelled job stays cancelled.")
     ] = False,
     workers: WorkersOption = 2,
     wait: WaitOption = False,
     notify: NotifyOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Do the failed shards of a job and its failed run again, and go on with a cancelled one.
+    """Redo the failed shards of a job and its failed run, and continue a cancelled one.
 
-    What is done is held against its checksums first, and stays where it holds. Without a broker it is done here and
-    now. A model that the export gate refused is released again, without training; --max-drop and --quantize change how.
+    Finished shards and models are checked against their checksums first; those that match are kept. Without a broker,
+    this command does the work itself. If the export gate refused a model, it is exported and judged again without
+    training; --max-drop, --quantize and --nms change how.
 
     Example: [bold]voc2tflite retry bccd --max-drop 3[/bold]
     """
@@ -206,14 +209,16 @@ def retry(
     taken_back = [asked for asked in before if asked not in still]
     is_open = bool(taken_back) or stored_state(storage, seen, settings.failed_share).state not in TERMINAL
     if is_open and how.local and has_local_run(storage, job):
-        screen_console.print("the --local command that works on it goes on with it", soft_wrap=True)
+        screen_console.print("a --local command is already working on this job, and goes on with it", soft_wrap=True)
     elif (is_open and how.local) or wait or as_json:
         end(continue_job(seen, how, taken_back), how.settings, as_json=as_json)
 
 
 @app.command()
-def acl(folder: Annotated[Path, typer.Argument(help="Gets a password file for each user, and users.acl.")]) -> None:
-    """Make Redis users for producer, worker, trainer and monitoring, each with the rights that it needs and no more.
+def acl(
+    folder: Annotated[Path, typer.Argument(help="Folder to write: users.acl, and a password file for each user.")],
+) -> None:
+    """Make Redis users for producer, worker, trainer and monitoring, each with only the rights that it needs.
 
     Example: [bold]voc2tflite acl secrets && redis-server --aclfile secrets/users.acl[/bold]
     """
@@ -227,7 +232,7 @@ def acl(folder: Annotated[Path, typer.Argument(help="Gets a password file for ea
 
 @app.command()
 def serve(store: StoreOption = None) -> None:
-    """Feed the queue and reconcile, until stopped. Run one; a second waits until the first dies.
+    """Run the service that queues the work of all jobs and keeps them going. Run one; a second waits to take over.
 
     Example: [bold]VOC_BROKER_URL=redis://localhost voc2tflite serve[/bold]
     """

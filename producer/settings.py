@@ -22,14 +22,18 @@ class ProducerSettings(CommonSettings):
 
     tick_s: float = Field(default=2.0, gt=0, le=60, description="Seconds between two rounds of the reconciler")
     listing_s: float = Field(default=60.0, gt=0, description="Seconds between two listings of the store")
-    lost_after_s: float = Field(default=30.0, gt=0, description="Queued, never claimed and gone: queued again after it")
+    lost_after_s: float = Field(
+        default=30.0, gt=0, description="Seconds until work whose message got lost is queued again"
+    )
     failed_share: float = Field(
         default=0.1, ge=0, le=1, description="Above this share of failed shards a job has failed"
     )
-    heartbeat_file: Path | None = Field(default=None, description="Touched at every round; for health checks")
+    heartbeat_file: Path | None = Field(
+        default=None, description="File that is touched at every round; for health checks"
+    )
     notify_url: Annotated[SecretStr, AfterValidator(http_url)] | None = Field(
         default=None,
-        description="URL that gets a small JSON at the end of a job; --notify goes before it",
+        description="URL that gets a small JSON at the end of a job; --notify overrides it",
     )
     metrics_port: int | None = Field(
         default=None,

@@ -59,7 +59,7 @@ def hint(*arguments: object, store: "Storage | None" = None) -> str:
 
 
 def _is_like_option(argument: object) -> bool:
-    """Whether a path would be taken for an option where it is typed as it is."""
+    """Whether a path would be taken for an option if it were typed unchanged."""
     return isinstance(argument, Path) and str(argument).startswith("-")
 
 
@@ -89,7 +89,7 @@ def program() -> list[str]:
 
 
 def shown(path: Path) -> str:
-    """`path` for a person: relative where it is below the working folder."""
+    """`path` for a person: relative if it is below the working folder."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
@@ -149,7 +149,7 @@ def whole() -> typer.Typer:
     def root(
         *,
         version: Annotated[
-            bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print it and stop.")
+            bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
         ] = False,
     ) -> None:
         """Only here for `--version`."""
@@ -245,10 +245,10 @@ def _explained(error: Exception) -> tuple[int, list[str]] | None:
         about = "" if error.filename is None else f"{error.filename}: "
         remedy = "; make room, then do the same again" if error.errno in _FULL else ""
         return EXIT_ERROR, [f"{about}{error.strerror}{remedy}"]
-    if hasattr(error, "format_message"):  # typer's own; it does not export their class
+    if hasattr(error, "format_message"):  # typer's own errors, whose class it does not export
         return EXIT_USAGE, [_usage_text(error)]
     if isinstance(error, ValueError):
-        from pydantic import ValidationError  # only now: `--help` starts without it
+        from pydantic import ValidationError  # imported only here, so that `--help` starts without it
 
         if isinstance(error, ValidationError):
             is_settings = error.title.endswith("Settings")

@@ -16,7 +16,7 @@ class RequestSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="VOC_", extra="ignore", env_ignore_empty=True)
 
     request_timeout_s: float = Field(
-        default=120.0, ge=1, le=3600, description="A request to a bucket that takes longer has failed"
+        default=120.0, ge=1, le=3600, description="Seconds after which a request to a bucket has failed"
     )
 
 
@@ -25,7 +25,7 @@ class CommonSettings(RequestSettings):
 
     broker_url: SecretStr | None = Field(
         default=None,
-        description="Redis: redis://, rediss:// (TLS) or unix://; empty: an embedded one, which --local has anyway",
+        description="Redis: redis://, rediss:// (TLS) or unix://; if empty, and for --local, an embedded one is used",
     )
     broker_password_file: Path | None = Field(default=None, description="File that holds the broker's password")
     data_root: str = Field(
@@ -33,9 +33,11 @@ class CommonSettings(RequestSettings):
     )
     store: str = Field(default="out", description="Where jobs and runs are kept: a folder, or s3://, gs://, az://")
     log_format: Literal["text", "json"] = Field(default="json", description="Log lines for people or for machines")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least level logged")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(
+        default="INFO", description="Lowest level that is logged"
+    )
     lease_s: float = Field(default=15.0, ge=1, le=600, description="Seconds until a dead worker's shard is free")
-    attempts: int = Field(default=5, ge=1, le=100, description="Claims without success until a shard fails")
+    attempts: int = Field(default=5, ge=1, le=100, description="A shard fails after this many claims without success")
     fault: str = Field(default="", description="For tests: fault points at which the process kills itself")
 
     def broker_place(self) -> str:

@@ -47,13 +47,17 @@ def evaluate_command(  # long: a line for each option
         typer.Option(help="Only these forms of a run; may be given more than once."),
     ] = None,
     *,
-    html: Annotated[Path | None, typer.Option(help="Of a FOLDER: write a page with pictures too.")] = None,
-    rename: Annotated[list[str] | None, typer.Option(help="Of a FOLDER, as submit has it: old=new.")] = None,
-    voc_coords: Annotated[Literal["corner", "voc1"] | None, typer.Option(help="The same.")] = None,
-    exif: Annotated[Literal["upright", "raw"] | None, typer.Option(help="The same.")] = None,
-    difficult: Annotated[Literal["keep", "ignore", "drop"] | None, typer.Option(help="The same.")] = None,
-    background: Annotated[Literal["none", "orphans"] | None, typer.Option(help="The same.")] = None,
-    threads: Annotated[str, typer.Option(help="Milliseconds by so many CPU threads, such as 1,2,4.")] = "1",
+    html: Annotated[Path | None, typer.Option(help="With a FOLDER: also write a page with pictures.")] = None,
+    rename: Annotated[list[str] | None, typer.Option(help="With a FOLDER, as for submit: old=new.")] = None,
+    voc_coords: Annotated[Literal["corner", "voc1"] | None, typer.Option(help="With a FOLDER, as for submit.")] = None,
+    exif: Annotated[Literal["upright", "raw"] | None, typer.Option(help="With a FOLDER, as for submit.")] = None,
+    difficult: Annotated[
+        Literal["keep", "ignore", "drop"] | None, typer.Option(help="With a FOLDER, as for submit.")
+    ] = None,
+    background: Annotated[Literal["none", "orphans"] | None, typer.Option(help="With a FOLDER, as for submit.")] = None,
+    threads: Annotated[
+        str, typer.Option(help="Measure the time on this many CPU threads; several with commas, such as 1,2,4.")
+    ] = "1",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Measure a run's exported models on a split of its job, or any model on a folder of photos, through LiteRT.
@@ -74,7 +78,9 @@ def evaluate_command(  # long: a line for each option
     _require_page(html)
     if folder is not None:
         if form or store:
-            raise OptionError("a MODEL on a FOLDER needs no --store and no --form: the file is one form")
+            raise OptionError(
+                "a MODEL on a FOLDER takes no --store and no --form, as the file is one form: leave them out"
+            )
         _evaluate_photos(run, folder, split, typed, html, timed, as_json=as_json)
         return
     if html and not typed and not run.endswith(".tflite"):
@@ -171,21 +177,21 @@ def export_command(
     store: Store = None,
     quantize: Annotated[
         Literal["ptq", "qat"] | None,
-        typer.Option(help="How int8 is made: ptq calibrates, qat fine-tunes first. Default: as the run asked."),
+        typer.Option(help="How int8 is made: ptq calibrates, qat fine-tunes first. Default: as the run was asked for."),
     ] = None,
-    step: Annotated[int | None, typer.Option(min=0, help="The checkpoint of this step. Default: the best.")] = None,
+    step: Annotated[int | None, typer.Option(min=0, help="Export this step's checkpoint. Default: the best.")] = None,
     max_drop: Annotated[float | None, typer.Option(min=0, help="Points of mAP50 that int8 may lose.")] = None,
     nms: Annotated[
         Literal["inside", "outside", "both"] | None,
-        typer.Option(help="Suppression inside the files, outside (model_*_raw.tflite), or both. Default: as asked."),
+        typer.Option(help="Where NMS is: inside the files, outside (model_*_raw.tflite), or both. Default: as before."),
     ] = None,
     *,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Export a run's weights again without training: all four forms, measured and judged as at the end of training.
 
-    A run that the gate had refused is finished by an export that passes. A finished run keeps its models where the gate
-    refuses. Exit code 0: the gate passed; 1: it refused the model, or an error.
+    If the gate had refused the run and the new export passes, the run is finished. If the gate refuses the new export
+    of a finished run, the run keeps its models. Exit code 0: the gate passed; 1: it refused the model, or an error.
 
     Example: voc2tflite export demo --store out/demo --quantize qat
     """
@@ -213,16 +219,16 @@ def export_command(
 @app.command(name="compare", hidden=NEEDS_MORE)
 def compare_command(
     runs: Annotated[
-        list[str], typer.Argument(help="Finished runs of the store; the others are held against the first.")
+        list[str], typer.Argument(help="Finished runs of the store; the others are compared with the first.")
     ],
     store: Store = None,
     *,
-    html: Annotated[Path | None, typer.Option(help="Write it as a page too.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Also write it as a page.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
-    """Finished runs side by side: settings that differ, figures, bytes, ms; by class, what is better on shared photos.
+    """Compare finished runs: settings that differ, figures, bytes, ms; and each class on the photos that both measured.
 
-    Differences have a 95 % interval of a paired bootstrap. Also what int8 costs against float32 in each run.
+    Differences have a 95 % interval from a paired bootstrap. Also shown: what int8 costs against float32 in each run.
 
     Example: voc2tflite compare before after --store out --html compared.html
     """

@@ -27,18 +27,22 @@ class TrainerSettings(CommonSettings):
 
     run_lease_s: float = Field(default=60.0, ge=1, le=3600, description="Seconds until a dead trainer's run is free")
     stall_s: float = Field(
-        default=600.0, ge=1, description="A training step or phase that takes longer ends the trainer"
+        default=600.0,
+        ge=1,
+        description="Seconds after which a training step or phase that has not ended ends the trainer",
     )
-    soft_stop_s: float = Field(default=60.0, ge=1, description="Time to save and give a run back when asked to stop")
-    heartbeat_file: Path | None = Field(default=None, description="Touched while Redis answers; for health checks")
+    soft_stop_s: float = Field(default=60.0, ge=1, description="Seconds to save and give a run back when asked to stop")
+    heartbeat_file: Path | None = Field(
+        default=None, description="File that is touched while Redis answers; for health checks"
+    )
     replicas: int | None = Field(default=None, ge=1, le=64, description="Logical CPU devices to train on; for tests")
     threads: int | None = Field(default=None, ge=1, description="Threads of TensorFlow; default: all cores")
-    cache_mb: int = Field(default=2048, ge=0, description="Decoded pictures are kept in memory up to this size")
+    cache_mb: int = Field(default=2048, ge=0, description="Decoded pictures kept in memory, in MB at most")
     shard_cache: Path = Field(
         default=_CACHE_PATH, description="Folder for copies of a bucket's shards; trainers may share it"
     )
     shard_cache_gb: float = Field(
-        default=_CACHE_GB, gt=0, description="Most disk that copies of shards take, but for the 64 handed out last"
+        default=_CACHE_GB, gt=0, description="Disk that copies of shards may take, not counting the 64 handed out last"
     )
 
     def shard_folder(self) -> CacheFolder:

@@ -57,11 +57,13 @@ def synthesize_command(
 @app.command(name="inspect")
 def inspect_command(
     job: Annotated[str, typer.Argument(help="Name of a job with finished shards.")],
-    store: Annotated[str | None, typer.Option(help="Where the job lies; VOC_STORE by default.")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="Where jobs are kept: a folder or s3://, gs://, az:// (VOC_STORE; default: out).")
+    ] = None,
     n: Annotated[int, typer.Option("--n", min=1, max=400, help="Number of records to draw.")] = 16,
     split: Annotated[Split | None, typer.Option(help="Only train, val or test.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed draws the same records.")] = 0,
-    png: Annotated[Path | None, typer.Option(help="Picture to write; inspect-JOB.png here by default.")] = None,
+    png: Annotated[Path | None, typer.Option(help="Picture to write; default: inspect-JOB.png in this folder.")] = None,
 ) -> None:
     """Draw random records from a job's shards, with their boxes and labels, and print the first one.
 

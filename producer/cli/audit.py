@@ -40,21 +40,30 @@ def audit_command(  # long: an option each
     *,
     training: FoldOptions,
     folds: Annotated[
-        int, typer.Option(min=2, max=MOST_FOLDS, help="Trainings; each learns from all photos but its part.")
+        int,
+        typer.Option(
+            min=2, max=MOST_FOLDS, help="Trainings; each learns from all photos except the part that it checks."
+        ),
     ] = 3,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Ask a finished run instead of training: minutes, but it finds less.")
+        bool,
+        typer.Option(
+            "--quick", help="Use the model of a finished run instead of training: takes minutes, but finds less."
+        ),
     ] = False,
     run: Annotated[str | None, typer.Option("--run", help="The finished run for --quick; default: the job's.")] = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", help="A new folder for audit.html, audit.csv, proposals/; with --accept for the copy."),
+        typer.Option(
+            "--out",
+            help="A new folder for audit.html, audit.csv and proposals/; with --accept: for the corrected copy.",
+        ),
     ] = None,
     accept: Annotated[
         str | None,
         typer.Option(
-            help="audit.csv with yes at what is right, any CSV with a column id, a least score, or `decisions` (those "
-            "made on the page): correct a copy."
+            help="Correct a copy of the photos by the findings that are right: audit.csv with yes in their rows, any "
+            "CSV with a column id, a least score, or `decisions` (those made on the page)."
         ),
     ] = None,
     store: StoreOption = None,
@@ -62,19 +71,21 @@ def audit_command(  # long: an option each
     workers: WorkersOption = 2,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end, with progress.")] = True,
     notify: NotifyOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Find labels that are missing, made up, misplaced, of another class or double, and propose better ones.
+    """Find labels that are missing, made up, misplaced, duplicate or of the wrong class, and propose better ones.
 
-    Every photo is seen by a model that never learned from it. The photos are never touched: results are in the store
-    and in --out; --accept writes a corrected copy. The same command again goes on, or shows what was found.
+    Every photo is judged by a model that did not learn from it (except with --quick). The photos are never touched: the
+    results are in the store and in --out, and --accept writes a corrected copy. Give the same command again to continue
+    an audit that was interrupted, or to see again what was found.
 
     Example: [bold]voc2tflite audit photos --local --store out --out doubts[/bold]
 
     Accept the rows with yes: [bold]voc2tflite audit photos --accept doubts/audit.csv --out corrected[/bold]
 
-    Exit code 0: it is done (with --no-wait: accepted); 1: an error; 2: a wrong option; 3: it failed; 4: cancelled.
+    Exit code 0: it is done (with --no-wait: accepted); 1: an error; 2: a wrong option; 3: the audit failed; 4: it was
+    cancelled.
     """
     settings = read_settings(store)
     if run is not None and not quick:

@@ -16,22 +16,23 @@ from shared.specs.training import TrainingOptions
 _MOST_SHOWN: Final = 24
 
 JobName = Annotated[str, typer.Argument(help="The job's name.")]
-RunOption = Annotated[str | None, typer.Option("--run", help="Of a job with several runs: this one.")]
+RunOption = Annotated[str | None, typer.Option("--run", help="Which run, if the job has several.")]
 StoreOption = Annotated[
-    str | None, typer.Option("--store", help="Store: a folder or s3://, gs://, az:// [dim](VOC_STORE)[/dim].")
+    str | None,
+    typer.Option("--store", help="Where jobs are kept: a folder or s3://, gs://, az:// [dim](VOC_STORE)[/dim]."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-LocalOption = Annotated[bool, typer.Option("--local", help="Run everything here: broker, workers, trainer.")]
+LocalOption = Annotated[bool, typer.Option("--local", help="Run everything on this machine: broker, workers, trainer.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait for the end, with progress.")]
 NotifyOption = Annotated[
     str | None,
     typer.Option(
         "--notify",
         metavar="URL|@FILE",
-        help="Post a small JSON there at the end; a secret URL: @FILE, or VOC_NOTIFY_URL.",
+        help="Post a small JSON to this URL at the end. If it is secret, use @FILE or VOC_NOTIFY_URL.",
     ),
 ]
-WorkersOption = Annotated[int, typer.Option(min=1, help="Worker processes, where they run here.")]
+WorkersOption = Annotated[int, typer.Option(min=1, help="Worker processes, if they run on this machine.")]
 
 
 def with_model_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -40,19 +40,19 @@ def lint(  # long: an option each
     ],
     *,
     data: DataOptions,
-    pixels: Annotated[bool, typer.Option("--pixels", help="Let workers open every picture too.")] = False,
-    csv: Annotated[Path | None, typer.Option(help="Write every finding into this file.")] = None,
+    pixels: Annotated[bool, typer.Option("--pixels", help="Also let workers open every picture.")] = False,
+    csv: Annotated[Path | None, typer.Option(help="Write all findings to this file.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on any finding.")] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say what is in a folder and what would be mended, dropped or set aside. Writes nothing but --csv.
+    """Say what is in a folder, and what would be repaired, dropped or set aside. Writes nothing except --csv.
 
-    A zip or tar is unpacked into the store first, once; `submit` finds it there.
+    A zip or tar is first unpacked into the store, only once: `submit` then uses the same folder.
 
     Example: [bold]voc2tflite lint ~/photos --csv lint.csv[/bold]
 
-    Exit code 0: it can be used; 1: a finding stops a submit (with --strict: any finding).
+    Exit code 0: the folder can be used; 1: a finding would stop a submit (with --strict: any finding).
     """
     from producer.dataset.lint import lint_folder
     from producer.finalize.lint_csv import lint_rows
@@ -91,7 +91,7 @@ def doctor(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check broker, store, data root, workers and versions, or a job's files byte for byte, and say what to do.
+    """Check broker, store, data root, workers and versions, or all files of a job, and say what to do.
 
     Example: [bold]voc2tflite doctor bccd[/bold]
 
@@ -129,7 +129,7 @@ def status_command(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where one job, or every job, stands.
+    """Show the state of one job or of all jobs.
 
     Example: [bold]voc2tflite status bccd --json[/bold]
     """
@@ -171,7 +171,7 @@ def list_command(store: StoreOption = None, as_json: JsonOption = False) -> None
 
 @app.command()
 def watch(job: JobName, run: RunOption = None, store: StoreOption = None) -> None:
-    """Show a job's progress until it ends. Only looks; Ctrl-C stops looking, not the job.
+    """Show a job's progress until it ends. Ctrl-C only stops the watching, not the job.
 
     Example: [bold]voc2tflite watch bccd[/bold]
     """

@@ -19,22 +19,26 @@ _LIBRARIES: Final = frozenset({"jinja2", "multipart", "segno", "starlette", "uvi
 def page(
     store: StoreOption = None,
     bind: Annotated[
-        str, typer.Option(metavar="ADDRESS:PORT", help="Where it listens. On the network it asks for a token.")
+        str,
+        typer.Option(
+            metavar="ADDRESS:PORT", help="Where to listen. If other machines can reach it, the page asks for a token."
+        ),
     ] = "127.0.0.1:8765",
     name: Annotated[
-        list[str] | None, typer.Option(help="A host name by which it is reached; may be given several times.")
+        list[str] | None, typer.Option(help="A host name under which the page is reached; may be given several times.")
     ] = None,
     *,
     tls: Annotated[
-        bool, typer.Option("--tls", help="Over HTTPS, which phones want for a camera, by a certificate made for it.")
+        bool,
+        typer.Option("--tls", help="Use HTTPS, without which phones open no camera, with a certificate made for it."),
     ] = False,
     tls_certificate: Annotated[Path | None, typer.Option(help="A certificate of your own for HTTPS (PEM).")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The key of --tls-certificate (PEM).")] = None,
     allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Cancel, retry, remove, submit and audit from the page.")
+        bool, typer.Option("--allow-changes", help="Let the page cancel, retry, remove, submit and audit.")
     ] = False,
 ) -> None:
-    """Show jobs, findings, runs and models in a browser. Only looks at the store; stop it at any time.
+    """Show jobs, findings, runs and models in a browser. Without --allow-changes it only reads: stop it any time.
 
     Example: [bold]voc2tflite page --store out[/bold]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 _SECONDS: Final = {"h": 3600, "d": 86_400, "w": 604_800}
 
@@ -29,7 +29,8 @@ def rm(
     jobs: Annotated[list[str] | None, typer.Argument(metavar="[JOB]...", help="Names of jobs.")] = None,
     run: RunOption = None,
     older: Annotated[
-        str | None, typer.Option(help="All jobs that ended so long ago, such as 12h, 30d or 8w; running ones stay.")
+        str | None,
+        typer.Option(help="All jobs that ended at least this long ago, such as 12h, 30d or 8w; the others stay."),
     ] = None,
     store: StoreOption = None,
     *,
@@ -51,7 +52,7 @@ def rm(
     storage = Storage(settings.store)
     names = jobs or _ended_before(storage, time.time() - _seconds(older or ""), settings.failed_share)
     if not names:
-        out.print(f"no job of {storage.root} ended so long ago")
+        out.print(f"no job in {storage.root} ended that long ago")
         return
     ledger, has_failed = reachable_ledger(settings), False
     if not yes:
@@ -72,8 +73,13 @@ def rm(
 
 
 @app.command()
-def prune(store: StoreOption = None, *, yes: YesOption = False, as_json: JsonOption = False) -> None:
-    """Show what takes disk and is needed by nobody: checkpoints of finished runs, leftovers, orphans. --yes removes it.
+def prune(
+    store: StoreOption = None,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove what was found.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show files that are no longer needed: checkpoints of finished runs, leftovers, orphans. --yes removes them.
 
     Example: [bold]voc2tflite prune --store out[/bold]
 
@@ -133,6 +139,7 @@ def _ended_before(storage: "Storage", moment: float, failed_share: float) -> lis
         states = [stored.state, *(run_state(storage, asked) for asked in runs if stored.is_finalized)]
         (names if TERMINAL.issuperset(states) else going).append(job.job)
     if going:
-        text = f"{counted(len(going), 'job')} did not end and will stay: {', '.join(going)}"
+        have = "has" if len(going) == 1 else "have"
+        text = f"{counted(len(going), 'job')} {have} not ended and will stay: {', '.join(going)}"
         screen_console.print(text, soft_wrap=True)
     return names

@@ -21,12 +21,12 @@ Kind = Literal["checkpoints", "tensorboard", "leftover", "orphan", "weights", "u
 
 # Why things of each kind are not needed, for a person.
 REASONS: Final[Mapping[Kind, str]] = {
-    "checkpoints": "of a finished run: its model.keras stays; `export --step` needs them",
-    "tensorboard": "of a finished run: results.csv, its curves and pictures stay",
-    "leftover": "of a command that was killed",
+    "checkpoints": "checkpoints of a finished run: its model.keras stays; only `export --step` needs them",
+    "tensorboard": "TensorBoard logs of a finished run: its results.csv, curves and pictures stay",
+    "leftover": "left behind by a command that was killed",
     "orphan": "a run whose job was removed",
-    "weights": "of no job that is there",
-    "unpacked": "photos out of an archive, of no job that is there",
+    "weights": "weights that no job uses any more",
+    "unpacked": "photos unpacked from an archive, which no job uses any more",
 }
 
 # Anything younger may be in use: a submit writes weights and plan before `job.json`.

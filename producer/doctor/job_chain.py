@@ -50,7 +50,7 @@ def check_chain(storage: Storage, job: Job, failed_share: float, progress: Progr
     runs = runs_of(storage, job)
     added = [each for each in runs if each != job.run] if find_job(storage, job.job) == job else []
     steps |= {f"trained {each.run}": partial(_run_faults, storage, job, each) for each in added}
-    identity = job.incarnation[:12] or "none, as of version 0.1.0"
+    identity = job.incarnation[:12] or "none (made by version 0.1.0)"
     size = f"{counted(len(job.labels), 'class', 'classes')}, {counted(len(job.shards), 'shard')}"
     asked = f"{job.job}, identity {identity}, {size}"
     checks = [CheckResult(name="asked", is_well=True, found=asked)]
@@ -69,18 +69,18 @@ def _good_text(name: str, job: Job, stored: StoredState, storage: Storage) -> st
     done = f"{len(stored.done)} of {len(job.shards)} shards done"
     match name:
         case "planned":
-            return "every line is the one that was asked"
+            return "every line is as submitted"
         case "written":
-            return f"{done}, each as its receipt says" + (f", {len(stored.failed)} failed" if stored.failed else "")
+            return f"{done}, each matches its receipt" + (f", {len(stored.failed)} failed" if stored.failed else "")
         case "finished":
-            return "not yet" if stored.state in ("SUBMITTED", "RUNNING") else "manifest and labels are of these shards"
+            return "not yet" if stored.state in ("SUBMITTED", "RUNNING") else "manifest and labels match these shards"
     asked = with_run(storage, job, name.split()[1]).run if name != "trained" else job.run
     if asked is None:
         return "no training was asked for"
     state = run_state(storage, asked) if stored.is_finalized else stored.state
     what = "model" if asked.has_model else "audit's part"
     if state == "DONE":
-        return f"the {what} is of these shards"
+        return f"the {what} was made from these shards"
     # Files do not tell whether somebody is at work; `status` asks those who are.
     return f"no {what}: {state}" if state in TERMINAL else f"no {what} yet"
 
@@ -91,13 +91,13 @@ def _advice(name: str, job: Job, runs: Iterable[RunSpec], storage: Storage) -> s
         remove = hint("rm", job.job, store=storage)
         return f"restore the file from a backup, or `{remove}` and submit the photos again"
     if not name.startswith("trained"):
-        return f"`{hint('retry', job.job, store=storage)}` has it written again"
+        return f"`{hint('retry', job.job, store=storage)}` writes it again"
     run = job.run.run if name == "trained" and job.run is not None else name.split()[1]
     # Only its audit uses a fold, so the audit is named: retrying it does what is left of both.
     audit = next((asked.run for asked in runs if run in asked.audits and asked.folds), "")
     which = [] if run == job.job else ["--run", audit or run]
-    what = "done again, with its audit" if audit else "trained, or its model released, again"
-    return f"`{hint('retry', job.job, *which, store=storage)}` has it {what}"
+    what = "does it and its audit again" if audit else "trains it, or exports its model, again"
+    return f"`{hint('retry', job.job, *which, store=storage)}` {what}"
 
 
 def _faults_text(faults: list[str]) -> str:
@@ -114,10 +114,11 @@ def _plan_faults(storage: Storage, job: Job) -> Iterator[str]:
             yield str(error)
             continue
         if (task.job, task.incarnation, task.shard) != (job.job, job.incarnation, job.shards[ordinal]):
-            yield f"line {ordinal + 1} of the plan is of {task.shard} of another job"
+            yield f"line {ordinal + 1} of the plan belongs to {task.shard} of another job"
         receipt = read_receipt(storage, job, task.shard)
         if receipt is not None and receipt.written + receipt.quarantined != len(task.pairs):
-            yield f"{task.shard}: {counted(len(task.pairs), 'pair')} in the plan, its receipt counts others"
+            counts = f"{receipt.written + receipt.quarantined:,} in its receipt"
+            yield f"{task.shard}: {counted(len(task.pairs), 'pair')} in the plan, {counts}"
 
 
 def _run_faults(storage: Storage, job: Job, asked: RunSpec | None) -> Iterator[str]:
@@ -126,22 +127,22 @@ def _run_faults(storage: Storage, job: Job, asked: RunSpec | None) -> Iterator[s
     paths = RunPaths(asked.run)
     request = read_request(storage, asked.run)
     if request is not None and not request.trains_as(asked):
-        yield f"{storage.url(paths.request)} asks for something else than job.json"
+        yield f"{storage.url(paths.request)} asks for something other than job.json"
     summary = read_note(storage, paths.run, job.incarnation)
     if summary is None:
         failure = read_note(storage, paths.failed, job.incarnation)
         yield from () if failure is None else [str(failure.get("reason", "the run has failed"))]
         return
     if summary.get("manifest_digest") != file_digest(storage, JobPaths(job.job).manifest):
-        yield "the model was trained on other shards than those that are here"
+        yield "the model was trained on shards other than those in the store"
     if (summary.get("labels"), summary.get("job")) != (list(job.labels), job.job):
-        yield f"{storage.url(paths.run)} is of other classes or of another job"
+        yield f"{storage.url(paths.run)} has other classes or belongs to another job"
     altered = list(released_faults(storage, asked))
     yield from altered
     for key in (f"{paths.root}/{name}" for name in storage.list_names(paths.root) if name.endswith(".tflite")):
         is_altered = any(fault.startswith(f"{storage.url(key)}:") for fault in altered)
         if not is_altered and _labels_in(storage.read(key)) != list(job.labels):
-            yield f"{storage.url(key)}: its labels are others than the job's"
+            yield f"{storage.url(key)}: its labels are not those of the job"
 
 
 def _labels_in(model: bytes) -> list[str] | None:

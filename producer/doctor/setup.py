@@ -27,7 +27,7 @@ LEAST_FREE_GB: Final = 1.0
 # The service does a round every 2 s.
 ROUND_AGE_S: Final = 30.0
 _SETTLES: Final = (
-    "it runs and waits until leases of before have run out (VOC_LEASE_S), because Redis is new or was emptied; its log "
+    "it runs and waits until old leases have run out (VOC_LEASE_S), because Redis is new or was emptied; its log "
     "says more"
 )
 
@@ -86,7 +86,7 @@ def _embedded() -> CheckResult:
 def _redis(facts: dict[str, Any]) -> Iterator[CheckResult]:
     number = str(facts["redis_version"])
     release = tuple(int(part) for part in number.split(".")[:2])
-    advice = f"Redis {LEAST_REDIS[0]}.{LEAST_REDIS[1]} or newer, 7.0 for users of its own (`acl`)"
+    advice = f"install Redis {LEAST_REDIS[0]}.{LEAST_REDIS[1]} or newer; separate users (`acl`) need 7.0"
     yield CheckResult(name="broker version", is_well=release >= LEAST_REDIS, found=number, advice=advice)
     is_kept = bool(facts["aof_enabled"])
     advice = "start Redis with --appendonly yes: a restart then costs seconds (nothing is lost either way)"
@@ -104,9 +104,9 @@ def _user(ledger: Ledger, url: str) -> CheckResult:
     except NoPermissionError:
         return _restricted(ledger, user)
     if not url.startswith("unix://") and _is_open(url):
-        advice = f"set a password, better one for each service: {_acl_advice()}"
-        return CheckResult(name="access", is_well=False, found="anybody may do everything: no password", advice=advice)
-    found = f"user {user}, who may do everything; `{hint('acl', 'secrets')}` makes one for each service"
+        advice = f"set a password, or better one for each service: {_acl_advice()}"
+        return CheckResult(name="access", is_well=False, found="no password: anybody may do anything", advice=advice)
+    found = f"user {user}, who may do anything; `{hint('acl', 'secrets')}` makes a user for each service"
     return CheckResult(name="access", is_well=True, found=found)
 
 
@@ -145,15 +145,15 @@ def _services(ledger: Ledger) -> Iterator[CheckResult]:
     is_led = ledger.is_led()
     is_live = is_led and age_s is not None and age_s < ROUND_AGE_S
     found = "no round of the reconciler yet" if age_s is None else f"last round {age_s:.0f} s ago"
-    advice = f"start it: {start_hint('producer')} (submit --wait does its part too)"
+    advice = f"start it: {start_hint('producer')} (submit --wait does its work too)"
     if age_s is None and is_led:  # it waits for old leases to run out: `Leadership.is_settling`
         is_live, found = True, _SETTLES
     elif not is_led:
-        found += ", and nobody leads: none is running"
+        found += ", and none is running now"
     else:
         found += f", by {ledger.leader()}"
     if is_led and not is_live:
-        advice = "see its log: it says why it cannot work"
+        advice = "look at its log, which says why it cannot work"
     yield CheckResult(name="service", is_well=is_live, found=found, advice=advice)
 
 
@@ -180,7 +180,7 @@ def _round_trip(storage: Storage, key: str) -> CheckResult:
         storage.make_root()
         storage.write(key, b"first")
         if storage.read(key) != b"first":
-            raise StorageError(f"{storage.url(key)}: reads back other bytes")
+            raise StorageError(f"{storage.url(key)}: reading it gives other bytes than were written")
         storage.remove(key)
     except StorageError as error:
         advice = "give this user the right to write there"
@@ -194,15 +194,18 @@ def _round_trip(storage: Storage, key: str) -> CheckResult:
 
 def _commits(storage: Storage) -> CheckResult:
     """Whether exactly one of several clients that create a file is told so; jobs, runs and locks rely on it."""
-    advice = "nothing may be kept there: S3 itself and SeaweedFS from 4.48 on can commit, and so can a folder"
+    advice = "do not keep anything there: use a folder, S3 itself, or SeaweedFS from 4.48 on, which can commit"
     try:
         winners = races_without_one_winner(storage)
     except StorageError as error:
         return CheckResult(name="commit", is_well=False, found=str(error), advice="look at the store's own log")
     if winners:
-        found = f"{storage.root} cannot commit: of {RACERS} who created one file at once {max(winners)} were told so"
+        told = f"{RACERS} clients created one file at once, and {max(winners)} were told that they did"
+        found = f"{storage.root} cannot commit: {told}"
         return CheckResult(name="commit", is_well=False, found=found, advice=advice)
-    return CheckResult(name="commit", is_well=True, found=f"of {RACERS} who create one file at once one is told so")
+    return CheckResult(
+        name="commit", is_well=True, found=f"of {RACERS} clients that create one file at once, one succeeds"
+    )
 
 
 def _file_in_the_way(folder: Path) -> Path | None:

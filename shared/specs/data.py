@@ -52,13 +52,13 @@ class DataOptions(Frozen):
     ] = 320
     split: Annotated[
         tuple[int, int, int],
-        Option("Shares of train/val/test where the folder has no lists.", "Splits"),
+        Option("Shares of train/val/test, if the folder has no lists.", "Splits"),
         SharesText,
         AfterValidator(_shares_of_all),
     ] = (80, 10, 10)
     group_by: Annotated[
         Pattern | None,
-        Option("Photos in whose paths this regular expression finds the same text go to one split.", "Splits"),
+        Option("Photos go to the same split if this regular expression finds the same text in their paths.", "Splits"),
         Field(exclude_if=lambda group_by: group_by is None),  # older versions' digests do not contain it
     ] = None
     classes: Annotated[
@@ -66,30 +66,40 @@ class DataOptions(Frozen):
         Option("Only these classes, comma separated.", "Data", is_common=True),
         AfterValidator(_some_or_all),
     ] = None
-    resize: Annotated[Literal["stretch", "letterbox"], Option("stretch (as MediaPipe does) or letterbox.", "Data")] = (
-        "stretch"
-    )
+    resize: Annotated[
+        Literal["stretch", "letterbox"],
+        Option("How photos become square: stretch (as MediaPipe does) or letterbox.", "Data"),
+    ] = "stretch"
     ignore_classes: Annotated[ClassNames, Option("Leave these classes out, comma separated.", "Data")] = ()
     rename: Annotated[
-        dict[ClassName, ClassName], Option(r"old=new; several times; an = in old is \=.", "Data"), RenamesText
+        dict[ClassName, ClassName],
+        Option(r"Rename a class: old=new; may be given several times; write an = in old as \=.", "Data"),
+        RenamesText,
     ] = Field(default_factory=dict)
-    unknown: Annotated[Literal["error", "skip"], Option("A class outside --classes: error or skip.", "Data")] = "error"
+    unknown: Annotated[
+        Literal["error", "skip"], Option("Objects of a class that is not in --classes: error or skip.", "Data")
+    ] = "error"
     difficult: Annotated[
         Literal["keep", "ignore", "drop"], Option("Objects marked difficult: keep, ignore or drop.", "Data")
     ] = "keep"
     voc_coords: Annotated[
-        Literal["corner", "voc1"], Option("corner (LabelImg and most) or voc1 (devkit, 1-based).", "Data")
+        Literal["corner", "voc1"],
+        Option("Pixels count from 0 (corner, as LabelImg and most tools) or from 1 (voc1, as the VOC devkit).", "Data"),
     ] = "corner"
     exif: Annotated[
-        Literal["upright", "raw"], Option("Where EXIF cannot be decided: boxes are upright or raw.", "Data")
+        Literal["upright", "raw"],
+        Option(
+            "Boxes of a photo that EXIF turns, if nothing else decides: of the upright or of the raw photo.", "Data"
+        ),
     ] = "upright"
     damaged: Annotated[
         Literal["keep", "drop"],
-        Option("A picture that ends too early: keep it if 99 % of its rows are there, or drop.", "Data"),
+        Option("A picture that ends too early: keep it if 99 % of its rows are there, or drop it.", "Data"),
         Field(exclude_if=lambda damaged: damaged == "keep"),  # older versions' digests do not contain it
     ] = "keep"
     background: Annotated[
-        Literal["none", "orphans"], Option("Images without XML: none or orphans (kept as background).", "Data")
+        Literal["none", "orphans"],
+        Option("Photos without XML: none (left out) or orphans (kept as background).", "Data"),
     ] = "none"
     seed: Seed = 0
 

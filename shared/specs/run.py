@@ -82,7 +82,7 @@ class ReleaseOptions(Frozen):
         float | None, Option("Points of mAP50 that int8 may lose from now on.", "Output"), Field(ge=0, le=100)
     ] = None
     nms: Annotated[
-        Nms | None, Option("Where suppression is from now on: inside the files, outside, or both kinds.", "Output")
+        Nms | None, Option("Where NMS is from now on: inside the files, outside, or files of both kinds.", "Output")
     ] = None
 
     def applied_to(self, asked: RunSpec) -> RunSpec:

@@ -24,8 +24,9 @@ Lite = Literal["efficientnet_lite0", "efficientnet_lite0_short", "efficientnet_l
 Backbone = Literal["conv", Lite, "mobilenet_v2", "mobilenet_v3_small"]
 
 BACKBONE_OPTION: Final = Option(
-    "Ours from nothing (conv), or a published one; auto: efficientnet_lite0 for few photos. The short one is for small "
-    "pictures (192 or 224 px); lite2 is larger and slower, to try for accuracy.",
+    "conv is ours and learns from nothing, the others are published networks; auto: efficientnet_lite0 for few photos, "
+    "else conv. efficientnet_lite0_short is for small pictures (192 or 224 px); efficientnet_lite2 is larger, slower "
+    "and may be more accurate.",
     "Training",
 )
 
@@ -63,16 +64,16 @@ class TrainingOptions(Frozen):
 
     model: Annotated[
         Literal["nano", "small", "medium"],
-        Option("Size of the detector; the command sizes compares them.", "Training", is_common=True),
+        Option("Size of the detector; `voc2tflite sizes` compares them.", "Training", is_common=True),
     ] = "small"
     max_minutes: Annotated[
         Annotated[float, Field(ge=0)] | None,
-        Option("Bound of the training loop; 0: none.", "Training", is_common=True),
+        Option("Time limit of the training loop in minutes; 0: no limit.", "Training", is_common=True),
         ZeroIsNone,
     ] = 30.0
     epochs: Annotated[
         int | None,
-        Option("Default: chosen by the size of the set.", "Training", is_common=True),
+        Option("Number of epochs; default: chosen by the size of the data set.", "Training", is_common=True),
         Field(ge=1, le=100_000),
     ] = None
     backbone: Annotated[
@@ -82,44 +83,55 @@ class TrainingOptions(Frozen):
     weights: Annotated[
         str,
         Option(
-            "Of a published backbone: none, imagenet (MobileNet's are downloaded) or a FILE without top.", "Training"
+            "Weights of a published backbone: none, imagenet (MobileNet's are downloaded) or a FILE without top.",
+            "Training",
         ),
     ] = "none"
     start: Annotated[
         str | None,
         Option(
-            "Go on from a RUN, its folder or its model.keras: in fewer steps, at a lower rate.", "Training", "--from"
+            "Continue from a trained RUN, its folder or its model.keras: in fewer steps, at a lower rate.",
+            "Training",
+            "--from",
         ),
         Field(exclude_if=lambda start: start is None),  # older versions' digests do not contain it
     ] = None
     freeze: Annotated[
         float | None,
-        Option("Share of steps in which a pretrained or distilled backbone does not learn; default: 0.15.", "Training"),
+        Option("Share of the steps in which a pretrained or distilled backbone is frozen; default: 0.15.", "Training"),
         Field(ge=0, le=1, exclude_if=lambda freeze: freeze is None),  # older versions' digests do not contain it
     ] = None
     distil: Annotated[
         bool,
         Option(
-            "Of conv: learn from EfficientNet-Lite0 what ImageNet taught it, then train. No slower a model.", "Training"
+            "For conv: first learn from EfficientNet-Lite0 what ImageNet taught it. The model gets no slower.",
+            "Training",
         ),
         Field(exclude_if=operator.not_),  # older versions' digests do not contain it
     ] = False
     batch: Annotated[int, Option("Pictures per step and replica.", "Training"), Field(ge=1, le=1024)] = 8
     learning_rate: Annotated[
-        float | None, Option("Peak rate; default: by the batch over all replicas.", "Training"), Field(gt=0, le=1)
+        float | None,
+        Option("Peak learning rate; default: chosen by the batch of all replicas together.", "Training"),
+        Field(gt=0, le=1),
     ] = None
     precision: Annotated[
         Literal["float32", "mixed_float16", "mixed_bfloat16"] | None,
-        Option("Default: bfloat16 for conv on CPUs with units for it (avx512_bf16), else float32.", "Training"),
+        Option(
+            "Default: mixed_bfloat16 for conv on CPUs that have units for it (avx512_bf16), else float32.",
+            "Training",
+        ),
         Field(exclude_if=lambda precision: precision is None),  # older versions' digests contain float32
     ] = None
     seed: Seed = 0
     final: Annotated[bool, Option("Train on train + val.", "Training")] = False
     stop_at_map: Annotated[
-        float | None, Option("Stop at this mAP (0.5 to 0.95) on val, in (0, 1].", "Training"), Field(gt=0, le=1)
+        float | None,
+        Option("Stop when mAP (IoU 0.5 to 0.95) on val reaches this, in (0, 1].", "Training"),
+        Field(gt=0, le=1),
     ] = None
     patience: Annotated[
-        int | None, Option("Stop after so many epochs without a better mAP on val.", "Training"), Field(ge=1)
+        int | None, Option("Stop after this many epochs without a better mAP on val.", "Training"), Field(ge=1)
     ] = None
     augmentation: Augmentation = Augmentation()
     quantize: Annotated[
@@ -131,7 +143,7 @@ class TrainingOptions(Frozen):
     nms: Annotated[
         Nms,
         Option(
-            "Suppression inside the files, outside (for GPUs, NPUs and browsers), or files of both kinds.", "Output"
+            "Where NMS is: inside the files, outside (for GPUs, NPUs and browsers), or files of both kinds.", "Output"
         ),
         Field(exclude_if=lambda nms: nms == "inside"),  # older versions' digests do not contain it
     ] = "inside"

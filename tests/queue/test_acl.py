@@ -141,7 +141,7 @@ def test_doctor_tells_whose_rights_the_producer_has(guarded: GuardedBroker, tmp_
     assert access("producer").is_well
     assert "user producer" in access("producer").found
     assert access("default").is_well
-    assert "may do everything" in access("default").found
+    assert "may do anything" in access("default").found
     assert not access("monitoring").is_well
     assert "voc2tflite acl secrets" in access("monitoring").advice
 

@@ -23,7 +23,7 @@ def commit_check(cluster: Cluster, **environment: str) -> dict[str, Any]:
 def test_a_folder_commits(cluster: Cluster) -> None:
     check = commit_check(cluster)
     assert check["is_well"]
-    assert check["found"] == "of 8 who create one file at once one is told so"
+    assert check["found"] == "of 8 clients that create one file at once, one succeeds"
     assert cluster.storage().list_names("") == []
 
 
@@ -38,7 +38,7 @@ def test_a_gateway_that_forgets_conditions_is_named(cluster: Cluster, object_ser
     with gateway_before(object_server, Forgetful) as gateway:
         check = commit_check(cluster, VOC_STORE=url, AWS_ENDPOINT_URL=gateway)
     assert not check["is_well"]
-    assert check["found"].startswith(f"{url} cannot commit: of 8 who created one file at once ")
+    assert check["found"].startswith(f"{url} cannot commit: 8 clients created one file at once, ")
     assert "SeaweedFS from 4.48" in check["advice"]
 
 

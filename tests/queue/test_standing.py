@@ -187,13 +187,13 @@ def test_doctor_knows_a_service_that_lets_old_leases_run_out(cluster: Cluster, t
     assert "start it: " in service().advice
     assert cluster.broker.ledger().lead("somebody", 60)
     assert service().is_well
-    assert "waits until leases of before have run out (VOC_LEASE_S)" in service().found
+    assert "waits until old leases have run out (VOC_LEASE_S)" in service().found
     cluster.broker.ledger().note_round(Demand(shards=0, runs=0))
     assert service().is_well
     assert service().found.endswith("s ago, by somebody")
     cluster.broker.ledger().client.delete("voc:leader")  # it ended a moment ago
     assert not service().is_well
-    assert service().found.endswith("s ago, and nobody leads: none is running")
+    assert service().found.endswith("s ago, and none is running now")
 
 
 def test_two_stores_on_one_redis_are_told_that_each_needs_its_own(cluster: Cluster, small_voc: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_model_on_a_folder_is_what_the_jobs_own_evaluation_says(
         (("MODEL", "EMPTY"), 1, "EMPTY"),
         (("XML", "PHOTOS"), 1, "no TFLite file"),
         (("absent.tflite", "PHOTOS"), 2, "absent.tflite: no such file"),
-        (("MODEL", "PHOTOS", "--form", "int8"), 2, "needs no --store and no --form"),
+        (("MODEL", "PHOTOS", "--form", "int8"), 2, "takes no --store and no --form"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )

@@ -39,20 +39,24 @@ def predict_command(  # long: a line for each option
     voc: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for one Pascal-VOC XML a picture, to be corrected in LabelImg or CVAT; frames of a video or "
+            help="Folder for a Pascal-VOC XML file per picture, to correct in LabelImg or CVAT; frames of a video or "
             "camera are saved there too."
         ),
     ] = None,
-    show: Annotated[bool, typer.Option("--show", help="Show them in a window; a key goes on, q ends.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print COCO JSON instead of a line a picture.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Show them in a window; any key shows the next one, q quits.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print COCO JSON instead of a line per picture.")] = False,
     threshold: Annotated[
         float | None, typer.Option(min=0, max=1, help="Least score of a detection. Default: the model's best.")
     ] = None,
     threads: Annotated[int, typer.Option(min=1, max=MOST_THREADS, help="CPU threads.")] = 1,
-    limit: Annotated[int | None, typer.Option(min=1, help="At most so many frames of a video or camera.")] = None,
-    every: Annotated[int, typer.Option(min=1, help="Of a video or camera only the first of so many frames.")] = 1,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Look at no more than this many frames of a video or camera.")
+    ] = None,
+    every: Annotated[int, typer.Option(min=1, help="Look only at every N-th frame of a video or camera.")] = 1,
 ) -> None:
-    """Look for objects in pictures, videos and cameras; needs numpy, OpenCV and LiteRT only.
+    """Find objects in pictures, videos and cameras; needs only numpy, OpenCV and LiteRT.
 
     Example: voc2tflite predict out/demo/runs/demo/model_int8.tflite photos/ --out seen
     """

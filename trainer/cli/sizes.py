@@ -24,17 +24,21 @@ _BACKBONES: Final[tuple[Backbone, ...]] = get_args(Backbone)
 def sizes_command(
     backbone: Annotated[
         list[str] | None,
-        typer.Option(help="conv, efficientnet_lite0, efficientnet_lite2, … (default: all); may be given again."),
+        typer.Option(
+            help="conv, efficientnet_lite0, efficientnet_lite2, … (default: all); may be given more than once."
+        ),
     ] = None,
     image_size: Annotated[int, typer.Option(min=32, max=4096, help="Side of the pictures, a multiple of 32.")] = 320,
-    classes: Annotated[int, typer.Option(min=1, help="Classes to tell apart.")] = 3,
+    classes: Annotated[int, typer.Option(min=1, help="Number of classes.")] = 3,
     *,
-    model: Annotated[list[str] | None, typer.Option(help="nano, small, medium; may be given more than once.")] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="nano, small, medium (default: all); may be given more than once.")
+    ] = None,
     detail: Annotated[
         bool, typer.Option("--detail", help="Time of each kind of operator, memory and loading of the int8 files.")
     ] = False,
 ) -> None:
-    """What each size of the detector costs on this machine: parameters, multiply-adds, bytes, milliseconds (1 thread).
+    """Measure what each detector size costs on this machine: parameters, multiply-adds, bytes, milliseconds (1 thread).
 
     Example: voc2tflite sizes --backbone conv --detail
     """

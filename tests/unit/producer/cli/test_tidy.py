@@ -79,7 +79,7 @@ def test_rm_older_asks_once_and_removes_what_ended_before(store: Path) -> None:
     asked = call(store, "rm", "--older", "30d", typed="n\n")
     assert asked.returncode == 1
     assert "Remove jobs/old and all runs" in asked.stdout
-    assert "1 job did not end and will stay: open" in asked.stderr
+    assert "1 job has not ended and will stay: open" in asked.stderr
     assert jobs_in(store) == ["new", "old", "open"]
     removed = call(store, "rm", "--older", "30d", "--yes")
     assert (removed.returncode, removed.stdout) == (0, "old is removed\n")
@@ -94,7 +94,7 @@ def test_rm_older_takes_a_failed_job_by_the_share_that_is_set(store: Path) -> No
     storage.write(paths.failure(job.shards[0]), make_note(job.incarnation, reason="disk full"))
     age(store, "open")
     kept = call(store, "rm", "--older", "30d", "--yes", VOC_FAILED_SHARE="0.5")
-    assert "1 job did not end and will stay: open" in kept.stderr
+    assert "1 job has not ended and will stay: open" in kept.stderr
     assert call(store, "rm", "--older", "30d", "--yes").stdout == "open is removed\n"
 
 
