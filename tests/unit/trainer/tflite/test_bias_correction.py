@@ -125,3 +125,17 @@ def test_a_network_of_other_layers_corrects_nothing(tmp_path: Path) -> None:
     trees = [schema.ModelT.InitFromPackedBuf(content, 0) for content in (rounded, mended)]
     constants = [[_content(tree, tensor) for tensor in tree.subgraphs[0].tensors] for tree in trees]
     assert constants[0] == constants[1]
+
+
+def test_what_is_exported_has_the_corrected_biases(tmp_path: Path) -> None:
+    network = lively_network()
+    exact, rounded = converted(network, tmp_path, ["float32", "dynamic"])
+    description = ModelDescription(
+        name="t", version="1", licence="MIT", labels=LABELS, image_size=SIZE, resize="stretch", data_digest="ab" * 32
+    )
+    trained = convert.TrainedModel(keras_model=network, description=description)
+    made = convert.convert_forms(trained, tmp_path, lambda: bright(16, 0), lambda _: None, ["float32", "dynamic"])
+    mended = correct_biases(rounded, exact, convert.representative(bright(16, 0)))
+    trees = [schema.ModelT.InitFromPackedBuf(content, 0) for content in (rounded, mended, made["dynamic"])]
+    before, wanted, found = ([_content(tree, tensor) for tensor in tree.subgraphs[0].tensors] for tree in trees)
+    assert found[: len(wanted)] == wanted != before
