@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from producer.dataset.findings import Findings
@@ -27,6 +28,11 @@ SPLIT_FOLDERS: Final[Mapping[str, Split]] = {
     **dict.fromkeys(("val", "valid", "validation"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
+
+# What a folder's name may say besides its split: `train_images`, `test_set`.
+_BESIDE_SPLIT: Final = frozenset(
+    ("", "image", "images", "img", "imgs", "photo", "photos", "picture", "pictures", "data", "dataset", "set", "zip")
+)
 
 # COCO's folders: `train2017`, `val2017`.
 _YEAR: Final = re.compile(r"(?<=[a-z])20\d\d$")
@@ -105,8 +111,14 @@ def seeded_fraction(seed: int, text: str) -> float:
 
 def _folder_split(image: str) -> Split | None:
     """The split of the outermost folder that is named after one; None if there is none."""
-    splits = (SPLIT_FOLDERS.get(_YEAR.sub("", part.casefold())) for part in image.split("/")[:-1])
-    return next(filter(None, splits), None)
+    return next(filter(None, map(_named_split, image.split("/")[:-1])), None)
+
+
+@lru_cache(maxsize=1024)
+def _named_split(folder: str) -> Split | None:
+    """The one split that a folder's name says, such as `train`, `val2017`, `test-images`; None if it says more."""
+    words = {*re.split("[ _.-]", _YEAR.sub("", folder.casefold()))} - _BESIDE_SPLIT
+    return SPLIT_FOLDERS.get(words.pop()) if len(words) == 1 else None
 
 
 def _outside(images: Sequence[str], splits: Sequence[Split | None]) -> Iterator[Finding]:

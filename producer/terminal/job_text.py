@@ -315,9 +315,11 @@ def _set_aside(status: JobStatus, storage: Storage, paths: JobPaths) -> Iterator
         yield f"{counted(len(left_out), 'file')} left out: lint.csv says why"
     kinds = Counter(row["kind"] for row in rows)
     if outside := kinds["box_outside"]:
-        yield f"{counted(outside, 'box', 'boxes')} dropped, outside of the photo: see lint.csv"
+        yield f"{counted(outside, 'box', 'boxes')} dropped, as outside of the photo: see lint.csv"
     if other := kinds["size_differs"]:
-        yield f"{counted(other, 'photo')} not of the size that the XML says: boxes may be misplaced; see lint.csv"
+        yield f"{counted(other, 'photo')} whose size is not the one in the XML: boxes may be misplaced; see lint.csv"
+    if guessed := kinds["exif_undecided"]:
+        yield f"{counted(guessed, 'photo')} turned by EXIF, with boxes that fit either way: look at some; see lint.csv"
     if alike := kinds["near_duplicate_across_splits"]:
         same = f"{counted(alike, 'photo')} nearly the same as one of another split"
         yield f"{same}: figures are too good; see lint.csv, and --group-by for photos of one scene"
@@ -344,10 +346,10 @@ def failure_text(status: JobStatus, storage: Storage) -> str:
     if status.run is None and not status.failed:  # no photo could be used
         remove = hint("rm", status.job, store=storage)
         lines += [f"  {status.why}", f"lint report: {storage.url(JobPaths(status.job).lint)}"]
-        return "\n".join([*lines, f"to go on: mend the photos, `{remove}`, and submit them again"])
+        return "\n".join([*lines, f"to go on: repair the photos, `{remove}`, and submit them again"])
     job = load_job(storage, status.job, run)
     ways = ways_on(storage, job) if run else []
-    again = f"mend the cause, then `{retry_hint(storage, job)}` does only what is missing"
+    again = f"fix the cause, then `{retry_hint(storage, job)}` does only what is missing"
     lines.append(f"to go on: {' or '.join(f'`{way}`' for way in ways)}" if ways else again)
     return "\n".join(lines)
 

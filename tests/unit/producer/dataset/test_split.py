@@ -157,6 +157,26 @@ def test_split_folders_decide_where_there_are_no_lists() -> None:
     assert [(finding.file, finding.kind) for finding in result.findings] == [("x/d.jpg", "outside_split_folders")]
 
 
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        ("train_images", "test_images"),
+        ("Training Set", "Testing Set"),
+        ("images-train2017", "images-test"),
+        ("train.zip", "test"),
+    ],
+)
+def test_split_folders_may_say_that_they_hold_images(train: str, test: str) -> None:
+    assignment = assign([f"{train}/a.jpg", f"{test}/b.jpg"])
+    assert (assignment.splits, assignment.rule) == (["train", "test"], "folders")
+
+
+@pytest.mark.parametrize("folder", ["train_test", "test drive", "steam-train", "training-wheels", "images"])
+def test_a_folder_whose_name_says_more_than_a_split_is_none(folder: str) -> None:
+    assignment = assign([f"{folder}/a.jpg", "train/b.jpg"])
+    assert assignment.rule == "seeded"
+
+
 def test_one_split_folder_alone_decides_nothing() -> None:
     images = [f"train/{index}.jpg" for index in range(100)]
     assert assign(images).rule == "seeded"

@@ -63,10 +63,12 @@ def test_a_job_ends_with_the_photos_that_are_not_in(tmp_path: Path) -> None:
 def test_a_job_ends_with_the_boxes_that_are_lost_or_may_be_misplaced(tmp_path: Path) -> None:
     (tmp_path / "jobs/j").mkdir(parents=True)
     rows = ["a.xml,box_outside,dropped", "b.xml,box_outside,dropped", "a.jpg,size_differs,mended"]
+    rows.append("c.jpg,exif_undecided,mended")
     (tmp_path / "jobs/j/lint.csv").write_text("\n".join(["file,kind,rank", *rows]))
     text = printed(tmp_path)
-    assert "2 boxes dropped, outside of the photo: see lint.csv" in text
-    assert "1 photo not of the size that the XML says: boxes may be misplaced; see lint.csv" in text
+    assert "2 boxes dropped, as outside of the photo: see lint.csv" in text
+    assert "1 photo whose size is not the one in the XML: boxes may be misplaced; see lint.csv" in text
+    assert "1 photo turned by EXIF, with boxes that fit either way: look at some; see lint.csv" in text
 
 
 def test_a_job_ends_with_the_split_that_its_pictures_are_of(tmp_path: Path) -> None:
