@@ -74,8 +74,8 @@ def test_a_box_beside_its_photo_is_in_one_view_with_the_whole_photo_and_says_whe
     assert top + height > 320
     assert 'class="box read" x="400.0" y="10.0" width="50.0" height="50.0"' in text
     assert '<rect class="frame" width="240" height="320"' in text
-    assert "The box lies beside the photo: xmin 400 ≥ 240 wide" in text
-    assert "beside the photo" not in shown(page, "class_typo")
+    assert "The box lies outside the photo: xmin 400 ≥ 240 wide" in text
+    assert "outside the photo" not in shown(page, "class_typo")
 
 
 @pytest.mark.parametrize(("size", "place"), [((320, 240), (120, 100)), ((240, 320), (100, 60))])
@@ -139,7 +139,7 @@ def test_a_filter_is_named_and_can_be_cleared(page: ServedPage) -> None:
     assert "Only kind class_typo, class cat, the words “&lt;b&gt;”." in text
     assert f'<a href="/jobs/{JOB}/findings">Show all findings</a>' in text
     assert "<p>Nothing here matches that.</p>" in text
-    assert "Drawn are" not in text
+    assert "The photos show" not in text
     assert "Show all" not in page.ask(f"/jobs/{JOB}/findings").text
 
 

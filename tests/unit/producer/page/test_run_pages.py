@@ -169,10 +169,10 @@ def test_axes_say_what_they_are_of(page: ServedPage) -> None:
 def test_any_run_can_be_the_first_and_what_may_be_chance_is_said(page: ServedPage, folder: Path) -> None:
     add_run(Storage(str(folder / "store")), "third", form_figures(0.62, 0.5), seen_file(), learning_rate=0.01)
     text = page.ask("/compare?run=first&run=second&run=third").text
-    (told,) = re.findall(r"<p>Differences are told against first\. Compare against (.*?) instead", text)
+    (told,) = re.findall(r"<p>Differences are against first\. Compare against (.*?) instead", text)
     against = [unescape(link) for link in re.findall(r'href="(.*?)"', told)]
     assert against == ["/compare?run=second&run=first&run=third", "/compare?run=third&run=first&run=second"]
-    assert "Differences are told against third" in page.ask(against[1]).text
+    assert "Differences are against third" in page.ask(against[1]).text
     assert re.search(r"\+2\.0 \(.*?\), may be chance", text)
     assert re.search(r"learning_rate</th><td>default</td><td>default</td><td>0\.01<", text)
     assert re.search(
@@ -194,7 +194,7 @@ def test_runs_on_the_same_photos_have_the_interval_of_the_same_resamples(page: S
     text = page.ask("/compare?run=first&run=second").text
     assert re.search(r'>second</a></th><td><span class="figure">90\.0 % .*?\+30\.0 \(\+20\.0 to \+30\.0\), sure', text)
     assert re.search(r"\+20\.0 \(\+20\.0 to \+20\.0\), sure", text), "a class"
-    assert "told from the same photos for both" in text
+    assert "measured on the same photos for both" in text
     assert "as if measured" not in text
 
 
@@ -203,10 +203,10 @@ def test_a_run_on_other_photos_is_named_as_such(page: ServedPage, folder: Path) 
     for run, photos in (("first", "a"), ("second", "a"), ("third", "b")):
         resamples(folder, run, 0.6, photos)
     text = page.ask("/compare?run=first&run=second&run=third").text
-    assert "told from the same photos for both" in text
-    assert "third: as if measured on different photos" in text
+    assert "measured on the same photos for both" in text
+    assert "third: compared as if measured on different photos" in text
     text = page.ask("/compare?run=first&run=third").text
-    assert "told from the same photos" not in text
+    assert "measured on the same photos" not in text
 
 
 def test_runs_that_were_measured_on_val_are_not_called_those_of_test_photos(page: ServedPage, folder: Path) -> None:
@@ -215,7 +215,7 @@ def test_runs_that_were_measured_on_val_are_not_called_those_of_test_photos(page
         figures = {**json.loads(store.read(RunPaths(run).metrics))["int8"], "split": "val"}
         store.write(RunPaths(run).metrics, json.dumps({"int8": figures}).encode())
     text = page.ask("/compare?run=first&run=second").text
-    assert "because the photos that their figures are of are not all the same" in text
+    assert "because their photos are not all the same" in text
     assert "test photos" not in text
 
 

@@ -243,7 +243,7 @@ def test_the_list_says_that_the_store_does_not_answer_any_more(page: ServedPage,
     jobs = Path(store.root) / "jobs"
     jobs.rename(jobs.with_name("away"))
     jobs.symlink_to("x" * 300)  # no system lists that
-    said = "The store does not answer, what is shown is of before: cannot list "
+    said = "The store does not answer; shown is what was last read: cannot list "
     wait_until(lambda: said in page.ask("/").text, 10, "the trouble is told")
     assert JOB in page.ask("/").text
     jobs.unlink()
