@@ -76,7 +76,7 @@ class PhotosEvaluation:
             said.append(f"the folder has no object of {', '.join(absent)}")
         uncounted = [f"{name} ({self.difficult[name]:,})" for name in unmeasured if name in self.difficult]
         if uncounted:
-            said.append(f"all objects are marked difficult, so that none counts, of {', '.join(uncounted)}")
+            said.append(f"all objects of these classes are marked difficult, so none counts: {', '.join(uncounted)}")
         if self.set_aside:
             said.append(f"{counted(self.set_aside, 'photo')} set aside; `voc2tflite lint` names each with its reason")
         if self.left_out:

@@ -109,7 +109,7 @@ def _listed(file: Path, found: AuditFindings) -> tuple[list[AuditFinding], list[
     if not ids:
         raise OptionError(
             f"--accept {file}: no row has yes in the column accept: write it where a finding is right, or give a score "
-            "instead of the file, such as --accept 0.9, from which on all are accepted"
+            "instead of the file, such as --accept 0.9, which accepts all from that score on"
         )
     unknown = [each for each in ids if each not in known]
     lines = [f"{file}: {each!r} is no finding of {found.run}: left out" for each in unknown[:_NAMED]]

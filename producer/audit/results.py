@@ -62,7 +62,7 @@ def results_text(storage: Storage, found: AuditFindings, folder: Path | None, ke
     yield f"all {doubts}: {place}/audit.csv{proposals}"
     if kept:
         these, count = ("was", "counts it") if kept == 1 else ("were", "counts them")
-        yield f"{counted(kept, 'doubt')} {these} answered with no before, in another audit: the page {count} as decided"
+        yield f"{counted(kept, 'doubt')} {these} answered with no in an earlier audit: the page {count} as decided"
     if found.findings:
         accept = hint(
             "audit", found.job, *quick_words(found), "--accept", f"{place}/audit.csv", "--out", "FOLDER", store=storage

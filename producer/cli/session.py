@@ -85,7 +85,7 @@ def reachable_ledger(settings: "ProducerSettings") -> "Ledger | None":
     ledger = Ledger(connect(settings.broker()))
     if ledger.is_reachable():
         return ledger
-    screen_console.print("Redis cannot be reached: this is what storage says")
+    screen_console.print("Redis cannot be reached: this is what the store says")
     return None
 
 

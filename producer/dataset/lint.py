@@ -84,7 +84,7 @@ class LintedFolder:
                 raise LintError(f"{self.folder}: {says}" + (f"\n{remedy}" if remedy else ""))
             listing = hint("lint", self.folder)
             raise LintError(
-                f"{self.folder}: {count} in the way of a submit: {shown}; `{listing}` tells all and the remedy"
+                f"{self.folder}: the submit is stopped by {count}: {shown}; `{listing}` lists all and says what to do"
             )
 
 

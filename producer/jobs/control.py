@@ -147,12 +147,12 @@ def verify(
     broken = broken_shards(storage, job, settled, progress)
     if broken:
         queue_again(storage, ledger, job, broken)
-        do = "does not hold is" if len(broken) == 1 else "do not hold are"
+        do = "does not match its receipt is" if len(broken) == 1 else "do not match their receipts are"
         found.append(f"{counted(len(broken), 'shard')} that {do} written again ({next(iter(broken.values()))})")
     faults = list(manifest_faults(storage, job))
     if faults:
         storage.remove(JobPaths(job.job).manifest)
-        found.append(f"the manifest and what describes the data set are made again ({faults[0]})")
+        found.append(f"the manifest and the files that describe the data set are made again ({faults[0]})")
     for asked in runs:
         altered = next(released_faults(storage, asked), None)
         if altered is not None:
@@ -206,7 +206,7 @@ def tell_redis(ledger: Ledger | None, job: Job, scopes: Iterable[str] = (), *, c
         ledger.touch(job.job)
     except RedisError as error:
         logger.warning("reconciler_not_told", extra={"job": job.job, "reason": str(error)})
-        return "; Redis could not be told and will be by the service"
+        return "; Redis could not be told now, the service will tell it later"
     return ""
 
 

@@ -220,5 +220,5 @@ def _forget(ledger: Ledger | None, scopes: Iterable[str]) -> str:
         for scope in scopes:
             ledger.end_scope(scope)
     except RedisError:
-        return "; Redis could not be told and will notice by itself"
+        return "; Redis could not be told, but will notice by itself"
     return ""

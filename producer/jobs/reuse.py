@@ -36,7 +36,7 @@ _PASSING: Final = frozenset({PairChanged.kind, AnnotationError.kind, ImageUnsupp
 
 _CHANGED: Final = "photos were added, changed or removed"
 # The same photos were submitted from another folder.
-_MOVED: Final = f"{_CHANGED}, or lie at other paths below the folder"
+_MOVED: Final = f"{_CHANGED}, or have other paths below the folder"
 _NO_OTHER: Final = "no other job has photos at these paths with these annotations"
 
 
@@ -208,7 +208,7 @@ def _matching_shards(
         if receipt is None:
             yield content, f"{lender.job} has not written them"
         elif receipt.shard_format != job.shard_format or not _is_repeatable(receipt):
-            yield content, f"of what {lender.job} wrote, some might be written otherwise now"
+            yield content, f"some of what {lender.job} wrote might be written differently now"
         elif _has_changed(photos, pairs, submitted_at):
             yield content, f"photos were written or moved after {lender.job} was submitted"
         else:
@@ -222,7 +222,7 @@ def _checked(storage: Storage, lender: Job, receipt: ShardReceipt) -> ShardRecei
         check_annotations(storage, receipt)
     except PipelineError as error:
         logger.warning("shard_not_lent", extra={"job": lender.job, "shard": receipt.shard, "reason": str(error)})
-        return f"files of {lender.job} do not hold: {hint('doctor', lender.job, store=storage)}"
+        return f"files of {lender.job} do not match their receipts: {hint('doctor', lender.job, store=storage)}"
     return receipt
 
 

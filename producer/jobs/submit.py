@@ -203,7 +203,7 @@ def _export_refusal(request: Request, job: Job, differing: list[str], storage: S
     if asked is None or job.run is None or not set(differing) <= ReleaseOptions.model_fields.keys():
         return None
     again = command_for(storage, job.run, ReleaseOptions.between(asked_now(storage, job.run), asked))
-    return f"job {job.job!r} exists with other options for its export: `{again}` exports its model so"
+    return f"job {job.job!r} exists with other options for its export: `{again}` exports its model with these"
 
 
 def _refusal(request: Request, job: Job, differing: list[str], storage: Storage) -> str:
@@ -220,7 +220,9 @@ def _refusal(request: Request, job: Job, differing: list[str], storage: Storage)
     if job.dataset != str(request.dataset.resolve()):
         other = f"photos ({job.dataset})" + ("" if other == "pictures" else f" and {other}")
     elif other == "pictures" and stored_state(storage, job, failed_share=1).state not in TERMINAL:
-        other += f" (`{hint('resume', job.job, store=storage)}` goes on with those of then that are left)"
+        other += (
+            f" (`{hint('resume', job.job, store=storage)}` goes on with those of its pictures that are still there)"
+        )
     return (
         f"job {job.job!r} exists with other {other} and is never overwritten: `{_as_another_job(request, storage)}` "
         f"makes one beside it (shards that did not change are reused); `{remove}` removes it"

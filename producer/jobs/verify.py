@@ -87,11 +87,11 @@ def manifest_faults(storage: Storage, job: Job) -> Iterator[str]:
         yield str(error)
         return
     if manifest is None:
-        yield f"{storage.url(key)} is of a removed job of this name"
+        yield f"{storage.url(key)} belongs to a removed job of this name"
     elif len(receipts) + len(manifest.failed) < len(job.shards):
         return  # shards are missing, which `broken_shards` says; the manifest is made again with them
     elif manifest != make_manifest(job, [each for each in receipts if each.shard not in manifest.failed]):
-        yield f"{storage.url(key)} is not what the job and its receipts say"
+        yield f"{storage.url(key)} does not match the job and its receipts"
     yield from (f"{storage.url(name)}: absent, or of other classes" for name in files_that_differ(job, storage))
 
 
@@ -123,4 +123,4 @@ def released_faults(storage: Storage, asked: RunSpec) -> Iterator[str]:
         elif isinstance(expected, int) and stamp.size_bytes < expected:
             yield f"{storage.url(key)}: cut short, {stamp.size_bytes} of the {expected} bytes that run.json says"
         else:
-            yield f"{storage.url(key)}: other bytes than run.json says"
+            yield f"{storage.url(key)}: its bytes are not those that run.json says"

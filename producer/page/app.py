@@ -110,7 +110,9 @@ def _routes() -> list[BaseRoute]:
 
 def _http_problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - Starlette chose the handler by it
-    text = {404: "There is no such page.", 405: "This address does not take that."}.get(error.status_code, "")
+    text = {404: "There is no such page.", 405: "This address does not accept such a request."}.get(
+        error.status_code, ""
+    )
     return problem(request, error.status_code, str(error.detail), text)
 
 

@@ -42,7 +42,12 @@ def refusal(request: Request) -> Response | None:
     if is_allowed(request):
         return None
     if request.app.state.change_token is None:
-        return problem(request, 403, "This page only looks", f"`{hint('page', '--allow-changes')}` lets it change too.")
+        return problem(
+            request,
+            403,
+            "This page only looks",
+            f"`{hint('page', '--allow-changes')}` starts one that can make changes.",
+        )
     return problem(request, 403, "The token is missing", f"{_WHERE_PRINTED} Type it at the page's end.")
 
 

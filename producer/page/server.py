@@ -84,7 +84,7 @@ def _check_writable(storage: Storage) -> None:
     """
     root = storage.local_path("") if storage.is_local else None
     if root is not None and root.exists() and not os.access(root, os.W_OK):
-        raise OptionError(f"--allow-changes: {root} is read-only; mount it writable, or leave the option out to look")
+        raise OptionError(f"--allow-changes: {root} is read-only; mount it writable, or leave the option out")
 
 
 def _say(opened: str, change_token: str | None, *, is_outside: bool) -> None:
@@ -93,7 +93,7 @@ def _say(opened: str, change_token: str | None, *, is_outside: bool) -> None:
     if is_outside and sys.stdout.isatty():
         print(qr_terminal(opened), flush=True)  # noqa: T201
     if change_token:
-        print(f"changes want this token, once a browser: {change_token}", flush=True)  # noqa: T201
+        print(f"to make changes, type this token once in each browser: {change_token}", flush=True)  # noqa: T201
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def looking_only(name: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise Interrupted(f"nobody watches {name} here any more; the job is left as it is") from None
+        raise Interrupted(f"no longer watching {name}; the job is left as it is") from None
 
 
 def watch(name: str, settings: ProducerSettings, console: Console, run: str | None = None) -> JobStatus:
@@ -89,5 +89,5 @@ def watch(name: str, settings: ProducerSettings, console: Console, run: str | No
                 if status.state in TERMINAL:
                     return status
             except StorageError as error:
-                screen.stage("waiting", 0, 0, f"{error}; looks again until the store answers, Ctrl-C stops looking")
+                screen.stage("waiting", 0, 0, f"{error}; trying again until the store answers, Ctrl-C stops that")
             time.sleep(SHOW_EVERY_S * 2)

@@ -322,4 +322,4 @@ def _hand_over(jobs: Sequence[Job], options: StartOptions, storage: Storage) -> 
             return status
         except KeyboardInterrupt:
             looked = hint("watch", job.job, store=storage)
-            raise Interrupted(f"nobody waits here for {job.job} any more, it goes on: `{looked}`") from None
+            raise Interrupted(f"no longer waiting for {job.job}, which goes on; `{looked}` shows it") from None

@@ -21,7 +21,7 @@ from shared.specs.run import ReleaseOptions, RunSpec
 from shared.specs.training import TrainingOptions
 from shared.storage import Storage
 
-NAME_RULE: Final = "1 to 64 of a-z, 0-9, '.', '_', '-', not beginning with a sign"
+NAME_RULE: Final = "1 to 64 characters of a-z, 0-9, '.', '_', '-', beginning with a letter or digit"
 
 # Requests by name and identity of their job.
 Requests = Mapping[tuple[str, str], Sequence[RunSpec]]
@@ -74,7 +74,7 @@ def require_free(storage: Storage, run: str, job: str) -> None:
     """
     other = find_job(storage, run) if run != job else None
     if other is not None:
-        raise PlanError(f"--run {run}: a job has this name, and its run too: choose another name")
+        raise PlanError(f"--run {run}: a job has this name, and so has its run: choose another name")
     asked = _living(storage, run)
     if asked is not None and asked.job != job:
         raise PlanError(f"run {run!r} of job {asked.job!r} has this name already: choose another one")

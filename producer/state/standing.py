@@ -121,7 +121,7 @@ def _idle_standing(scene: Scene) -> Standing:
         why = "`serve` makes its first round: where Redis is new or was emptied it lets leases run out first (15 s)"
         return Standing(state=state, why=_joined(before, why))
     if age_s > _ROUND_S:
-        why = f"`serve` is in a long round, of a large store or data set; the last one ended {age_s:.0f} s ago"
+        why = f"`serve` is in a long round, as the store or a data set is large; the last one ended {age_s:.0f} s ago"
         return Standing(state=state, why=_joined(before, why))
     if _is_unseen(scene, scene.ledger):
         elsewhere = f"the service that leads ({scene.ledger.leader()}) does not see this job: it serves {_ELSEWHERE}"

@@ -52,7 +52,7 @@ def load_job(storage: Storage, job: str, run: str | None = None) -> Job:
         return found if run is None else with_run(storage, found, run)
     if is_name(job) and storage.has_files(JobPaths(job).root):
         clear = hint("rm", job, store=storage)
-        raise PlanError(f"job {job!r} was removed, and not to the end: `{clear}` clears what is left")
+        raise PlanError(f"job {job!r} was only partly removed: `{clear}` removes what is left")
     raise PlanError(f"no job {job!r} in {storage.root} (there are: {', '.join(job_names(storage)) or 'none'})")
 
 

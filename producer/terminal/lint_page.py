@@ -41,7 +41,7 @@ _COLOURS: Final[Mapping[Rank, str]] = {
 _REMEDIES: Final[Mapping[str, str]] = {
     "ambiguous_stem": "keep each pair in a folder of its own",
     "box_far_larger": "look whether it is drawn around its object",
-    "annotation_unreadable": "mend the file, or label the picture again",
+    "annotation_unreadable": "repair the file, or label the picture again",
     "boxes_normalized": TO_PIXELS,
     "class_unknown": "name it in --classes, --rename it, or leave it out: `--unknown skip`",
     "copies_across_splits": "put all copies of one photo into one split",
@@ -50,13 +50,13 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "near_duplicate_across_splits": "photos of one scene belong into one split: lists, or `--group-by '(.*)_'`",
     "exif_undecided": "look at some; if boxes were drawn on unturned pixels: `--exif raw`",
     "link_outside": "copy the files into the folder",
-    "listed_in_two": "take it out of one list",
-    "listed_twice": "take the line out",
+    "listed_in_two": "remove it from one list",
+    "listed_twice": "remove the line",
     "list_not_read": "if it is one, put it into ImageSets/Main as train.txt, val.txt or test.txt",
     "name_control_character": "rename it",
     "name_not_utf8": "rename it",
-    "size_differs": "were photos made smaller after they were labelled, boxes are misplaced: take those labelled",
-    "image_unreadable": "open it; if it is damaged copy it anew, or delete it with its XML",
+    "size_differs": "if photos were made smaller after labelling, boxes are misplaced: use the photos as labelled",
+    "image_unreadable": "open it; if it is damaged, copy it again, or delete it with its XML",
 }
 # Kinds that mean "this file is broken": of the XML (found by lint) and of the picture (found by workers).
 _CORRUPT: Final = ("annotation_unreadable", "image_unreadable", "image_poison")
@@ -125,7 +125,7 @@ class LintReport:
             yield _bars("class", most_first, most=_CLASSES_SHOWN)
             yield _bars(f"shorter side at {linted.spec.image_size} px", _without_empty_end(boxes.rows()))
         if boxes.tiny:
-            advice = "under 4 px: hardly to be learned; fewer with a larger --image-size"
+            advice = "under 4 px, hardly to be learned: a larger --image-size makes them larger"
             yield Text(f"{counted(boxes.tiny, 'box', 'boxes')} {advice}", style="yellow")
         if boxes.unsized:
             yield Text(f"{counted(boxes.unsized, 'box', 'boxes')} in files that do not say their size")
@@ -154,7 +154,7 @@ class LintReport:
         unusable = self.examples.get("no_usable_pair")
         remedy = without_command(unusable.found)[1] if unusable else ""
         first += f"\n{remedy}" if remedy else ""
-        opened = "once that is mended, --pixels opens every picture" if errors else "--pixels opens every picture too"
+        opened = "once that is fixed, --pixels opens every picture" if errors else "--pixels opens every picture too"
         more = [] if pixels else [opened]
         more += [] if listed or not self.kinds else ["--csv FILE lists every finding"]
         return f"{first}\n{'; '.join(more)}".rstrip("\n")

@@ -90,7 +90,7 @@ class ModelFile:
         try:
             # Reading a pipe would wait, and a device may never end.
             if not path.is_file():
-                raise self.refusal("no such file, or none of the ordinary kind", "a .tflite")
+                raise self.refusal("no such file, or not a regular one", "a .tflite")
             with open(path, "rb") as stream:
                 return stream.read(MOST_MODEL_BYTES + 1)
         except OSError as error:

@@ -155,7 +155,7 @@ def test_a_byte_that_flips_before_the_training_costs_its_shard_only(
     assert told.returncode == 1
     wrong = [check for check in json.loads(told.stdout) if not check["is_well"]]
     assert [check["name"] for check in wrong] == ["trained"]
-    assert "model_int8.tflite: other bytes than run.json says" in wrong[0]["found"]
+    assert "model_int8.tflite: its bytes are not those that run.json says" in wrong[0]["found"]
     assert "the model is released again" in cluster.producer("retry", "job").stdout
     status = cluster.wait_for("job", timeout_s=300)
     assert_chain(cluster, "job")

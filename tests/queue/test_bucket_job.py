@@ -188,13 +188,13 @@ def test_watch_looks_again_where_the_store_refuses_until_it_answers(
         watching = bucket.start("watch", ["-m", "producer", "watch", "job"], user="producer", AWS_ENDPOINT_URL=url)
         wait_until(lambda: "waiting: 0 of" in bucket.text("watch"), 30, "the job is watched")
         trouble.kind = "denied"
-        wait_until(lambda: "looks again until the store answers" in bucket.text("watch"), 30, "the refusal is said")
+        wait_until(lambda: "trying again until the store answers" in bucket.text("watch"), 30, "the refusal is said")
         assert watching.poll() is None
         trouble.kind = ""
         bucket.serve()
         bucket.worker()
         assert watching.wait(60) == 0
-    assert bucket.text("watch").count("looks again until the store answers") <= 3
+    assert bucket.text("watch").count("trying again until the store answers") <= 3
 
 
 def test_status_says_what_refuses_the_service(

@@ -163,7 +163,7 @@ def _conclude(writer: "DetectionWriter", failed: list[str], sources: int) -> Non
         PipelineError: Some of the sources could not be read, or there was nothing to look at.
     """
     if writer.folder is not None and writer.images:
-        typer.echo(printable(f"what was drawn and detections.json are in {writer.folder}"), err=True)
+        typer.echo(printable(f"the drawn pictures and detections.json are in {writer.folder}"), err=True)
     if writer.renamed:
         others = f" and {len(writer.renamed) - _NAMED} more" if len(writer.renamed) > _NAMED else ""
         typer.echo(

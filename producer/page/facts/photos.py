@@ -56,6 +56,6 @@ def _require_inside(folder: Path, name: str) -> None:
         is_ours = path.is_relative_to(folder.resolve()) and path.is_file()
         size = path.stat().st_size
     except (OSError, ValueError, RuntimeError) as error:
-        raise PlanError(f"{name}: it is gone, or its name is none") from error
+        raise PlanError(f"{name}: it is gone, or no file can have this name") from error
     if not is_ours or size > MOST_PHOTO_BYTES:
-        raise PlanError(f"{name}: no photo of this folder of at most {MOST_PHOTO_BYTES >> 20} MB")
+        raise PlanError(f"{name}: expected a photo in this folder of at most {MOST_PHOTO_BYTES >> 20} MB")

@@ -169,7 +169,7 @@ def read_file(storage: Storage, key: str, stamp: Stamp) -> SeenRun:
         )
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise FormatError(
-            f"{storage.url(key)}: a box that is none ({error!r}): damaged; `export` makes it anew"
+            f"{storage.url(key)}: a box that cannot be read ({error!r}): damaged; `export` makes the file again"
         ) from error
     return SeenRun(split=split, photos=photos)
 

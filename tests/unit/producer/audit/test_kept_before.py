@@ -360,11 +360,11 @@ def test_an_audit_says_how_many_of_its_doubts_were_answered_with_no_before(stora
     for each in (MISSING, WRONG_CLASS):
         decide(storage, "job.audit-3", each, "wrong")
     told = audit_command(storage)
-    assert "2 doubts were answered with no before, in another audit: the page counts them as decided" in told
+    assert "2 doubts were answered with no in an earlier audit: the page counts them as decided" in told
     assert [line for line in told if line.startswith("all 2 doubts: ")], "nothing is taken out of the table"
     [line] = audit_command(storage, "--json")
     found = json.loads(line)
     assert found["kept_before"] == sorted(finding["id"] for finding in found["findings"])
     decide(storage, "job.audit-quick", changed(MISSING), "open")
     told = audit_command(storage)
-    assert "1 doubt was answered with no before, in another audit: the page counts it as decided" in told
+    assert "1 doubt was answered with no in an earlier audit: the page counts it as decided" in told

@@ -221,7 +221,7 @@ def test_trainer_commands_look_into_the_store_of_the_settings(places: dict[str, 
 
 def test_a_broker_that_is_away_is_one_line(places: dict[str, str]) -> None:
     ended = call(places, ["list"], **NOBODY)
-    assert (ended.returncode, ended.stderr) == (0, "Redis cannot be reached: this is what storage says\n")
+    assert (ended.returncode, ended.stderr) == (0, "Redis cannot be reached: this is what the store says\n")
 
 
 def test_doctor_says_what_to_do_on_lines_that_can_be_copied(places: dict[str, str]) -> None:

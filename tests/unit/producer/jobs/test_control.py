@@ -116,7 +116,7 @@ def test_what_does_not_hold_any_more_is_written_again(storage: Storage, fault: s
     else:
         storage.remove(PATHS.receipt(SHARD) if fault == "no receipt" else PATHS.tfrecord(SHARD))
         assert state(storage) == "RUNNING"  # seen without looking into files
-    assert "1 shard that does not hold is written again" in retry(storage, None, "job")
+    assert "1 shard that does not match its receipt is written again" in retry(storage, None, "job")
     assert state(storage) == "RUNNING"
     assert not storage.exists(PATHS.receipt(SHARD))
     write_rest(storage)

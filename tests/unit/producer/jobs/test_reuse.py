@@ -284,7 +284,7 @@ def test_photos_whose_folder_was_moved_are_known_again_and_the_reason_is_the_tru
     deeper = ask(tmp_path / "above", "deeper", storage).reuse
     assert deeper is not None
     assert deeper.shards == 0
-    assert deeper.reasons == ("photos were added, changed or removed, or lie at other paths below the folder",)
+    assert deeper.reasons == ("photos were added, changed or removed, or have other paths below the folder",)
 
 
 def reason(job: Job, lender: Job) -> str | None:

@@ -67,7 +67,9 @@ def test_a_photo_removed_since_leaves_two_ways_on(storage: Storage, copied_voc: 
     next(iter((photos / "Annotations").glob("*.xml"))).unlink()
     with pytest.raises(PlanError, match="exists with other pictures") as refused:
         lint_and_submit(request(photos, run=run), storage=storage, data_root=photos)
-    assert f"`{hint('resume', 'job', store=storage)}` goes on with those of then that are left" in str(refused.value)
+    assert f"`{hint('resume', 'job', store=storage)}` goes on with those of its pictures that are still there" in str(
+        refused.value
+    )
     # `auto` was asked for then and now: what it meant for the photos of then is nothing to type.
     assert "--backbone" not in str(refused.value)
 

@@ -103,7 +103,7 @@ def test_the_worst_photos_come_first_at_each_threshold(store: Path) -> None:
 )
 def test_a_damaged_file_is_named(store: Path, detections: tuple[dict[str, object], ...]) -> None:
     storage = rewrite(store, detections=detections)
-    with pytest.raises(FormatError, match=r"detections_test\.json: .*`export` makes it anew"):
+    with pytest.raises(FormatError, match=r"detections_test\.json: .*`export` makes the file again"):
         read_seen(storage, RUN)
     with served(store) as site:
         assert Person(site).ask(f"/runs/{RUN}/photos")[0] == 422

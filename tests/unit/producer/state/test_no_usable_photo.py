@@ -51,7 +51,7 @@ def test_a_job_without_a_usable_photo_has_failed_and_ends_with_code_3(
     assert ended.value.exit_code == 3
     said = capsys.readouterr()
     assert status.why in said.err
-    assert "to go on: mend the photos, `" in said.err
+    assert "to go on: repair the photos, `" in said.err
     assert said.out == ""
     asked_again = admission_text(ask(folder, "job", storage), stored_state(storage, job, 0.1), storage)
     assert asked_again == "job job: known already, FAILED, 3 of 3 shards done"

@@ -85,7 +85,7 @@ def test_files_that_are_set_aside_are_named_up_to_three(tmp_path: Path) -> None:
     console.print(lint_report(lint_pair(tmp_path), broken).render())
     page = console.export_text()
     assert "        and b.jpg, c.jpg …" in page
-    assert "if it is damaged copy it" in page
+    assert "if it is damaged, copy it" in page
 
 
 def test_what_stops_a_submit_is_told_in_full(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_the_next_steps_are_those_still_to_do(tmp_path: Path) -> None:
     )
     stopping = finding("a.xml", "class_unknown", 3, "error")
     assert lint_report(linted, [stopping]).next_steps(tmp_path, pixels=False, listed=True) == (
-        "1 finding of rank error: a submit would stop\nonce that is mended, --pixels opens every picture"
+        "1 finding of rank error: a submit would stop\nonce that is fixed, --pixels opens every picture"
     )
 
 

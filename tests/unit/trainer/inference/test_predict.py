@@ -104,7 +104,7 @@ def test_each_picture_of_a_folder_is_looked_at_or_told(model_path: Path, tmp_pat
         f"skipped {folder}/broken.jpg: damaged, or no jpeg: it cannot be decoded",
         f"skipped {folder}/page.png: text ('<html>not found</html>'); expected a picture, a folder or a video",
         f"{folder}/short.jpg: cut short: 99 % of its rows can be decoded, and are looked at",
-        f"what was drawn and detections.json are in {tmp_path / 'seen'}",
+        f"the drawn pictures and detections.json are in {tmp_path / 'seen'}",
     ]
 
 
