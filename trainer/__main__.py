@@ -40,7 +40,7 @@ def evaluate_command(  # long: a line for each option
     store: Store = None,
     split: Annotated[
         Literal["train", "val", "test"] | None,
-        typer.Option(help="Default: the first of test, val, train that a run has; all photos of a FOLDER."),
+        typer.Option(help="Default: the first of test, val, train with an object that counts; all photos of a FOLDER."),
     ] = None,
     form: Annotated[
         list[str] | None,
