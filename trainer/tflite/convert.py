@@ -56,7 +56,7 @@ CALIBRATION_IMAGES: Final = 128
 CORRECTION_IMAGES: Final = 32
 
 # The operator suppresses on logits: a sigmoid before it would be int8, in steps of 1/256, and rank everything that
-# scores below 0.05 by three or four values (it cost BCCD's platelets 11 points of AP50; docs/decisions/0019).
+# scores below 0.05 with a dozen values (it cost BCCD's platelets 11 points of AP50; docs/decisions/0019).
 LEAST_LOGIT: Final = math.log(LEAST_SCORE / (1 - LEAST_SCORE)) + LOGIT_LIFT
 
 # The file of the network that was fine-tuned with int8's rounding in it.
