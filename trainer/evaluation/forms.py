@@ -43,7 +43,8 @@ class JudgingSplits:
 
         def first(*wanted: Split) -> Split:
             there = [split for split in wanted if split in seen] or [SPLITS[0]]
-            return next((split for split in there if not is_silent(split)), there[0])
+            telling = (split for split in there if len(there) == 1 or not is_silent(split))  # one alone is not asked
+            return next(telling, there[0])
 
         measured, gate, score = first("test", "val", "train"), first("val", "test", "train"), first("val", "train")
         silent = tuple(split for split in seen if split != SPLITS[0] and is_silent(split))
