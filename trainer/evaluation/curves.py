@@ -121,3 +121,18 @@ def confusion(
         for at in set(np.flatnonzero(~there.is_ignored)) - set(met.tolist()):
             counts[there.class_ids[at] - 1, classes] += 1
     return counts
+
+
+def found_at(curves: Mapping[str, Curve], objects: Sequence[int], least: float) -> int:
+    """How many objects are found by a detection of their class with at least the score `least`.
+
+    Args:
+        curves: By class.
+        objects: How many each class has, in the order of `curves`.
+        least: A score in [0, 1].
+    """
+    found = 0.0
+    for count, curve in zip(objects, curves.values(), strict=True):
+        reaching = int(np.searchsorted(-curve.scores, -least, side="right"))
+        found += count * float(curve.recall[reaching - 1]) if reaching else 0.0
+    return round(found)

@@ -7,7 +7,7 @@ The report opens with them, and `run.json` keeps them for the command line. Comm
 import difflib
 import math
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -22,7 +22,7 @@ from shared.specs.options import words
 from shared.specs.run import RunSpec
 from shared.specs.training import TrainingOptions
 from shared.text import counted
-from trainer.evaluation.curves import Curve
+from trainer.evaluation.curves import found_at
 from trainer.evaluation.forms import JudgingSplits
 from trainer.reporting.figures import Figures
 from trainer.reporting.job_facts import ended_early
@@ -320,7 +320,8 @@ def _threshold(facts: AdviceFacts) -> Iterator[str]:
     score, objects = facts.figures.inputs.score, sum(one.objects for one in facts.figures.judged.values())
     if score >= _USUAL_SCORE:
         return
-    best, usual = (_found_at(facts.figures.curves, facts.figures, least) for least in (score, _USUAL_SCORE))
+    by_class: list[int] = facts.figures.counts[:-1].sum(axis=1).tolist()
+    best, usual = (found_at(facts.figures.curves, by_class, least) for least in (score, _USUAL_SCORE))
     if best - usual >= max(2, _LOST_SHARE * objects):
         yield (
             f"The best threshold is {score:.2f}: at the usual {_USUAL_SCORE} it would find {usual} of {objects} "
@@ -396,13 +397,3 @@ def _longer(facts: AdviceFacts) -> str:
     asked = words(spec.with_files_in("STORE").model_copy(update=changes), TrainingOptions)
     name = f"{spec.job[:50]}-{longer}"
     return shlex.join([PROGRAM, "submit", "--job", spec.job, "--run", name, "--store", "STORE", "--local", *asked])
-
-
-def _found_at(curves: Mapping[str, Curve], figures: Figures, least: float) -> int:
-    """How many objects are found by a detection of their class with at least this score."""
-    found = 0.0
-    objects: Sequence[int] = figures.counts[:-1].sum(axis=1).tolist()
-    for count, curve in zip(objects, curves.values(), strict=True):
-        reaching = int(np.searchsorted(-curve.scores, -least, side="right"))
-        found += count * float(curve.recall[reaching - 1]) if reaching else 0.0
-    return round(found)

@@ -252,3 +252,10 @@ def test_bccd_has_its_known_figures() -> None:
         for voc_object in parse_xml(path.read_bytes(), file=path.name).findall("object")
     ]
     assert {name: written.count(name) for name in set(written)} == {"RBC": 4155, "WBC": 372, "Platelets": 361}
+
+
+def test_several_files_of_one_stem_are_counted_as_what_they_are(tmp_path: Path) -> None:
+    for name in ("a.jpg", "a.jpeg", "a.xml"):
+        write(tmp_path, name, voc_xml())
+    with pytest.raises(LintError, match="found 2 images, 1 XML file;"):
+        lint(tmp_path).require_usable()

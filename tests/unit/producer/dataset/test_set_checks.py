@@ -278,13 +278,6 @@ def test_why_no_object_can_be_used_is_told_by_what_was_asked(tmp_path: Path) -> 
         lint(tmp_path, classes=("cat",)).require_usable()
 
 
-def test_several_files_of_one_stem_are_counted_as_what_they_are(tmp_path: Path) -> None:
-    for name in ("a.jpg", "a.jpeg", "a.xml"):
-        write(tmp_path, name, voc_xml())
-    with pytest.raises(LintError, match="found 2 images, 1 XML file;"):
-        lint(tmp_path).require_usable()
-
-
 def test_splits_count_the_photos_that_can_be_used(tmp_path: Path) -> None:
     for stem in "abc":
         write_objects(tmp_path, stem, CAT)
