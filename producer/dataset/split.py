@@ -150,11 +150,11 @@ def _dealt(groups: Sequence[str], seed: int, shares: Shares) -> tuple[list[Split
     splits: list[Split | None] = [by_group[group] for group in groups]
     if {split for split, share in zip(SPLITS, shares, strict=True) if share} <= {*splits}:
         return splits, None
-    off, nearest = min((_off(photos, other, shares), other) for other in range(_SEEDS_TRIED))
-    return splits, nearest if off < math.inf else None
+    distance, nearest = min((_distance(photos, other, shares), other) for other in range(_SEEDS_TRIED))
+    return splits, nearest if distance < math.inf else None
 
 
-def _off(photos: Mapping[str, int], seed: int, shares: Shares) -> float:
+def _distance(photos: Mapping[str, int], seed: int, shares: Shares) -> float:
     """How far the splits that a seed deals are from their shares, in photos; infinite if a split is empty."""
     dealt: Counter[Split] = Counter()
     for group, count in photos.items():
