@@ -284,8 +284,8 @@ def _unsure(facts: AdviceFacts) -> Iterator[str]:
     if max(100 * row["map50"] - low, high - 100 * row["map50"]) >= 100 * _UNSURE:
         yield (
             f"{counted(row['pictures'], facts.split + ' photo')}: mAP50 may lie anywhere from {low:.0f} to "
-            f"{high:.0f} %. Of two runs {PROGRAM} compare tells the difference more finely, from the same photos for "
-            f"both. To know it better, measure on more photos: {_put_into(facts, facts.split, '60/15/25')}"
+            f"{high:.0f} %. {PROGRAM} compare tells two runs apart more finely, because it uses the same photos for "
+            f"both. To know the figure better, measure on more photos: {_put_into(facts, facts.split, '60/15/25')}"
         )
 
 

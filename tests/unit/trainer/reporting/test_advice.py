@@ -265,8 +265,8 @@ def test_few_test_photos_are_told_by_where_the_figure_may_lie() -> None:
     half: tuple[Objects, Seen] = ([(0, 1), (3, 2)], [(0, 1, 0.9)])
     facts = facts_of(look([GOOD] * 9 + [half] * 8))
     line, (low, high) = said("may lie anywhere", advise(facts)), facts.metrics["int8"]["map50_interval"]
-    told = f"17 test photos: mAP50 may lie anywhere from {100 * low:.0f} to {100 * high:.0f} %. Of two runs"
-    assert line.startswith(f"{told} voc2tflite compare tells")
+    told = f"17 test photos: mAP50 may lie anywhere from {100 * low:.0f} to {100 * high:.0f} %."
+    assert line.startswith(f"{told} voc2tflite compare tells two runs apart")
     assert "submit the folder again with --split 60/15/25" in line
 
 
