@@ -253,14 +253,15 @@ def compare_command(
 
 
 def _table(metrics: "Mapping[str, Any]") -> str:
+    from trainer.reporting.templates import measured_on
+
     lines = [f"{'form':12}{'mAP50 % (95 %)':>23}{'mAP % (95 %)':>23}{'bytes':>12}{'ms':>9}"]
     for form, row in metrics.items():
         known = [_percents(row[name], row[f"{name}_interval"]) for name in ("map50", "map")]
         shown = (f"{sure if row['objects'] else '-':>23}" for sure in known)
         lines.append(f"{form:12}{''.join(shown)}{row['bytes']:12,}{_ms(row):>9}")
     row = metrics["int8"] if "int8" in metrics else next(iter(metrics.values()))
-    objects, pictures = counted(row["objects"], "object"), counted(row["pictures"], "picture")
-    return "\n".join([*lines, f"measured on {objects} in {pictures}"])
+    return "\n".join([*lines, f"measured on {counted(row['objects'], 'object')} in {measured_on(row, 'picture')}"])
 
 
 def _ms(row: "Mapping[str, Any]") -> str:

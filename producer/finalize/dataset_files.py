@@ -22,6 +22,7 @@ from shared.jobs.manifest import Manifest, ManifestShard
 from shared.jobs.paths import JobPaths
 from shared.jobs.receipts import ShardReceipt
 from shared.jobs.versioned import read_stored
+from shared.scenes import scene_of
 from shared.specs.frozen import canonical_json
 from shared.storage import Storage
 from shared.text import printable
@@ -136,12 +137,19 @@ def _coco_lines(job: Job, split: Split, receipts: Sequence[ShardReceipt], storag
     mine = [receipt.shard for receipt in receipts if receipt.split == split]
     info = {"description": f"voc2tflite job {job.job}, split {split}", "version": "1.0"}
     yield f'{{"info":{canonical_json(info)},"licenses":[],"images":['
-    yield from _joined(_shard_annotations(job, shard, storage)["images"] for shard in mine)
+    yield from _joined(_images(job, shard, storage) for shard in mine)
     yield '],"annotations":['
     yield from _joined(_shard_annotations(job, shard, storage)["annotations"] for shard in mine)
     ids = LabelMap(job.labels).ids.items()
     categories = [{"id": class_id, "name": name, "supercategory": ""} for name, class_id in ids]
     yield f'],"categories":{canonical_json(categories)}}}'
+
+
+def _images(job: Job, shard: str, storage: Storage) -> list[dict[str, Any]]:
+    """A shard's pictures in COCO form, with a `scene` where their names tell it: intervals are drawn by scenes."""
+    images = _shard_annotations(job, shard, storage)["images"]
+    scenes = [scene_of(image["file_name"], job.spec.group_by) for image in images]
+    return [image | ({"scene": scene} if scene else {}) for image, scene in zip(images, scenes, strict=True)]
 
 
 def _joined(lists: Iterable[list[Any]]) -> Iterator[str]:

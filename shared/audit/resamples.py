@@ -5,7 +5,7 @@ The difference of two runs thus has an interval of its own (a paired bootstrap) 
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Literal
 
 from shared.specs.frozen import SCHEMA_VERSION, Frozen, canonical_json
@@ -30,6 +30,10 @@ class ResampledSplit(Frozen):
     ap50: dict[str, Figures]
 
 
-def digest_of(files: Iterable[str]) -> str:
-    """Hex SHA-256 of the photos' files, in the order of their names."""
-    return hashlib.sha256(canonical_json(list(files)).encode()).hexdigest()
+def digest_of(scenes: Mapping[str, str]) -> str:
+    """Hex SHA-256 of the photos' files in the order of their names, and of their scenes if they have any."""
+    files = sorted(scenes)
+    drawn: list[str] | list[list[str]] = files
+    if any(scenes.values()):
+        drawn = [files, [scenes[file] for file in files]]
+    return hashlib.sha256(canonical_json(drawn).encode()).hexdigest()

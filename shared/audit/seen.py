@@ -9,10 +9,14 @@ from shared.specs.frozen import SCHEMA_VERSION, Frozen
 
 
 class SeenImage(Frozen):
-    """A photo: its id among the annotations and detections, and its file below the job's folder."""
+    """A photo: its id among the annotations and detections, and its file below the job's folder.
+
+    `scene` is the same for photos of one scene, "" if their names do not tell.
+    """
 
     id: int
     file_name: str
+    scene: str = Field(default="", exclude_if=lambda scene: not scene)
 
 
 class SeenSplit(Frozen):
@@ -35,3 +39,7 @@ class SeenSplit(Frozen):
     def photos(self) -> dict[str, int]:
         """The image id of each photo by its file, in the order of the files' names."""
         return dict(sorted((image.file_name, image.id) for image in self.images))
+
+    def scenes(self) -> dict[str, str]:
+        """The scene of each photo by its file."""
+        return {image.file_name: image.scene for image in self.images}

@@ -2,7 +2,9 @@
 
 A split's pictures are a sample of those that the model will meet. Each resample draws as many of them, with
 replacement, and is judged as pycocotools would judge it. All forms are judged on the same (seeded) resamples, so that
-the difference of two forms has its own interval: a paired bootstrap (Efron and Tibshirani, 1993).
+the difference of two forms has its own interval: a paired bootstrap (Efron and Tibshirani, 1993). Pictures of one scene
+are drawn together, since a hundred frames of one video say little more than one of them (Field and Welsh,
+"Bootstrapping Clustered Data", JRSS B 69, 2007).
 
 If a split has no mistake, neither has any resample, which says nothing about how many there may be elsewhere. The rule
 of three applies then (Hanley and Lippman-Hand, "If Nothing Goes Wrong, Is Everything All Right?", JAMA 249, 1983):
@@ -21,7 +23,7 @@ from trainer.evaluation.coco_map import ClassMatches
 Interval = tuple[float, float]
 
 RESAMPLES: Final = 1000
-# With objects in only one picture all resamples are the same, and say nothing about other pictures.
+# With objects in only one picture, or scene, all resamples are the same, and say nothing about other pictures.
 LEAST_PICTURES: Final = 2
 # How many resamples are judged at once: 13 MB with 100,000 detections.
 _BLOCK: Final = 32
@@ -37,32 +39,48 @@ _TINY: Final = np.spacing(1)
 
 
 def resampled(
-    matches: Sequence[ClassMatches], resamples: int = RESAMPLES, names: Sequence[str] | None = None
+    matches: Sequence[ClassMatches],
+    resamples: int = RESAMPLES,
+    *,
+    names: Sequence[str] | None = None,
+    scenes: Sequence[str] = (),
 ) -> NDArray[np.float64]:
     """mAP50, mAP and the AP50 of each class, [2 + C, B], on resamples of the pictures; nan where no object was drawn.
 
-    Figures whose objects lie in fewer than `LEAST_PICTURES` pictures are nan in all resamples.
+    Figures whose objects lie in fewer than `LEAST_PICTURES` scenes are nan in all resamples.
 
     Args:
         matches: What the judge matched, by class; at least one class.
         resamples: Their number, B. The same number of pictures gives the same resamples.
         names: The pictures' names in the order of judging. Pictures are drawn in the order of their names, or of
             judging if None.
+        scenes: The scene of each picture in the order of judging, "" for one of its own; by default all are.
     """
-    pictures = len(matches[0].objects)
-    places = slice(None) if names is None else np.argsort(np.argsort(np.array(names, object), kind="stable"))
-    samples = np.concatenate([precisions(matches, drawn[places]) for drawn in _draws(pictures, resamples)], axis=1)
-    has_objects = np.stack([found.objects > 0 for found in matches])
-    with_any = has_objects.any(axis=0).sum()
-    samples[np.array([with_any, with_any, *has_objects.sum(axis=1)]) < LEAST_PICTURES] = np.nan
+    drawn_with = _scene_numbers(scenes or [""] * len(matches[0].objects), names)
+    draws = _draws(int(drawn_with.max()) + 1, resamples)
+    samples = np.concatenate([precisions(matches, drawn[drawn_with]) for drawn in draws], axis=1)
+    has_objects = [found.objects > 0 for found in matches]
+    has_any = np.any(has_objects, axis=0)
+    counts = [len(np.unique(drawn_with[having])) for having in (has_any, has_any, *has_objects)]
+    samples[np.array(counts) < LEAST_PICTURES] = np.nan
     return samples
 
 
-def _draws(pictures: int, resamples: int) -> Iterator[NDArray[np.float32]]:
-    """How often each of I pictures is in each resample, [I, b], in blocks of b resamples."""
+def _scene_numbers(scenes: Sequence[str], names: Sequence[str] | None) -> NDArray[np.int64]:
+    """The number of each picture's scene, int64 [I], from 0 in the order in which scenes first appear by name."""
+    order = range(len(scenes)) if names is None else sorted(range(len(scenes)), key=names.__getitem__)
+    known: dict[str | int, int] = {}
+    numbers = np.empty(len(scenes), np.int64)
+    for place in order:
+        numbers[place] = known.setdefault(scenes[place] or place, len(known))
+    return numbers
+
+
+def _draws(scenes: int, resamples: int) -> Iterator[NDArray[np.float32]]:
+    """How often each of S scenes is in each resample, [S, b], in blocks of b resamples."""
     rng = np.random.default_rng(0)
     for start in range(0, resamples, _BLOCK):
-        draws = rng.multinomial(pictures, np.full(pictures, 1 / pictures), min(_BLOCK, resamples - start))
+        draws = rng.multinomial(scenes, np.full(scenes, 1 / scenes), min(_BLOCK, resamples - start))
         yield draws.T.astype(np.float32)  # exact for whole numbers up to 16 million
 
 

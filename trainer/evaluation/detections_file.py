@@ -30,7 +30,10 @@ def detections_file(truth: Mapping[str, Any], seen: DetectionsById, **facts: Any
     """
     rows = [row for image_id, found in sorted(seen.items()) for row in to_coco(found, image_id)]
     kept = SeenSplit(
-        images=tuple(SeenImage(id=image["id"], file_name=image["file_name"]) for image in truth["images"]),
+        images=tuple(
+            SeenImage(**{name: image[name] for name in SeenImage.model_fields if name in image})
+            for image in truth["images"]
+        ),
         annotations=tuple(truth["annotations"]),
         detections=tuple(_rounded(row) for row in rows),
         **facts,

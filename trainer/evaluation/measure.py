@@ -3,7 +3,7 @@
 One loop for Keras weights and for every exported form.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -26,7 +26,8 @@ class Measured:
     """The detections of a split, judged against its truth.
 
     `figures` are as in `metrics.json`: `map50`, `map`, their intervals, `pictures`, `objects`, `per_class`. `map50` has
-    the figures of the resamples, float64 [B]; it is empty with fewer than two pictures.
+    the figures of the resamples, float64 [B]; it is empty with fewer than two pictures. `scenes` is among the figures
+    only if several pictures show the same one.
     """
 
     figures: dict[str, Any]
@@ -37,7 +38,9 @@ def measure(truth: Mapping[str, Any], seen: DetectionsById) -> Measured:
     """Judge the detections of a split's pictures, given as for `average_precision`, with 95 % intervals."""
     found, matches = judge(truth, seen)
     objects = [int(of_class.objects.sum()) for of_class in matches]
-    samples = resampled(matches) if len(seen) >= LEAST_PICTURES else np.zeros((2 + len(matches), 0))
+    scene_by_id = {image["id"]: image.get("scene", "") for image in truth["images"]}
+    scenes = [scene_by_id.get(image_id, "") for image_id in sorted(seen)]
+    samples = resampled(matches, scenes=scenes) if len(seen) >= LEAST_PICTURES else np.zeros((2 + len(matches), 0))
     per_class = {}
     for (name, row), count, of_class in zip(found.per_class.items(), objects, samples[2:], strict=True):
         bounds = None if row["ap50"] is None else list(share_interval(row["ap50"], of_class, count))
@@ -48,10 +51,17 @@ def measure(truth: Mapping[str, Any], seen: DetectionsById) -> Measured:
         "map": found.map,
         "map_interval": list(share_interval(found.map, samples[1], sum(objects))),
         "pictures": len(seen),
+        **_shown_scenes(scenes),
         "objects": sum(objects),
         "per_class": per_class,
     }
     return Measured(figures=figures, map50=samples[0])
+
+
+def _shown_scenes(scenes: Sequence[str]) -> dict[str, int]:
+    """How many scenes the pictures show, if that is fewer than there are pictures."""
+    count = len({*scenes} - {""}) + scenes.count("")
+    return {"scenes": count} if count < len(scenes) else {}
 
 
 def drop_interval(exact: Measured, rounded: Measured) -> Interval:

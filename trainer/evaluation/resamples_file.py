@@ -27,13 +27,15 @@ def resamples_file(split: SeenSplit) -> bytes:
     photos = judged_order(split)
     chosen = choose(split, photos, split.labels)
     _, matches = judge(chosen.truth, chosen.seen)
-    samples = resampled(matches, names=photos) if len(photos) >= LEAST_PICTURES else np.zeros((2 + len(matches), 0))
+    scenes, samples = split.scenes(), np.zeros((2 + len(matches), 0))
+    if len(photos) >= LEAST_PICTURES:
+        samples = resampled(matches, names=photos, scenes=[scenes[photo] for photo in photos])
     map50, mean, *ap50 = (_figures(row.tolist()) for row in np.round(samples, _DIGITS))
     kept = ResampledSplit(
         run=split.run,
         form=split.form,
         split=split.split,
-        drawn_from=digest_of(split.photos()),
+        drawn_from=digest_of(scenes),
         map50=map50,
         map=mean,
         ap50=dict(zip(split.labels, ap50, strict=True)),

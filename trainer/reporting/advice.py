@@ -26,6 +26,7 @@ from trainer.evaluation.curves import found_at
 from trainer.evaluation.forms import JudgingSplits
 from trainer.reporting.figures import Figures
 from trainer.reporting.job_facts import ended_early
+from trainer.reporting.templates import measured_on
 
 MOST_LINES: Final = 5
 
@@ -283,7 +284,7 @@ def _unsure(facts: AdviceFacts) -> Iterator[str]:
     low, high = (100 * each for each in interval)
     if max(100 * row["map50"] - low, high - 100 * row["map50"]) >= 100 * _UNSURE:
         yield (
-            f"{counted(row['pictures'], facts.split + ' photo')}: mAP50 may lie anywhere from {low:.0f} to "
+            f"{measured_on(row, facts.split + ' photo')}: mAP50 may lie anywhere from {low:.0f} to "
             f"{high:.0f} %. {PROGRAM} compare tells two runs apart more finely, because it uses the same photos for "
             f"both. To know the figure better, measure on more photos: {_put_into(facts, facts.split, '60/15/25')}"
         )

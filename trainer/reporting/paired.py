@@ -105,7 +105,7 @@ def paired(
     first, second = (
         each.model_copy(update={"labels": tuple(map(class_name, each.labels))}) for each in (first, second)
     )
-    theirs, ours, splits = first.photos(), second.photos(), (first.split, second.split)
+    theirs, ours, splits, scenes = first.photos(), second.photos(), (first.split, second.split), second.scenes()
     common = [name for name in judged_order(second) if name in theirs]
     photos = [name for name in common if name not in others]
     labels = [label for label in second.labels if label in first.labels]
@@ -125,20 +125,23 @@ def paired(
             names[0]: [label for label in first.labels if label not in second.labels],
             names[1]: [label for label in second.labels if label not in first.labels],
         },
-        rows=_differences(before, now, labels, photos) if photos and labels else (),
+        rows=_differences(before, now, labels, {name: scenes[name] for name in photos}) if photos and labels else (),
         learnt=[name for name, each in zip(names, splits, strict=True) if each == "train" and len({*splits}) > 1],
         other_pictures=len(common) - len(photos),
     )
 
 
-def _differences(first: Chosen, second: Chosen, labels: Sequence[str], photos: Sequence[str]) -> list[Difference]:
-    """Differences in mAP50, mAP and the AP50 of each class; the resamples are the same for both."""
+def _differences(first: Chosen, second: Chosen, labels: Sequence[str], scenes: Mapping[str, str]) -> list[Difference]:
+    """Differences in mAP50, mAP and the AP50 of each class; the resamples are the same for both.
+
+    `scenes` has the scene of each photo, in the order of judging.
+    """
     figures, samples, objects = [], [], []
     for chosen in (first, second):
         found, matches = judge(chosen.truth, chosen.seen)
         by_class = [row["ap50"] for row in found.per_class.values()]
         figures.append([found.map50, found.map, *by_class])
-        samples.append(100 * resampled(matches, names=photos))
+        samples.append(100 * resampled(matches, names=[*scenes], scenes=[*scenes.values()]))
         objects = [int(of_class.objects.sum()) for of_class in matches]
     counts = [sum(objects), sum(objects), *objects]
     rows = zip(["mAP50", "mAP", *labels], counts, *figures, samples[1] - samples[0], strict=True)

@@ -30,6 +30,12 @@ def measured(row: Mapping[str, Any], name: str, *, with_objects: bool = False) -
     return f"{100 * figure:.1f} %" + (f" ({', '.join(sure)})" if sure else "")
 
 
+def measured_on(row: Mapping[str, Any], photo: str = "photo") -> str:
+    """`42 test photos of 5 scenes`: what a row of `metrics.json` was measured on; `photo` is what one is called."""
+    scenes = row.get("scenes")
+    return counted(row["pictures"], photo) + (f" of {counted(scenes, 'scene')}" if scenes else "")
+
+
 def points(percent: float, bounds: tuple[float, float] | None) -> str:
     """`91.4 % (88.0 to 94.1)`: a figure in percent with its interval, if it has one."""
     return f"{percent:.1f} %" + ("" if bounds is None else f" ({bounds[0]:.1f} to {bounds[1]:.1f})")
@@ -51,6 +57,7 @@ def environment(*, is_html: bool) -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters["measured"] = measured
+    made.filters["measured_on"] = measured_on
     made.filters["typeset"] = _typeset
     made.filters["counted"] = counted
     made.filters["points"] = points

@@ -134,6 +134,15 @@ def test_annotations_are_coco_with_every_picture_and_category(finished: Finished
     assert sorted(names) == [f"{index:02d}.jpg" for index in range(40)]
 
 
+def test_annotations_name_the_scene_that_group_by_finds(finished: Finished) -> None:
+    grouped = finished.job.model_copy(update={"spec": JobSpec(shard_images=8, group_by="^(.)")})
+    for job, expected in ((finished.job, None), (grouped, "0123")):
+        dataset_files(job, finished.receipts, finished.storage)
+        files = [json.loads(finished.read(PATHS.annotations(split))) for split in job.splits]
+        scenes = {image["file_name"]: image.get("scene") for coco in files for image in coco["images"]}
+        assert scenes == {f"{index:02d}.jpg": expected and expected[index // 10] for index in range(40)}
+
+
 def test_labels_are_written_in_both_forms(finished: Finished) -> None:
     dataset_files(finished.job, finished.receipts, finished.storage)
     assert finished.read(PATHS.labels) == "cat\nit's\n"

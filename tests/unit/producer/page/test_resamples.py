@@ -121,6 +121,15 @@ def test_runs_of_other_photos_are_no_pair() -> None:
     assert pair_of(None, first) is None
 
 
+def test_runs_that_know_other_scenes_are_no_pair() -> None:
+    split = seen_split(FIRST)
+    images = tuple(image.model_copy(update={"scene": f"video {image.id % 9}"}) for image in split.images)
+    of_scenes = of(resamples_file(split.model_copy(update={"images": images})))
+    assert pair_of(of_scenes, of_scenes) == (of_scenes, of_scenes)
+    assert pair_of(of_scenes, of(resampled(FIRST))) is None
+    assert of_scenes.map50 != of(resampled(FIRST)).map50
+
+
 def test_few_resamples_and_other_numbers_of_them_are_no_pair() -> None:
     first = of(resampled(FIRST))
     few = first.model_copy(update={"map50": first.map50[:50]})

@@ -201,11 +201,50 @@ def test_resamples_of_the_same_photos_are_the_same_in_whatever_order_they_were_j
     names = {image_id: f"{(7 * image_id) % 13:02d}.jpg" for image_id in seen}
     order = [image_id for image_id, _ in sorted(names.items(), key=lambda item: item[1][::-1])]
     again, its_truth = copied(seen, truth, order)
-    first = resampled(judge(truth, seen)[1], 40, [names[image_id] for image_id in seen])
-    second = resampled(judge(its_truth, again)[1], 40, [names[image_id] for image_id in order])
+    first = resampled(judge(truth, seen)[1], 40, names=[names[image_id] for image_id in seen])
+    second = resampled(judge(its_truth, again)[1], 40, names=[names[image_id] for image_id in order])
     assert [names[image_id] for image_id in order] != sorted(names.values())
     assert np.nanmax(np.abs(first - second)) < 0.02, "equal scores count in the order of the photos"
     assert np.nanmax(np.abs(first - resampled(judge(truth, seen)[1], 40))) > 0.1
+
+
+def test_copies_of_the_same_photos_are_no_surer_than_the_photos_if_they_are_known_as_scenes() -> None:
+    seen, truth = seen_and_truth(20, 6)
+    frames, their_truth = copied(seen, truth, [image_id for image_id in seen for _ in range(5)])
+    alone, matches = resampled(judge(truth, seen)[1], 40), judge(their_truth, frames)[1]
+    together = resampled(matches, 40, scenes=[f"video {image_id}" for image_id in seen for _ in range(5)])
+    assert np.nanmax(np.abs(together - alone)) < 0.03, "the order of equal scores differs"
+    assert resampled(matches, 40)[0].std() < 0.7 * alone[0].std()
+
+
+def test_scenes_are_drawn_alike_in_whatever_order_their_photos_were_judged() -> None:
+    seen, truth = seen_and_truth(12, 3)
+    scenes = {image_id: "video" if image_id in (2, 5, 11) else "" for image_id in seen}
+    order = [image_id for image_id in seen if image_id % 2] + [image_id for image_id in seen if image_id % 2 == 0]
+    again, its_truth = copied(seen, truth, order)
+    first, second = (
+        resampled(judge(*given)[1], 40, names=[f"{at:02d}" for at in ids], scenes=[scenes[at] for at in ids])
+        for given, ids in (((truth, seen), [*seen]), ((its_truth, again), order))
+    )
+    assert np.nanmax(np.abs(first - second)) < 0.02, "equal scores count in the order of the photos"
+
+
+def test_one_scene_says_nothing_about_others() -> None:
+    seen, truth = seen_and_truth(10, 5)
+    for image in truth["images"]:
+        image["scene"] = "video"
+    only = measure(truth, seen)
+    assert (only.figures["pictures"], only.figures["scenes"]) == (10, 1)
+    assert only.figures["map50_interval"] == [0, 1]
+    truth["images"][0]["scene"] = "another"
+    assert measure(truth, seen).figures["scenes"] == 2
+    assert measure(truth, seen).figures["map50_interval"] != [0, 1]
+
+
+def test_scenes_are_not_counted_where_each_photo_shows_its_own() -> None:
+    seen, truth = seen_and_truth(4, 5)
+    truth["images"][0]["scene"], truth["images"][1]["scene"] = "a", "b"
+    assert "scenes" not in measure(truth, seen).figures
 
 
 def test_one_picture_says_nothing_about_others() -> None:

@@ -53,6 +53,14 @@ def split() -> SeenSplit:
     return read_detections(detections_file(truth(), found, **FACTS, resize="stretch"), "detections_test.json")
 
 
+def test_the_scene_of_a_photo_is_kept_if_it_has_one() -> None:
+    known = truth()
+    known["images"][0] |= {"scene": "video", "width": 96}
+    content = detections_file(known, {7: seen(), 9: seen()}, **FACTS, resize="stretch")
+    assert read_detections(content, "x").scenes() == {"a.jpg": "", "b.jpg": "video"}
+    assert content.count(b"scene") == 1
+
+
 def test_the_same_detections_give_the_same_bytes_in_any_order() -> None:
     one = detections_file(truth(), {7: seen((1, 0.5)), 9: seen()}, **FACTS, resize="stretch")
     other = detections_file(truth(), {9: seen(), 7: seen((1, 0.5))}, **FACTS, resize="stretch")

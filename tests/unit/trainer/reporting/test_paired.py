@@ -68,6 +68,18 @@ def test_a_single_photo_makes_nothing_sure() -> None:
     assert (ten.interval, ten.is_sure) == ((-100.0, 100.0), False)
 
 
+def test_photos_of_one_scene_make_nothing_sure() -> None:
+    one_scene = {"scene": "video"}
+    before, now = (
+        split.model_copy(update={"images": tuple(image.model_copy(update=one_scene) for image in split.images)})
+        for split in (seen_split(BEFORE), seen_split(NOW))
+    )
+    ten = {row.label: row for row in paired(before, now, ("before", "now")).rows}["ten"]
+    assert (ten.interval, ten.is_sure) == ((-100.0, 100.0), False)
+    ten = {row.label: row for row in paired(now, seen_split(BEFORE), ("now", "before")).rows}["ten"]
+    assert ten.is_sure, "the scenes of the second run count, as its annotations do"
+
+
 def test_the_class_that_got_better_is_the_one_that_is_sure() -> None:
     pair = paired(seen_split(BEFORE), seen_split(NOW), ("before", "now"))
     rows = {row.label: row for row in pair.rows}
