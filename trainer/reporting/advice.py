@@ -37,8 +37,7 @@ _LEARNT_NOTHING: Final = 0.1
 _RISE: Final = 0.02
 _FALL: Final = 0.03
 _LAST_SHARE, _FOURTH_SHARE = 0.8, 0.6
-# A curve on fewer validation objects says nothing; with more, it moves by chance by about two objects from one
-# validation to the next.
+# A curve on fewer validation objects says nothing; on more, chance moves it by about two objects between validations.
 _LEAST_CURVE_OBJECTS: Final = 20
 _CHANCE_OBJECTS: Final = 2
 # With fewer validation objects the best validation may be best by luck.
@@ -286,7 +285,8 @@ def _unsure(facts: AdviceFacts) -> Iterator[str]:
         yield (
             f"{measured_on(row, facts.split + ' photo')}: mAP50 may lie anywhere from {low:.0f} to "
             f"{high:.0f} %. {PROGRAM} compare tells two runs apart more finely, because it uses the same photos for "
-            f"both. To know the figure better, measure on more photos: {_put_into(facts, facts.split, '60/15/25')}"
+            f"both. To know the figure better, measure on more {'scenes' if 'scenes' in row else 'photos'}: "
+            f"{_put_into(facts, facts.split, '60/15/25')}"
         )
 
 

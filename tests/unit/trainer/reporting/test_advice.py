@@ -274,7 +274,9 @@ def test_few_scenes_are_named_beside_their_photos() -> None:
     half: tuple[Objects, Seen] = ([(0, 1), (3, 2)], [(0, 1, 0.9)])
     facts = facts_of(look([GOOD] * 9 + [half] * 8))
     metrics = {form: row | {"scenes": 3} for form, row in facts.metrics.items()}
-    assert said("may lie anywhere", advise(replace(facts, metrics=metrics))).startswith("17 test photos of 3 scenes: ")
+    line = said("may lie anywhere", advise(replace(facts, metrics=metrics)))
+    assert line.startswith("17 test photos of 3 scenes: ")
+    assert "measure on more scenes: submit" in line
 
 
 def test_four_photos_without_a_mistake_are_as_unsure_as_four_objects() -> None:
