@@ -109,8 +109,10 @@ def _apply(
     if spelled(finding.proposed_box) != spelled(finding.box):
         _set_box(element.find("bndbox"), finding.proposed_box, spec)
         done.append(f"moved from {spelled(finding.box)} to {spelled(finding.proposed_box)}")
-    for twin in twins if done else ():
-        root.remove(twin)
+    # A person has decided about this box, so it is no longer one that a model drew and nobody looked at.
+    scores = [(element, score) for score in element.findall("confidence")]
+    for parent, child in [*((root, twin) for twin in twins), *scores] if done else ():
+        parent.remove(child)
     return ", ".join(done) or "not changed, it is as proposed already"
 
 

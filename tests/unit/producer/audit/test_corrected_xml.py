@@ -96,6 +96,18 @@ def test_an_object_that_the_file_has_twice_is_corrected_as_one() -> None:
     assert not same.is_changed
 
 
+def test_a_box_that_a_model_drew_is_a_persons_once_it_is_corrected() -> None:
+    score = b"<confidence>0.61</confidence></object>"
+    xml = voc(("cat", CAT), ("dog", DOG)).replace(b"</object>", score)
+    assert read_annotation(xml, file="a.xml", spec=SPEC).predicted == 2
+    called = corrected(xml, [finding(CAT, CAT, proposed="dog")], HEADER, SPEC, file="a.xml")
+    assert read_annotation(called.xml, file="a.xml", spec=SPEC).predicted == 1
+    assert called.xml.index(b"<confidence>") > called.xml.index(b"</object>"), "the other one's"
+    as_it_is = corrected(xml, [finding(CAT, CAT)], HEADER, SPEC, file="a.xml")
+    assert not as_it_is.is_changed
+    assert read_annotation(as_it_is.xml, file="a.xml", spec=SPEC).predicted == 2
+
+
 def test_a_missing_box_that_somebody_marked_meanwhile_is_not_added_again() -> None:
     made = corrected(voc(("cat", CAT)), [finding(None, (12, 20, 55, 60))], HEADER, SPEC, file="a.xml")
     assert made.outcomes == ("not changed, the file has cat 10 20 50 60 there by now",)
