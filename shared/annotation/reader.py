@@ -41,9 +41,9 @@ def read_annotation(xml: bytes, *, file: str, spec: JobSpec) -> Annotation:
     texts = {child.tag: child.text for child in root if child.tag in ("filename", "path", "folder")}
     size = _read_size(root, findings)
     elements = root.findall("object")
-    if not elements and root.find(".//bndbox") is not None:
+    if not elements and (misplaced := _misplaced(root)):
         raise AnnotationError(
-            f"{file}: a <bndbox> but no <object> directly below <annotation>, expected annotation/object/bndbox"
+            f"{file}: {misplaced} but no <object> directly below <annotation>, expected annotation/object/bndbox"
         )
     if len(elements) > MAX_OBJECTS:
         raise AnnotationError(f"{file}: {len(elements)} objects, at most {MAX_OBJECTS} are read")
@@ -66,6 +66,18 @@ def read_annotation(xml: bytes, *, file: str, spec: JobSpec) -> Annotation:
         written=tuple(findings.written),
         predicted=sum(element.find("confidence") is not None for element in elements),
     )
+
+
+def _misplaced(root: etree._Element) -> str:
+    """What shows that a file without an `<object>` in its place has objects, in another form than VOC; "" if nothing.
+
+    Such a file is no picture of nothing. FAIR1M, for example, has `<objects>` around all its objects.
+    """
+    if root.find(".//bndbox") is not None:
+        return "a <bndbox>"
+    element = root.find(".//object")
+    parent = None if element is None else element.getparent()
+    return "" if parent is None else f"an <object> in <{str(parent.tag)[:80]}>"
 
 
 def _read_size(root: etree._Element, findings: FileFindings) -> tuple[int, int] | None:

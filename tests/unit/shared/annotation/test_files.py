@@ -225,6 +225,14 @@ def test_boxes_outside_of_objects_are_no_picture_of_nothing() -> None:
             read_annotation(xml.encode(), file="a.xml", spec=JobSpec())
 
 
+def test_objects_in_another_place_and_form_are_no_picture_of_nothing() -> None:
+    fair1m = "<objects><object><possibleresult><name>Boeing737</name></possibleresult><points/></object></objects>"
+    with pytest.raises(AnnotationError, match=r"a\.xml: an <object> in <objects> but no .* expected annotation/object"):
+        read(SIZE + fair1m)
+    assert read(SIZE + voc_object() + fair1m).objects
+    assert not read(SIZE + "<objects/>").objects
+
+
 def test_cvats_own_format_is_named_with_the_way_out() -> None:
     with pytest.raises(AnnotationError, match="CVAT's own format, expected Pascal VOC; export it again"):
         read_annotation(b"<annotations><version>1.1</version></annotations>", file="a.xml", spec=JobSpec())
