@@ -294,7 +294,7 @@ class Ledger:
         """The Celery task ids of the messages that wait in `queue`, next one first; anything else there is skipped."""
         ids = []
         for text in reversed(self.client.lrange(queue, 0, -1)):  # Celery pushes left and pops right
-            with suppress(ValueError, TypeError, KeyError):
+            with suppress(ValueError, TypeError, KeyError, RecursionError):
                 ids.append(str(json.loads(text)["headers"]["id"]))
         return ids
 

@@ -11,10 +11,13 @@ from typing import Any, Final, Self
 
 from shared.jobs.job import Job, ShardTask
 from shared.specs.run import RunSpec
+from shared.text import printable
 
 # The facts about a holder that are words; all others are numbers.
 _WORDS: Final = frozenset({"worker", "phase", "form", "note"})
 _WORD_LENGTH: Final = 200
+# No number of ours comes near it. Larger ones cannot be shown as a time, or added up as floats.
+_NUMBER_MOST: Final = 2**53
 _SLOTS_MOST: Final = 4096
 _TEXT_LENGTH: Final = 2000
 
@@ -181,7 +184,7 @@ def read_holder(text: str) -> dict[str, Any]:
     facts = {"worker": "unknown", "pid": 0, "since": 0.0}
     for name, value in _facts(text).items():
         if name in _WORDS:
-            facts[name] = str(value)[:_WORD_LENGTH]
-        elif isinstance(value, int | float) and math.isfinite(value):
+            facts[name] = printable(str(value))[:_WORD_LENGTH]
+        elif name.isidentifier() and isinstance(value, int | float) and abs(value) <= _NUMBER_MOST:
             facts[name] = value
     return facts

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from shared.errors import Cancelled, LeaseLost, StopRequested
-from shared.leasing.lease import Lease, give_back
+from shared.leasing.lease import RENEW_MOST_S, Lease, give_back
 from shared.leasing.scopes import Unit
 from tests.cluster import Broker, wait_until
 from tests.unit.shared.leasing.holders import Clock, holder
@@ -52,6 +52,33 @@ def test_the_thread_renews_while_the_work_advances(broker: Broker) -> None:
         assert client.get(UNIT.lease_key) == lease.token
 
 
+def test_a_lease_is_renewed_before_most_of_its_time_is_over(broker: Broker) -> None:
+    lease, client = lease_of(broker, lease_s=4), broker.ledger().client
+    lease.claim()
+    client.hdel(UNIT.key("leased"), UNIT.name)  # a renewal notes the holder again
+    with lease.renewed():
+        assert wait_until(lambda: client.hlen(UNIT.key("leased")), 20, "the lease is renewed") < 3
+
+
+def test_however_long_a_lease_is_its_holder_is_soon_known_again_after_a_wipe(broker: Broker) -> None:
+    lease, client = lease_of(broker, lease_s=3600), broker.ledger().client
+    lease.claim()
+    with lease.renewed():
+        client.flushall()
+        took_s = wait_until(lambda: client.get(UNIT.lease_key) == lease.token, 60, "the holder has taken it again")
+    assert took_s < 3 * RENEW_MOST_S
+
+
+def test_the_thread_goes_on_when_redis_refuses_a_renewal(broker: Broker) -> None:
+    lease, client = lease_of(broker, lease_s=0.6), broker.ledger().client
+    lease.claim()
+    client.config_set("maxmemory", 1)  # every write is refused from now on
+    with lease.renewed():
+        wait_until(lambda: client.get(UNIT.lease_key) is None, 20, "the lease has expired")
+        client.config_set("maxmemory", 0)
+        wait_until(lambda: client.get(UNIT.lease_key) == lease.token, 20, "the lease is taken again")
+
+
 def test_work_that_stands_still_longer_than_its_limit_ends_its_process(broker: Broker) -> None:
     clock, ended = Clock(), threading.Event()
     lease = Lease(holder(broker, lease_s=0.03), UNIT, clock=clock, end_process=ended.set)
@@ -95,6 +122,24 @@ def test_publishing_waits_for_redis_and_counts_as_an_advance(broker: Broker) -> 
     assert slept == [1]
     lease.advance()
     assert lease_of(broker, "host-2").claim()[0] == "held"
+
+
+def test_work_that_waits_for_redis_to_publish_does_not_stand_still(broker: Broker) -> None:
+    clock, ended, waits = Clock(), threading.Event(), 0
+    broker.kill()
+
+    def look(_seconds: float) -> None:
+        nonlocal waits
+        waits += 1
+        clock.pass_(29)
+        ended.wait(1)  # the watching thread looks every 10 ms
+        if waits == 3:
+            broker.start()
+
+    lease = Lease(holder(broker, lease_s=0.03), UNIT, clock=clock, sleep=look, end_process=ended.set)
+    with lease.renewed():
+        lease.before_publish()
+    assert not ended.is_set()
 
 
 def test_nothing_is_published_for_a_job_that_storage_says_is_gone(broker: Broker) -> None:
