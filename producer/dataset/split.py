@@ -8,7 +8,7 @@ import hashlib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -24,15 +24,20 @@ from shared.text import counted
 
 # Roboflow's exports and the usual hand-made trees.
 SPLIT_FOLDERS: Final[Mapping[str, Split]] = {
-    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("train", "training", "trainval"), "train"),
     **dict.fromkeys(("val", "valid", "validation"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
 
-# What a folder's name may say besides its split: `train_images`, `test_set`.
+# What a folder's name may say besides its split: `train_images`, `test_set`, `JPEGImages-test`.
 _BESIDE_SPLIT: Final = frozenset(
-    ("", "image", "images", "img", "imgs", "photo", "photos", "picture", "pictures", "data", "dataset", "set", "zip")
+    (
+        *("", "image", "images", "jpegimages", "img", "imgs", "photo", "photos", "picture", "pictures"),
+        *("data", "dataset", "set", "zip"),
+    )
 )
+# Between the words of a folder's name: `test set`, `test_set`, `TestSet`.
+_BETWEEN_WORDS: Final = re.compile(r"[ _.-]|(?<=[a-z])(?=[A-Z])")
 
 # COCO's folders: `train2017`, `val2017`.
 _YEAR: Final = re.compile(r"(?<=[a-z])20\d\d$")
@@ -86,10 +91,11 @@ def assign_splits(
     if lists:
         splits = read_lists(images, lists, findings, unpaired)
         rule = "lists"
-    elif len(set(by_folder := [_folder_split(image) for image in images]) - {None}) > 1:
+    elif len(set(by_folder := _folder_splits(images)) - {None}) > 1:
         splits, rule = by_folder, "folders"
         findings.extend(_outside(images, splits))
     else:
+        findings.extend(_held_out(images, by_folder))
         if not group_by:
             findings.extend(_of_one_name(images))
         joined = _join_groups([sorted({groups[index] for index in same}) for same in duplicates])
@@ -109,16 +115,49 @@ def seeded_fraction(seed: int, text: str) -> float:
     return (int.from_bytes(digest, "big") >> 11) / 2**53
 
 
-def _folder_split(image: str) -> Split | None:
-    """The split of the outermost folder that is named after one; None if there is none."""
-    return next(filter(None, map(_named_split, image.split("/")[:-1])), None)
+def _folder_splits(images: Sequence[str]) -> list[Split | None]:
+    """The split of the outermost folder of each picture that is named after one; None if there is none."""
+    parents = {image: image.rpartition("/")[0] for image in images}
+    above = {folder: [folder[:end] for end in _ends(folder)] for folder in {*parents.values()}}
+    named = _split_folders({path for paths in above.values() for path in paths})
+    by_folder: dict[str, Split | None] = {
+        folder: next((named[path] for path in paths if path in named), None) for folder, paths in above.items()
+    }
+    return [by_folder[parents[image]] for image in images]
+
+
+def _ends(folder: str) -> list[int]:
+    """Where the path of each folder at or above `folder` ends in its path, the outermost first."""
+    return [place for place, letter in enumerate(folder) if letter == "/"] + [len(folder)]
+
+
+def _split_folders(folders: Collection[str]) -> dict[str, Split]:
+    """The folders that are named after a split.
+
+    The name of a single one says nothing else: `train`, `val2017`, `test-images`. Of folders beside each other it may
+    say more, if two or more say the same: `WIDER_train` and `WIDER_val`. `WIDER_test_easy` beside them is one too.
+    """
+    parsed = {folder: _split_in(folder.rpartition("/")[2]) for folder in folders}
+    places = {folder: (folder.rpartition("/")[0], *found) for folder, found in parsed.items() if found}
+    alike = grouped(places.values(), lambda place: (place[0], place[1], place[3]))
+    families = {key for key, members in alike.items() if len({split for _, _, split, _ in members}) > 1}
+    prefixes = {(parent, before) for parent, before, _ in families if before}
+    return {
+        folder: split
+        for folder, (parent, before, split, after) in places.items()
+        if not before + after or (parent, before, after) in families or (parent, before) in prefixes
+    }
 
 
 @lru_cache(maxsize=1024)
-def _named_split(folder: str) -> Split | None:
-    """The one split that a folder's name says, such as `train`, `val2017`, `test-images`; None if it says more."""
-    words = {*re.split("[ _.-]", _YEAR.sub("", folder.casefold()))} - _BESIDE_SPLIT
-    return SPLIT_FOLDERS.get(words.pop()) if len(words) == 1 else None
+def _split_in(folder: str) -> tuple[tuple[str, ...], Split, tuple[str, ...]] | None:
+    """The one split that a folder's name says, between the words before and after it; None if it says none or two."""
+    words = _BETWEEN_WORDS.sub(" ", folder).casefold().replace("train val", "trainval").split(" ")
+    words = [word for each in words if (word := _YEAR.sub("", each)) not in _BESIDE_SPLIT]
+    places = [place for place, word in enumerate(words) if word in SPLIT_FOLDERS]
+    if len(places) != 1:
+        return None
+    return tuple(words[: places[0]]), SPLIT_FOLDERS[words[places[0]]], tuple(words[places[0] + 1 :])
 
 
 def _outside(images: Sequence[str], splits: Sequence[Split | None]) -> Iterator[Finding]:
@@ -127,6 +166,16 @@ def _outside(images: Sequence[str], splits: Sequence[Split | None]) -> Iterator[
     for image, split in zip(images, splits, strict=True):
         if split is None:
             yield Finding(file=image, rank="dropped", kind="outside_split_folders", found=found, done="left out")
+
+
+def _held_out(images: Sequence[str], splits: Sequence[Split | None]) -> Iterator[Finding]:
+    """A finding about photos in a folder for val or test that are dealt, because no folder is named after train."""
+    kept = [(image, split) for image, split in zip(images, splits, strict=True) if split in ("val", "test")]
+    if kept and len(kept) < len(images):
+        image, split = kept[0]
+        found = f"{counted(len(kept), 'photo')} in a folder named after {split}, such as {image}, and none named train"
+        done = "dealt with the others, so some are trained on; to prevent that, name the folder of the others train"
+        yield Finding(file=".", rank="info", kind="split_folder_alone", found=found, done=done)
 
 
 def _groups_by(images: Sequence[str], pattern: str, findings: Findings) -> list[str]:

@@ -164,6 +164,9 @@ def test_split_folders_decide_where_there_are_no_lists() -> None:
         ("Training Set", "Testing Set"),
         ("images-train2017", "images-test"),
         ("train.zip", "test"),
+        ("TrainImages", "testSet"),
+        ("JPEGImages-trainval", "JPEGImages-test"),
+        ("train_val", "test"),
     ],
 )
 def test_split_folders_may_say_that_they_hold_images(train: str, test: str) -> None:
@@ -175,6 +178,33 @@ def test_split_folders_may_say_that_they_hold_images(train: str, test: str) -> N
 def test_a_folder_whose_name_says_more_than_a_split_is_none(folder: str) -> None:
     assignment = assign([f"{folder}/a.jpg", "train/b.jpg"])
     assert assignment.rule == "seeded"
+
+
+@pytest.mark.parametrize(
+    ("folders", "wanted"),
+    [
+        (["VisDrone-DET-train", "VisDrone-DET-val", "VisDrone-DET-test-dev"], ["train", "val", "test"]),
+        (["WIDER_train/images", "WIDER_val/images"], ["train", "val"]),
+        (["train_day", "train_night", "test_day", "test_night"], ["train", "train", "test", "test"]),
+        (["a/hands_Train", "a/hands_Test", "b/steam-train"], ["train", "test", None]),
+    ],
+)
+def test_folders_beside_each_other_that_differ_in_their_split_decide(folders: list[str], wanted: list[str]) -> None:
+    assignment = assign([f"set/{folder}/{index}.jpg" for index, folder in enumerate(folders)])
+    assert (assignment.splits, assignment.rule) == (wanted, "folders")
+
+
+def test_folders_that_name_other_things_beside_their_split_decide_nothing() -> None:
+    assert assign(["train_station/a.jpg", "test_tube/b.jpg", "a/x_train/c.jpg", "b/x_test/d.jpg"]).rule == "seeded"
+
+
+def test_a_folder_for_test_alone_is_named_as_its_photos_are_dealt_too() -> None:
+    images = [f"images/{index}.jpg" for index in range(30)] + [f"images_test/{index}.jpg" for index in range(30, 40)]
+    assignment = assign(images)
+    assert assignment.rule == "seeded"
+    [finding] = assignment.findings
+    assert (finding.file, finding.kind) == (".", "split_folder_alone")
+    assert finding.found == "10 photos in a folder named after test, such as images_test/30.jpg, and none named train"
 
 
 def test_one_split_folder_alone_decides_nothing() -> None:
