@@ -1,15 +1,16 @@
 """Scanned folders -> pairs of a picture and its XML, and what has no partner. Pure: it opens no file.
 
 The first rule that applies decides: the same stem in the same folder; the same stem in sibling folders (`Annotations/`
-and `JPEGImages/`); a stem that is unique in the tree, as it is or else ignoring case and how accents are written; the
-stem that the XML itself names. Where several files could be meant, none is chosen: they are quarantined, and the
-finding names all candidates.
+and `JPEGImages/`, then also `train_annots/` and `train_images/`); a stem that is unique in the tree, as it is or else
+ignoring case and how accents are written; the stem that the XML itself names. Where several files could be meant, none
+is chosen: they are quarantined, and the finding names all candidates.
 """
 
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import groupby
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -26,6 +27,11 @@ SIBLING_FOLDERS: Final = frozenset(
         *("jpegimages", "images", "image", "imgs", "img", "pictures", "photos"),
     )
 )
+
+# What the names of such folders may have besides: `Data/` of ImageNet, `To_PASCAL_XML/`, `outputs/` of Colabeler.
+_BESIDE_SIBLINGS: Final = SIBLING_FOLDERS | {"data", "outputs", "pascal", "voc", "to"}
+# Between the words of a folder's name: `test set`, `test_set`, `TestSet`.
+_BETWEEN_WORDS: Final = re.compile(r"[ _.-]|(?<=[a-z])(?=[A-Z])")
 
 Value = TypeVar("Value")
 Key = TypeVar("Key")
@@ -61,8 +67,13 @@ def pair_files(folders: Iterable[ScannedFolder], names_in_xml: NamesInXml) -> Pa
         left = _match(_paths(folder.path, folder.images), _paths(folder.path, folder.annotations), result)
         for kept, files in zip(siblings[_sibling_key(folder.path)], left, strict=True):
             kept.extend(files)
+    relatives: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     while siblings:
-        left = _match(*siblings.pop(next(iter(siblings))), result)
+        for place, files in enumerate(_match(*siblings.pop(next(iter(siblings))), result)):
+            for path in files:
+                relatives[_relatives_key(path.rpartition("/")[0])][place].append(path)
+    while relatives:
+        left = _match(*relatives.pop(next(iter(relatives))), result)
         result.images.extend(left[0])
         result.annotations.extend(left[1])
     _match_in_tree(result, stem_of)
@@ -114,6 +125,18 @@ def grouped(values: Iterable[Value], key: Callable[[Value], Key]) -> dict[Key, l
 def _sibling_key(folder: str) -> str:
     """A key equal for sibling folders: `VOC/JPEGImages/day1`, `VOC/Annotations/day1` and `VOC/day1` give `VOC/day1`."""
     return "/".join(part for part in folder.split("/") if part.casefold() not in SIBLING_FOLDERS)
+
+
+@lru_cache(maxsize=1024)
+def _relatives_key(folder: str) -> str:
+    """A key equal also for folders whose names say more: `a/train_images` and `a/train_annots` give `a/train`."""
+    parts = [[word for word in folder_words(part) if word not in _BESIDE_SIBLINGS] for part in folder.split("/")]
+    return "/".join(" ".join(words) for words in parts if words)
+
+
+def folder_words(folder: str) -> list[str]:
+    """The words of a folder's name, in lower case: those of `TestSet_1` are test, set and 1."""
+    return _BETWEEN_WORDS.sub(" ", folder).casefold().split()
 
 
 def _match(

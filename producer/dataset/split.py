@@ -15,7 +15,7 @@ from typing import Final
 
 from producer.dataset.findings import Findings
 from producer.dataset.imagesets import SplitLists, read_lists
-from producer.dataset.pairing import grouped, stem_of
+from producer.dataset.pairing import folder_words, grouped, stem_of
 from shared.errors import OptionError
 from shared.jobs.findings import Finding
 from shared.jobs.job import SPLITS, Split
@@ -36,8 +36,6 @@ _BESIDE_SPLIT: Final = frozenset(
         *("data", "dataset", "set", "zip"),
     )
 )
-# Between the words of a folder's name: `test set`, `test_set`, `TestSet`.
-_BETWEEN_WORDS: Final = re.compile(r"[ _.-]|(?<=[a-z])(?=[A-Z])")
 
 # COCO's folders: `train2017`, `val2017`.
 _YEAR: Final = re.compile(r"(?<=[a-z])20\d\d$")
@@ -152,7 +150,7 @@ def _split_folders(folders: Collection[str]) -> dict[str, Split]:
 @lru_cache(maxsize=1024)
 def _split_in(folder: str) -> tuple[tuple[str, ...], Split, tuple[str, ...]] | None:
     """The one split that a folder's name says, between the words before and after it; None if it says none or two."""
-    words = _BETWEEN_WORDS.sub(" ", folder).casefold().replace("train val", "trainval").split(" ")
+    words = " ".join(folder_words(folder)).replace("train val", "trainval").split(" ")
     words = [word for each in words if (word := _YEAR.sub("", each)) not in _BESIDE_SPLIT]
     places = [place for place, word in enumerate(words) if word in SPLIT_FOLDERS]
     if len(places) != 1:

@@ -69,6 +69,24 @@ def test_sibling_folders_go_before_the_rest_of_the_tree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("images", "annotations"),
+    [
+        (["train_images", "test_images"], ["train_annotations", "test_annotations"]),
+        (["TrainImages", "TestImages"], ["TrainXMLs", "TestXMLs"]),
+        (["JPEGImages_sub", "JPEGImages_sub_train"], ["Annotations_sub"]),
+        (["VID/Data/train/one", "VID/Data/train/two"], ["VID/Annotations/train/one", "VID/Annotations/train/two"]),
+        (["Apple", "Orange"], ["Apple/To_PASCAL_XML", "Orange/outputs"]),
+    ],
+)
+def test_folders_that_say_of_the_same_photos_what_they_hold_are_siblings(
+    tmp_path: Path, images: list[str], annotations: list[str]
+) -> None:
+    result = paired(tmp_path, *(f"{folder}/1.jpg" for folder in images), *(f"{folder}/1.xml" for folder in annotations))
+    wanted = [(f"{image}/1.jpg", f"{xml}/1.xml") for image, xml in zip(images, annotations, strict=False)]
+    assert (result.pairs, result.ambiguous) == (sorted(wanted), set())
+
+
+@pytest.mark.parametrize(
     "paths",
     [
         ["a.jpg", "a.png", "a.xml"],
