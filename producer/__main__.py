@@ -28,11 +28,11 @@ from producer.cli.session import (
     end,
     folder_of,
     go_on,
-    how_to,
     out,
     reachable_ledger,
     read_settings,
     screen_console,
+    start_options,
     with_notify,
 )
 from shared import command, logs
@@ -98,7 +98,7 @@ def submit_command(  # long: an option each
     Exit code 0: all is done (without --wait: accepted); 1: an error; 2: a wrong option; 3: the job failed; 4: it was
     cancelled.
     """
-    from producer.cli.start import started
+    from producer.cli.from_network import with_start_network
     from producer.cli.weights import stored_weights
     from producer.jobs.submit import Request
     from producer.run.start_job import start_job, start_run
@@ -109,24 +109,24 @@ def submit_command(  # long: an option each
     settings = read_settings(store)
     typed, storage = typed_fields(context, JobSpec), Storage(settings.store)
     of_training = typed_fields(context, TrainingOptions)
-    spec, training = started((spec, training), typed | of_training, storage)
+    spec, training = with_start_network((spec, training), typed | of_training, storage)
     training = training.model_copy(update={"weights": stored_weights(training, storage)})
     confirm = go_on if sys.stdin.isatty() and not yes and not as_json else None
-    how = with_notify(how_to(settings, local=local, wait=wait, workers=workers, confirm=confirm), notify)
+    options = with_notify(start_options(settings, local=local, wait=wait, workers=workers, confirm=confirm), notify)
     if dataset is not None:
         asked = training if train else None
-        folder = folder_of(dataset, how)
+        folder = folder_of(dataset, options)
         archive = None if folder == data_folder(dataset) else Path(dataset)
         named: dict[str, Any] = {"name": job, "run_name": run, "archive": archive}
         request = Request(dataset=folder, spec=spec, run=asked, strict=strict, typed=typed, **named)
-        status = start_job(request, how)
+        status = start_job(request, options)
     elif job is not None and run is not None:
-        status = start_run(job, run, spec, training, how, typed)
+        status = start_run(job, run, spec, training, options, typed)
     else:
         raise OptionError(
             "no folder: `submit FOLDER`, or `submit --job JOB --run NAME` to train once more on its shards"
         )
-    end(status, how.settings, as_json=as_json, local=how.local)
+    end(status, options.settings, as_json=as_json, local=options.local)
 
 
 @app.command()
@@ -149,8 +149,8 @@ def resume(
     """
     from producer.run.start_job import resume_job
 
-    how = with_notify(how_to(read_settings(store), local=local, wait=wait, workers=workers), notify)
-    end(resume_job(job, how, changes, run), how.settings, as_json=as_json)
+    options = with_notify(start_options(read_settings(store), local=local, wait=wait, workers=workers), notify)
+    end(resume_job(job, options, changes, run), options.settings, as_json=as_json)
 
 
 @app.command()
@@ -197,8 +197,8 @@ def retry(
     from producer.terminal.progress import Screen
     from shared.storage import Storage
 
-    how = with_notify(how_to(read_settings(store), local=False, wait=wait, workers=workers), notify)
-    settings = how.settings
+    options = with_notify(start_options(read_settings(store), local=False, wait=wait, workers=workers), notify)
+    settings = options.settings
     storage, ledger = Storage(settings.store), reachable_ledger(settings)
     before = [] if run else ended_badly(storage, load_job(storage, job))
     with Screen(screen_console) as screen:
@@ -208,10 +208,10 @@ def retry(
     still = ended_badly(storage, seen) if before else []
     taken_back = [asked for asked in before if asked not in still]
     is_open = bool(taken_back) or stored_state(storage, seen, settings.failed_share).state not in TERMINAL
-    if is_open and how.local and has_local_run(storage, job):
+    if is_open and options.local and has_local_run(storage, job):
         screen_console.print("a --local command is already working on this job, and goes on with it", soft_wrap=True)
-    elif (is_open and how.local) or wait or as_json:
-        end(continue_job(seen, how, taken_back), how.settings, as_json=as_json)
+    elif (is_open and options.local) or wait or as_json:
+        end(continue_job(seen, options, taken_back), options.settings, as_json=as_json)
 
 
 @app.command()

@@ -16,7 +16,7 @@ from producer.cli.common_options import (
     WorkersOption,
     with_model_options,
 )
-from producer.cli.session import EXIT_ERROR, end, go_on, how_to, out, read_settings, screen_console, with_notify
+from producer.cli.session import EXIT_ERROR, end, go_on, out, read_settings, screen_console, start_options, with_notify
 from shared import command
 from shared.errors import OptionError
 from shared.specs.data import JobSpec
@@ -107,13 +107,13 @@ def audit_command(  # long: an option each
         if not (folder / "audit.csv").exists():
             check_free(folder, "--out")
     confirm = go_on if sys.stdin.isatty() and not yes and not as_json else None
-    how = with_notify(how_to(settings, local=local, wait=wait, workers=workers, confirm=confirm), notify)
+    options = with_notify(start_options(settings, local=local, wait=wait, workers=workers, confirm=confirm), notify)
     storage = Storage(settings.store)
     known = load_job(storage, job)
     model_of = (run or (known.run.run if known.run is not None else job)) if quick else None
-    status = start_audit(AuditRequest(name=job, folds=folds, training=training, model_of=model_of), how)
+    status = start_audit(AuditRequest(name=job, folds=folds, training=training, model_of=model_of), options)
     if status.state != "DONE":
-        end(status, settings, as_json=as_json, local=how.local)
+        end(status, settings, as_json=as_json, local=options.local)
         return
     name = audit_name(job, 0 if quick else folds)
     found = read_findings(storage, known, name)

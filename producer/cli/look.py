@@ -14,12 +14,12 @@ from producer.cli.session import (
     EXIT_ERROR,
     end,
     folder_of,
-    how_to,
     out,
     reachable_ledger,
     read_settings,
     require_job_of,
     screen_console,
+    start_options,
 )
 from shared import command
 from shared.jobs.job import Job
@@ -56,13 +56,13 @@ def lint(  # long: an option each
     """
     from producer.dataset.lint import lint_folder
     from producer.finalize.lint_csv import lint_rows
-    from producer.run.start_job import lint_pixels
+    from producer.run.lint_pixels import lint_pixels
     from producer.terminal.lint_page import lint_report
     from producer.terminal.progress import Screen
     from shared.storage import Storage
 
     spec = JobSpec(**dict(data), dry=True)
-    options = how_to(read_settings(store), local=False, wait=True, workers=2)
+    options = start_options(read_settings(store), local=False, wait=True, workers=2)
     folder = folder_of(dataset, options)
     root = options.data_root(folder) if pixels and options.local else _root_of(folder)
     with Screen(screen_console) as screen:
@@ -169,16 +169,16 @@ def list_command(store: StoreOption = None, as_json: JsonOption = False) -> None
     status_command(None, None, store, as_json)
 
 
-@app.command()
-def watch(job: JobName, run: RunOption = None, store: StoreOption = None) -> None:
+@app.command(name="watch")
+def watch_command(job: JobName, run: RunOption = None, store: StoreOption = None) -> None:
     """Show a job's progress until it ends. Ctrl-C only stops the watching, not the job.
 
     Example: [bold]voc2tflite watch bccd[/bold]
     """
-    from producer.run import service
+    from producer.run.watch import watch
 
     settings = read_settings(store)
-    end(service.watch(job, settings, screen_console, run), settings, as_json=False)
+    end(watch(job, settings, screen_console, run), settings, as_json=False)
 
 
 def _root_of(dataset: "DataFolder") -> "DataFolder":

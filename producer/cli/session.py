@@ -34,8 +34,8 @@ def read_settings(store: str | None) -> "ProducerSettings":
     return settings.model_copy(update={"store": store}) if store else settings
 
 
-def with_notify(how: "StartOptions", notify: str | None) -> "StartOptions":
-    """`how` with the URL of `--notify`, or of the file that it names.
+def with_notify(options: "StartOptions", notify: str | None) -> "StartOptions":
+    """`options` with the URL of `--notify`, or of the file that it names.
 
     Raises:
         OptionError: It is not a URL, it shows a password to everybody on this machine, or nobody here sees the end.
@@ -48,8 +48,8 @@ def with_notify(how: "StartOptions", notify: str | None) -> "StartOptions":
     from producer.settings import http_url
 
     if notify is None:
-        return how
-    if not (how.local or how.wait):
+        return options
+    if not (options.local or options.wait):
         raise OptionError("--notify needs --wait or --local; otherwise `serve` notifies, by VOC_NOTIFY_URL")
     try:
         text = Path(notify[1:]).read_text(encoding="utf-8").strip() if notify.startswith("@") else notify
@@ -62,7 +62,7 @@ def with_notify(how: "StartOptions", notify: str | None) -> "StartOptions":
             "--notify: found a user or password in the URL, which everybody on this machine can read; write the URL "
             "into a file and use --notify @FILE, or set VOC_NOTIFY_URL"
         )
-    return replace(how, settings=how.settings.model_copy(update={"notify_url": url}))
+    return replace(options, settings=options.settings.model_copy(update={"notify_url": url}))
 
 
 def require_job_of(run: str | None, job: str | None) -> None:
@@ -89,7 +89,7 @@ def reachable_ledger(settings: "ProducerSettings") -> "Ledger | None":
     return None
 
 
-def how_to(
+def start_options(
     settings: "ProducerSettings",
     *,
     local: bool,
@@ -97,7 +97,7 @@ def how_to(
     workers: int,
     confirm: "Callable[[], None] | None" = None,
 ) -> "StartOptions":
-    """How to do a request: here if asked, or if no broker is configured; `confirm` is described at `StartOptions`."""
+    """How a command runs its job: here if `--local` is typed or no broker is configured; see `StartOptions`."""
     from producer.run.intent import StartOptions
 
     is_local = local or settings.broker_url is None
@@ -109,7 +109,7 @@ def how_to(
         wait=wait,
         workers=workers,
         console=screen_console,
-        is_asked=local,
+        is_local_typed=local,
         confirm=confirm,
     )
 

@@ -1,4 +1,4 @@
-"""The text on what a `submit` is about to do, shown before it does it."""
+"""`StartOptions`, how a command runs a job; and the text on what it is about to do, shown before it does it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ from shared.text import counted
 class StartOptions:
     """How a job is to be run: `local` with our own broker, `workers` and trainer; `wait` for its end.
 
-    `is_asked`: somebody typed `--local`; otherwise `local` only means that no broker is set. `confirm` asks a person
-    whether to go on if that may be a surprise, and raises if not; None: nobody is asked.
+    `is_local_typed`: a person typed `--local`; otherwise `local` only means that no broker is set. `confirm` asks the
+    person whether to go on if that may be a surprise, and raises if not; None: nobody is asked.
     """
 
     settings: ProducerSettings
@@ -37,7 +37,7 @@ class StartOptions:
     wait: bool
     workers: int
     console: Console
-    is_asked: bool = True
+    is_local_typed: bool = True
     confirm: Callable[[], None] | None = None
 
     def data_root(self, dataset: DataFolder) -> DataFolder:
@@ -49,7 +49,7 @@ def say_intent(work: str, options: StartOptions, *, is_known: bool, with_trainer
     """Print what is about to be done, and where; if the job is new and runs here only because no broker is set, ask."""
     place = _place_text(options, is_known=is_known, with_trainer=with_trainer)
     options.console.print(f"{work}\n{place}", highlight=False, soft_wrap=True)
-    if options.local and not options.is_asked and not is_known and options.confirm is not None:
+    if options.local and not options.is_local_typed and not is_known and options.confirm is not None:
         options.confirm()
 
 
@@ -138,7 +138,7 @@ def _training_text(run: TrainingOptions | None) -> str:
 def _place_text(options: StartOptions, *, is_known: bool, with_trainer: bool) -> str:
     does = "goes on" if is_known else "runs"
     if options.local:
-        reason = " (--local)" if options.is_asked else ", because no broker is set (VOC_BROKER_URL)"
+        reason = " (--local)" if options.is_local_typed else ", because no broker is set (VOC_BROKER_URL)"
         return f"it {does} here, on this machine{reason}"
     alive = _alive_text(Ledger(connect(options.settings.broker())), with_trainer=with_trainer)
     return f"it is handed to the broker at {options.settings.broker_place()}: {alive}"

@@ -1,25 +1,18 @@
-"""The producer's two loops: `serve` keeps all jobs going, `watch` shows one."""
+"""What `serve` runs: the loop that keeps all jobs of a store going until it is interrupted."""
 
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
-
-from rich.console import Console
 
 from producer.local import interrupts
 from producer.reconcile.context import Context
 from producer.reconcile.reconciler import Reconciler
 from producer.run.endpoints import serve_endpoints
-from producer.run.wait_for_job import SHOW_EVERY_S, show_status
 from producer.settings import ProducerSettings
-from producer.state.status import JobStatus
-from producer.state.stored import TERMINAL, load_job
-from producer.terminal.progress import Screen
 from shared.broker import Broker
-from shared.errors import Interrupted, StorageError
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
 from shared.storage import Storage
@@ -63,31 +56,3 @@ def _await_round(reconciler: Reconciler, tick_s: float, pause: Callable[[float],
         pause(min(LOOK_AT_QUEUE_S, tick_s))
         if reconciler.is_queue_empty():
             return
-
-
-@contextmanager
-def looking_only(name: str) -> Iterator[None]:
-    """Make Ctrl-C say that only the watching has ended, not the job."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise Interrupted(f"no longer watching {name}; the job is left as it is") from None
-
-
-def watch(name: str, settings: ProducerSettings, console: Console, run: str | None = None) -> JobStatus:
-    """Show the progress of the job `name`, seen with its run `run`, until it ends; return its last status.
-
-    If the store refuses meanwhile, such as a bucket that is restarted, that is shown and it is tried again.
-    """
-    storage = Storage(settings.store)
-    ledger = Ledger(connect(settings.broker())) if settings.broker_url is not None else None
-    job = load_job(storage, name, run)
-    with Screen(console) as screen, looking_only(name):
-        while True:
-            try:
-                status = show_status(job, storage, ledger, settings, screen)
-                if status.state in TERMINAL:
-                    return status
-            except StorageError as error:
-                screen.stage("waiting", 0, 0, f"{error}; trying again until the store answers, Ctrl-C stops that")
-            time.sleep(SHOW_EVERY_S * 2)

@@ -1,21 +1,12 @@
 """A request -> its job, run here with our own processes or handed over to the service."""
 
-import tempfile
-import uuid
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import reduce
 
-from producer.dataset.findings import Findings
-from producer.dataset.lint import LintedFolder
-from producer.finalize.lint_csv import merged_findings
-from producer.finalize.near_duplicates import hashed_pictures, near_duplicates
 from producer.jobs.control import count_retry, tell_redis, verify
 from producer.jobs.submit import Request, for_known_job, further_run, lint_request, require_as_known, submit
 from producer.local import interrupts
 from producer.local.pipeline import LocalPipeline, run_pipeline
-from producer.progress import no_progress
 from producer.reconcile.context import Context
 from producer.reconcile.reconciler import Reconciler
 from producer.run.intent import StartOptions, job_intent, run_intent, say_intent
@@ -31,11 +22,8 @@ from producer.terminal.progress import Screen
 from shared.broker import Broker
 from shared.command import hint
 from shared.errors import Interrupted, PlanError
-from shared.jobs.findings import Finding
-from shared.jobs.identity import find_job, read_receipt
-from shared.jobs.job import SPLITS, Job
-from shared.jobs.paths import JobPaths
-from shared.jobs.receipts import ShardReceipt
+from shared.jobs.identity import find_job
+from shared.jobs.job import Job
 from shared.leasing.ledger import Ledger
 from shared.leasing.redis_client import connect
 from shared.specs.data import JobSpec
@@ -184,53 +172,6 @@ def data_root_of(job: Job, options: StartOptions, stored: StoredState) -> DataFo
     return reduce(lambda folder, _: folder.parent, range(levels), dataset)
 
 
-def lint_pixels(linted: LintedFolder, options: StartOptions) -> tuple[LintedFolder, list[Finding]]:
-    """Let workers open every picture that lint found, with a dry job that leaves nothing behind.
-
-    The spec of `linted` is dry; if the workers run here, the job gets a temporary store.
-
-    Returns:
-        `linted` with the counts of background pictures and of each class's objects as the workers found them, and all
-        findings, including those of names and XML, each once, sorted by file.
-
-    Raises:
-        PlanError: The folder is not below the data root of the workers.
-    """
-    name = f"lint-{uuid.uuid4().hex[:12]}"
-    request = Request(dataset=linted.folder, name=name, spec=linted.spec, run=None)
-    data_root = options.data_root(linted.folder)
-    with tempfile.TemporaryDirectory(prefix="voc-lint-") as folder:
-        store = folder if options.local else options.settings.store
-        settings, storage = options.settings.model_copy(update={"store": store}), Storage(store)
-        try:
-            job = submit(request, linted, storage=storage, data_root=data_root, progress=no_progress).job
-            status = run_or_hand_over([job], data_root, replace(options, settings=settings, wait=True), storage)
-            receipts = [receipt for shard in job.shards if (receipt := read_receipt(storage, job, shard))]
-            received = [finding for receipt in receipts for finding in receipt.findings]
-            received += near_duplicates(hashed_pictures(job, receipts, storage))
-        finally:
-            storage.remove_tree(JobPaths(name).root)
-    failures = [
-        Finding(file=shard, rank="quarantined", kind="shard_failed", found=reason, done="not looked at")
-        for shard, reason in status.failures.items()
-    ]
-    merged = Findings([*merged_findings(linted.findings, received), *failures])
-    merged.sort()
-    return linted if failures else _counted_by_workers(linted, receipts), list(merged)
-
-
-def _counted_by_workers(linted: LintedFolder, receipts: Sequence[ShardReceipt]) -> LintedFolder:
-    """`linted` with the counts of photos, background and boxes that the workers kept; photos set aside do not count."""
-    objects, photos = Counter[str](), Counter[str](dict.fromkeys(SPLITS, 0))
-    for receipt in receipts:
-        objects.update(receipt.class_counts)
-        photos[receipt.split] += receipt.written
-    found = {"background": sum(receipt.background for receipt in receipts), "emptied": 0, **photos}
-    classes = {name: objects[name] for name in linted.class_counts}
-    by_class = {f"class:{name}": count for name, count in classes.items()}
-    return replace(linted, counts={**linted.counts, **found, **by_class}, class_counts=classes)
-
-
 def run_or_hand_over(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions, storage: Storage) -> JobStatus:
     """Run a job with our own processes until it is in a terminal state, or hand it over to the service.
 
@@ -283,7 +224,7 @@ def _run_here(jobs: Sequence[Job], data_root: DataFolder, options: StartOptions,
                 processes.kill()  # nobody is at work, and our own broker ends too
             return status
     except KeyboardInterrupt:
-        raise Interrupted(f"{_place_text(job, settings, storage)}; the same command goes on") from None
+        raise Interrupted(f"{_how_far(job, settings, storage)}; the same command goes on") from None
 
 
 def _say_run(job: Job, jobs: Sequence[Job], options: StartOptions) -> None:
@@ -293,7 +234,7 @@ def _say_run(job: Job, jobs: Sequence[Job], options: StartOptions) -> None:
         options.console.print(f"run {job.run.run} ({place})", highlight=False, soft_wrap=True)
 
 
-def _place_text(job: Job, settings: ProducerSettings, storage: Storage) -> str:
+def _how_far(job: Job, settings: ProducerSettings, storage: Storage) -> str:
     """How far a job is, after the processes that worked on it have ended."""
     left = job_status(storage, None, job, settings.failed_share)
     is_training = left.state not in ("SUBMITTED", "RUNNING")

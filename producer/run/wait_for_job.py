@@ -2,22 +2,14 @@
 
 import time
 from collections.abc import Callable
-from typing import Final
-
-from redis.exceptions import RedisError
 
 from producer.reconcile.reconciler import Reconciler
 from producer.run.shards_note import ShardsNote
-from producer.settings import ProducerSettings
-from producer.state.status import JobStatus, job_status
-from producer.state.stored import TERMINAL, require_same
+from producer.run.watch import SHOW_EVERY_S, show_status
+from producer.state.status import JobStatus
+from producer.state.stored import TERMINAL
 from producer.terminal.progress import Screen
 from shared.jobs.job import Job
-from shared.leasing.ledger import Ledger
-from shared.storage import Storage
-
-# How often the screen is brought up to date.
-SHOW_EVERY_S: Final = 0.5
 
 
 def wait_for_job(
@@ -56,21 +48,3 @@ def wait_for_job(
         for failure in reconciler.stop(wait=has_ended):
             if has_ended:
                 screen.console.print(f"warning: {failure}", style="yellow", highlight=False, soft_wrap=True)
-
-
-def show_status(
-    job: Job, storage: Storage, ledger: Ledger | None, settings: ProducerSettings, screen: Screen
-) -> JobStatus:
-    """Show on `screen` where `job` stands, from storage alone while Redis is away; return its status.
-
-    Raises:
-        PlanError: The job was removed.
-    """
-    require_same(storage, job)
-    try:
-        status = job_status(storage, ledger, job, settings.failed_share)
-        screen.job(status, ledger.slots("worker") if ledger else 0)
-    except RedisError:
-        status = job_status(storage, None, job, settings.failed_share, is_unreachable=True)
-        screen.job(status, 0)
-    return status

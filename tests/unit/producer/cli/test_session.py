@@ -3,14 +3,14 @@
 import pytest
 from pydantic import SecretStr
 
-from producer.cli.session import how_to, with_notify
+from producer.cli.session import start_options, with_notify
 from producer.settings import ProducerSettings
 from shared.errors import OptionError
 
 
 def notified(url: str) -> SecretStr | None:
-    how = how_to(ProducerSettings(), local=True, wait=True, workers=1)
-    return with_notify(how, url).settings.notify_url
+    options = start_options(ProducerSettings(), local=True, wait=True, workers=1)
+    return with_notify(options, url).settings.notify_url
 
 
 @pytest.mark.parametrize("url", ["https://host/@topic", "https://host:8080/a?to=me@example.org", "http://host/#@"])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from producer.cli.start import started
+from producer.cli.from_network import with_start_network
 from producer.cli.weights import stored_weights
 from producer.doctor.disk import prunable
 from producer.state.stored import load_job
@@ -61,7 +61,7 @@ def trained_run(
 def asked(storage: Storage, start: str, typed: Sequence[str] = (), **options: Any) -> tuple[JobSpec, TrainingOptions]:
     spec = {name: options.pop(name) for name in ("image_size", "resize") if name in options}
     training = TrainingOptions.model_validate({"start": start, **options})
-    return started((JobSpec.model_validate(spec), training), typed, storage)
+    return with_start_network((JobSpec.model_validate(spec), training), typed, storage)
 
 
 LITE0_LAST = {"class_name": "Conv2D", "config": {"name": "lite0_block15_project", "filters": 320}}

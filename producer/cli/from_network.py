@@ -25,7 +25,7 @@ _MOST_NOTE_BYTES: Final = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trained:
+class StartNetwork:
     """A trained network that a run is to go on from: its file, its name, its classes.
 
     `resize` is how pictures were fitted for it; None if its run no longer says so.
@@ -50,7 +50,7 @@ class _Folder:
         return self.storage.read_range(name, 0, _MOST_NOTE_BYTES) if self.storage.exists(name) else None
 
 
-def started(
+def with_start_network(
     typed: tuple[JobSpec, TrainingOptions], is_typed: Collection[str], storage: Storage
 ) -> tuple[JobSpec, TrainingOptions]:
     """The options, with those that the network named by `--from` decides; its file is copied into the store.
@@ -82,7 +82,7 @@ def started(
     return _with(spec, of_data), _with(training, of_training | {"start": _kept_with_labels(trained, storage)})
 
 
-def _kept_with_labels(trained: Trained, storage: Storage) -> str:
+def _kept_with_labels(trained: StartNetwork, storage: Storage) -> str:
     """The key of the network in the store, with its class names beside it.
 
     The same network with other class names, after its list was corrected, gets another file: a run may need the first.
@@ -133,7 +133,7 @@ def _found(start: str, storage: Storage, shown: str) -> _Folder:
     raise OptionError(f"{shown}: expected a run of the store (there are: {runs}), its folder or its {_NETWORK}")
 
 
-def _read(place: _Folder, shown: str) -> Trained:
+def _read(place: _Folder, shown: str) -> StartNetwork:
     """The network in a file, and its classes from the list beside it.
 
     Raises:
@@ -156,7 +156,7 @@ def _read(place: _Folder, shown: str) -> Trained:
             f"{shown}: expected its {counted(detector.classes, 'class name')} in labels.txt beside it, found {there}"
         )
     resize = _resize(place.beside("run.json"))
-    return Trained(content=content, name=_name(place), detector=detector, labels=labels, resize=resize)
+    return StartNetwork(content=content, name=_name(place), detector=detector, labels=labels, resize=resize)
 
 
 def _resize(note: bytes | None) -> str | None:
