@@ -14,7 +14,7 @@ from producer.doctor.setup import CheckResult
 from producer.jobs.plan import PlanReader
 from producer.jobs.verify import broken_shards, manifest_faults, released_faults
 from producer.progress import Progress
-from producer.state.runs import runs_of, with_run
+from producer.state.runs import run_words, runs_of, with_run
 from producer.state.stored import TERMINAL, StoredState, run_state, stored_state
 from shared.command import hint
 from shared.errors import PipelineError, PlanError
@@ -95,7 +95,7 @@ def _advice(name: str, job: Job, runs: Iterable[RunSpec], storage: Storage) -> s
     run = job.run.run if name == "trained" and job.run is not None else name.split()[1]
     # Only its audit uses a fold, so the audit is named: retrying it does what is left of both.
     audit = next((asked.run for asked in runs if run in asked.audits and asked.folds), "")
-    which = [] if run == job.job else ["--run", audit or run]
+    which = run_words(job.job, audit or run)
     what = "does it and its audit again" if audit else "trains it, or exports its model, again"
     return f"`{hint('retry', job.job, *which, store=storage)}` {what}"
 

@@ -247,9 +247,9 @@ def _audit_of(storage: Storage, job: Job, run: RunSpec, *, is_cancelled: bool) -
     return (audits or [run])[0].run
 
 
-def run_words(job: Job) -> list[str]:
-    """The option that names the run that `job` is seen with, unless it has the job's name, which is the default."""
-    return [] if job.run is None or job.run.run == job.job else ["--run", job.run.run]
+def run_words(job: str, run: str | None) -> list[str]:
+    """The option that names a run of a job, unless the run has the job's name, which is the default."""
+    return [] if run is None or run == job else ["--run", run]
 
 
 def is_refused(storage: Storage, run: RunSpec) -> bool:
@@ -272,8 +272,7 @@ def ways_on(storage: Storage, job: Job) -> list[str]:
 
 
 def _retry(run: RunSpec, changes: ReleaseOptions, storage: Storage) -> str:
-    which = [] if run.run == run.job else ["--run", run.run]
-    return hint("retry", run.job, *which, *changes.typed, store=storage)
+    return hint("retry", run.job, *run_words(run.job, run.run), *changes.typed, store=storage)
 
 
 def _is_finished(storage: Storage, run: RunSpec) -> bool:

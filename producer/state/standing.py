@@ -61,7 +61,8 @@ class Scene:
 
     def hint(self, command: str) -> str:
         """The command line that applies `command` to this job and the run that it is seen with."""
-        return hint(command, self.job.job, *run_words(self.job), store=self.storage)
+        run = None if self.job.run is None else self.job.run.run
+        return hint(command, self.job.job, *run_words(self.job.job, run), store=self.storage)
 
     def is_settled(self) -> bool:
         """Whether every shard is done or given up."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from producer.state.runs import runs_of, with_run
+from producer.state.runs import run_words, runs_of, with_run
 from producer.state.standing import State
 from shared.command import hint
 from shared.errors import FormatError, PlanError, StorageError, VersionError
@@ -206,8 +206,7 @@ def run_failure(storage: Storage, asked: RunSpec) -> str | None:
     """Why a run has failed, or why its result does not count; None if neither is so."""
     summary = read_note(storage, RunPaths(asked.run).run, asked.incarnation)
     if summary is not None and not is_of_its_shards(storage, asked, summary):
-        which = [] if asked.run == asked.job else ["--run", asked.run]
-        again = hint("retry", asked.job, *which, store=storage)
+        again = hint("retry", asked.job, *run_words(asked.job, asked.run), store=storage)
         what = "the model was trained" if asked.has_model else "this part of an audit was made"
         return f"{what} on other shards than those that are here now: `{again}` does it again"
     note = read_note(storage, RunPaths(asked.run).failed, asked.incarnation)

@@ -16,7 +16,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from producer.finalize.lint_csv import OF_NO_PAIR
-from producer.state.runs import retry_hint, ways_on
+from producer.state.runs import retry_hint, run_words, ways_on
 from producer.state.status import JobStatus
 from producer.state.stored import TERMINAL, StoredState, load_job
 from producer.terminal.console import Terminal
@@ -70,11 +70,6 @@ def _known_text(job: Job, stored: StoredState, storage: Storage) -> str:
         failed = f", {len(stored.failed)} failed" if stored.failed else ""
         return f"job {job.job}: known already, {stored.state}, {done}{failed}: `{retry_hint(storage, job)}` goes on"
     return f"job {job.job}: known already, {done}; only what is missing is done"
-
-
-def _run_words(job: str, run: object) -> list[str]:
-    """The option that names a run, unless it has the job's name, which is the default."""
-    return [] if run is None or run == job else ["--run", str(run)]
 
 
 def _reuse_lines(admission: "Admission") -> Iterator[str]:
@@ -339,7 +334,7 @@ def failure_text(status: JobStatus, storage: Storage) -> str:
     """Why a job failed and what to do, for a person."""
     failed = f", {status.failed} of {counted(status.shards, 'shard')} failed" if status.failed else ""
     run = str(status.run["run"]) if status.run else None
-    lines = [f"{status.job}{f' --run {run}' if _run_words(status.job, run) else ''}: {status.state}{failed}"]
+    lines = [f"{' '.join([status.job, *run_words(status.job, run)])}: {status.state}{failed}"]
     lines += [f"  {shard}: {reason}" for shard, reason in sorted(status.failures.items())[:10]]
     if status.run is not None and "failed" in status.run:
         lines.append(f"  the run failed: {status.run['failed']}")
