@@ -17,6 +17,11 @@ from shared.text import composed
 _CLASS_FLAG: Final = re.compile(r"^(.*\S)\s+-?[01]$")
 # PaddleDetection writes the path of the XML after that of the photo.
 _WITH_XML: Final = re.compile(rf"^(.*?(?:{'|'.join(map(re.escape, IMAGE_EXTENSIONS))}))[ \t]+\S.*\.xml$", re.IGNORECASE)
+# Datumaro, and so CVAT, quotes names with spaces; some tools list the XML instead of the photo; Oxford-IIIT Pet and
+# ImageNet have numbers behind the name, here taken for that from two on: `day 1` may be a name.
+_OTHERWISE: Final = tuple(
+    map(re.compile, (r'^"([^"]+)"(?:\s+-?[01])?$', r"(?i)^(.+)\.xml$", r"^(\S+)(?:\s+-?\d+){2,}$"))
+)
 # What a spreadsheet writes around names and between columns: quotes, commas, semicolons, tabs.
 _OF_TABLES: Final = re.compile(r"^[\"']|[,;\t]")
 
@@ -96,11 +101,7 @@ def _resolve(
     """The picture that each line of a list means; a line that means none, or several, becomes a finding."""
     found: list[int] = []
     for written in entry.lines[name]:
-        line = _WITH_XML.sub(r"\1", written)
-        # `day 1` is not `day` with a flag if there is an unlabelled photo called `day 1`.
-        flagged = None if composed(image_stem(line)) in without_pair else _CLASS_FLAG.match(line)
-        stems = [line, image_stem(line), *([image_stem(flagged[1])] if flagged else [])]
-        candidates = next((by_stem[stem] for stem in map(composed, stems) if stem in by_stem), [])
+        line, candidates = _candidates(_WITH_XML.sub(r"\1", written), by_stem, without_pair)
         chosen = _narrowed(images, candidates, line, f"{entry.root}/JPEGImages/".lstrip("/"))
         meant = _unpaired(images, chosen, line, without_pair)
         if len(chosen) == 1 and not meant:
@@ -115,6 +116,21 @@ def _resolve(
             Finding(file=entry.paths[name], rank=rank, kind=kind, found=f"{written}: {text}", done="line not used")
         )
     return found
+
+
+def _candidates(
+    line: str, by_stem: Mapping[str, list[int]], without_pair: Mapping[str, list[str]]
+) -> tuple[str, list[int]]:
+    """The pictures whose stem a line names; and the line, without the quotes or numbers that some tools add."""
+    for text in (line, *(match[1] for match in (form.match(line) for form in _OTHERWISE) if match)):
+        is_other = composed(image_stem(text)) in without_pair
+        # `day 1` is not `day` with a flag if there is an unlabelled photo called `day 1`.
+        flagged = None if is_other else _CLASS_FLAG.match(text)
+        stems = [text, image_stem(text), *([image_stem(flagged[1])] if flagged else [])]
+        found = next((by_stem[stem] for stem in map(composed, stems) if stem in by_stem), [])
+        if found or is_other:
+            return text, found
+    return line, []
 
 
 def _no_pair(line: str) -> str:

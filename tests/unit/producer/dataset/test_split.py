@@ -89,6 +89,22 @@ def test_a_list_line_may_have_the_xml_behind_the_photo_as_paddledetection_writes
     assert told.startswith(f"{line}: no such pair")
 
 
+@pytest.mark.parametrize("line", ['"day 1/a b"', '"day 1/a b"  1', '"day 1/a b.jpg" -1', "day 1/a b.xml"])
+def test_a_list_line_may_quote_a_name_as_cvat_does_or_name_the_xml(line: str) -> None:
+    images = ["JPEGImages/day 1/a b.jpg", "JPEGImages/day 2/a b.jpg"]
+    assert assign(images, [listed(train=[line])]).splits == ["train", None]
+
+
+def test_a_list_line_may_have_columns_of_numbers_as_those_of_oxford_pets() -> None:
+    images, lines = ["images/Bombay_1.jpg", "images/a 12 3.jpg"], ["Bombay_1 1 2 12", "a 12 3"]
+    assert assign(images, [listed("", train=lines[:1], test=lines[1:])]).splits == ["train", "test"]
+    assert assign(["images/frame.jpg"], [listed("", train=["frame 12"])]).splits == [None]
+    only = ["images/a 12 3.jpg"]
+    lists = [listed("", train=["a 12 3"])]
+    result = assign_splits(["images/a.jpg"], lists=lists, duplicates=[], shares=SHARES, seed=0, unpaired=only)
+    assert result.splits == [None]
+
+
 def test_a_stem_with_a_space_and_a_digit_is_not_taken_for_a_flag() -> None:
     images = ["scan 1.jpg", "scan.jpg"]
     assert assign(images, [listed(train=["scan 1"], test=["scan"])]).splits == ["train", "test"]
