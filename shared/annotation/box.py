@@ -48,7 +48,7 @@ def read_box(corners: etree._Element, index: int, name: str, spec: JobSpec, find
 def _without_corners(corners: etree._Element, texts: dict[str, str]) -> str:
     """Which corners a box lacks, and what it has instead; "" if it has all four."""
     missing = [f"<{key}>" for key in CORNERS if key not in texts]
-    others = [f"<{tag}>" for tag in texts if tag not in CORNERS and isinstance(tag, str)]
+    others = [f"<{tag}>" for tag in texts if tag not in CORNERS]
     others += [f"{name}=" for name in corners.attrib]
     instead = f", but {', '.join(others)}" if others else ""
     return f"<bndbox> without {', '.join(missing)}{instead}" if missing else ""

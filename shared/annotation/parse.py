@@ -61,12 +61,19 @@ def parse_respelled(xml: bytes, file: str, *, with_comments: bool = False) -> tu
     if root.tag == "annotations":
         raise AnnotationError(f"{file}: CVAT's own format, expected Pascal VOC; export it again as Pascal VOC 1.1")
     if root.tag != "annotation":
-        raise AnnotationError(f"{file}: the root element is <{str(root.tag)[:80]}>, expected <annotation>")
+        raise AnnotationError(
+            f"{file}: the root element is <{str(root.tag)[:80]}>, expected <annotation>: convert it to Pascal VOC"
+        )
     return root, respelled
 
 
 def _root(xml: bytes, parser: etree.XMLParser) -> etree._Element:
-    """Parse a file; its encoding may have a name that only Python knows, such as `latin-1`. Raises as lxml does."""
+    """Parse a file; its encoding may have a name that only Python knows, such as `latin-1`.
+
+    Raises:
+        etree.XMLSyntaxError: It is malformed.
+        LookupError: Nobody knows its encoding.
+    """
     try:
         return etree.fromstring(xml, parser)
     except etree.XMLSyntaxError as error:
@@ -103,16 +110,13 @@ def _told(xml: bytes, error: etree.XMLSyntaxError) -> str:
 
 
 def _common_name(declared: re.Match[bytes]) -> bytes:
-    try:
-        return declared[1] + codecs.lookup(declared[2].decode()).name.encode()
-    except LookupError:
-        return declared[0]
+    return declared[1] + codecs.lookup(declared[2].decode()).name.encode()
 
 
 def _respell(root: etree._Element, xml: bytes) -> dict[str, str]:
     """Rename elements that differ from the devkit's only in case or namespace: as written -> as read."""
     letters = xml.replace(b"\0", b"")  # so that UTF-16 and UTF-32 can be searched like UTF-8
-    if root.tag == "annotation" and b"xmlns" not in letters and not _CAPITAL.search(letters):
+    if b"xmlns" not in letters and not _CAPITAL.search(letters):
         return {}
     respelled: dict[str, str] = {}
     for element in root.iter(etree.Element):

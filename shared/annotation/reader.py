@@ -106,7 +106,7 @@ def _read_object(element: etree._Element, index: int, spec: JobSpec, findings: F
             boxes.append(child)
         elif child.tag == "name":
             names.append(child.text or "")
-        elif isinstance(child.tag, str):
+        else:
             texts.setdefault(child.tag, child.text or "")
     name = _choose_class(names[0] if names else "", index, spec, findings)
     if name is None:

@@ -1,5 +1,8 @@
 """Annotation files: encodings, spelling of elements, malformed and hostile XML, limits."""
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,11 +95,12 @@ def test_what_the_parser_says_is_one_line_and_an_unknown_entity_has_its_remedy()
         with pytest.raises(AnnotationError) as caught:
             read_annotation(xml, file="a.xml", spec=JobSpec())
         assert "\n" not in str(caught.value)
+        assert "UTF-16" not in str(caught.value)
     assert str(caught.value).endswith(": write the letter itself instead")
 
 
 def test_an_encoding_that_nobody_knows_is_named() -> None:
-    with pytest.raises(AnnotationError, match="no-such"):
+    with pytest.raises(AnnotationError, match=r"a\.xml: unreadable XML: unknown encoding: no-such"):
         read_annotation(b'<?xml version="1.0" encoding="no-such"?><annotation/>', file="a.xml", spec=JobSpec())
 
 
@@ -105,13 +109,13 @@ def test_malformed_xml_names_the_line_of_the_parser() -> None:
         read_annotation(b"<annotation>\n<object>\n</wrong>", file="a.xml", spec=JobSpec())
 
 
-@pytest.mark.parametrize("name", ["utf-16", "UTF-16LE", "utf-32"])
+@pytest.mark.parametrize("name", ["utf-16", "UTF-16LE", "utf-32", "ucs-2", "UCS-4"])
 def test_a_declaration_of_wider_letters_than_the_file_has_is_named(name: str) -> None:
     """As .NET declares UTF-16 where it then writes UTF-8."""
     declared = f'<?xml version="1.0" encoding="{name}"?>\n<annotation/>'
     with pytest.raises(AnnotationError, match=rf"malformed XML: it declares {name}, and is written otherwise: declare"):
         read_annotation(declared.encode(), file="a.xml", spec=JobSpec())
-    if name != "UTF-16LE":  # which is without a mark, so the parser takes it for a name of its own
+    if name in ("utf-16", "utf-32"):  # the others are without a mark, or none of Python's
         assert read_annotation(declared.encode(name), file="a.xml", spec=JobSpec()).objects == ()
 
 
@@ -135,6 +139,23 @@ def test_doctype_is_refused_with_or_without_entities(doctype: str) -> None:
             read_annotation(xml, file="a.xml", spec=JobSpec())
 
 
+@pytest.mark.parametrize(
+    "doctype",
+    [
+        '<!DOCTYPE annotation SYSTEM "{pipe}">',
+        '<!DOCTYPE annotation [<!ENTITY x SYSTEM "{pipe}">]>',
+        '<!DOCTYPE annotation [<!ENTITY % x SYSTEM "{pipe}">%x;]>',
+    ],
+)
+@pytest.mark.timeout(60)
+def test_no_file_that_an_xml_names_is_opened(doctype: str, tmp_path: Path) -> None:
+    """Whoever opens this one waits for ever: it is a pipe into which nobody writes."""
+    os.mkfifo(tmp_path / "pipe")
+    xml = f"{doctype.format(pipe=tmp_path / 'pipe')}<annotation>{voc_object('&x;')}</annotation>".encode()
+    with pytest.raises(AnnotationError, match=r"a\.xml"):
+        read_annotation(xml, file="a.xml", spec=JobSpec())
+
+
 def test_entity_bomb_in_an_attribute_is_refused() -> None:
     xml = f'<!DOCTYPE annotation [<!ENTITY l0 "lol">{BOMB}]><annotation a="&l9;"/>'.encode()
     with pytest.raises(AnnotationError):
@@ -142,11 +163,14 @@ def test_entity_bomb_in_an_attribute_is_refused() -> None:
 
 
 def test_too_large_a_file_is_refused_before_it_is_parsed() -> None:
+    largest = b"<annotation/>".ljust(MAX_XML_BYTES)
+    assert read_annotation(largest, file="a.xml", spec=JobSpec()).objects == ()
     with pytest.raises(AnnotationError, match="at most"):
-        read_annotation(b" " * (MAX_XML_BYTES + 1), file="a.xml", spec=JobSpec())
+        read_annotation(largest + b" ", file="a.xml", spec=JobSpec())
 
 
 def test_too_many_objects_are_refused() -> None:
+    assert read("<object/>" * MAX_OBJECTS).objects_read == MAX_OBJECTS
     with pytest.raises(AnnotationError, match="objects"):
         read("<object/>" * (MAX_OBJECTS + 1))
 
@@ -189,6 +213,12 @@ def test_element_in_capitals_is_mended_not_read_as_nothing(
     (finding,) = annotation.findings
     assert (finding.rank, finding.kind, finding.found) == ("mended", "element_respelled", written)
     assert finding.done == f"read as {before}"
+
+
+def test_an_element_that_is_not_read_may_be_spelled_in_any_way() -> None:
+    annotation = read(SIZE + voc_object(extra="<Part>x</Part><Segmented/>"))
+    assert [each.name for each in annotation.objects] == ["cat"]
+    assert annotation.findings == ()
 
 
 @pytest.mark.parametrize("prefix", ["", "v:"])

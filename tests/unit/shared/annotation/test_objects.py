@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shared.jobs.findings import EMPTIED
 from tests.unit.shared.annotation.voc_text import SIZE, corners, kinds, read, voc_object
 
 
 def test_plain_annotation_is_read_whole() -> None:
     annotation = read(
-        "<folder>f</folder><filename>a b.jpg</filename><path>C:\\pictures\\a b.jpg</path>"
+        "<folder> f\n</folder><filename>\ta b.jpg </filename><path>C:\\pictures\\a b.jpg</path>"
         + SIZE
         + voc_object(extra="<pose>Left</pose><truncated>1</truncated><difficult>0</difficult><occluded>1</occluded>")
     )
@@ -33,7 +34,8 @@ def test_plain_annotation_is_read_whole() -> None:
         "<size><width>x</width><height>480</height></size>",
         "<size><width>-5</width><height>480</height></size>",
         "<size><width>640.5</width><height>480</height></size>",
-        "<size><width>nan</width><height>1e99</height></size>",
+        "<size><width>nan</width><height>480</height></size>",
+        "<size><width>640</width><height>1e99</height></size>",
     ],
 )
 def test_missing_or_zero_size_is_noted_and_left_to_the_picture(size: str) -> None:
@@ -205,9 +207,28 @@ def test_parts_attributes_actions_and_comments_are_ignored() -> None:
     assert annotation.findings == ()
 
 
-def test_comment_inside_a_coordinate_does_not_hide_it() -> None:
-    annotation = read(SIZE + voc_object(box=corners("<!-- c -->10", 20, 110, 220)))
+@pytest.mark.parametrize("written", ["<!-- c -->10", "1<!-- c -->0", "<?c d?>10", "1<?c d?>0"])
+def test_comment_or_instruction_inside_a_coordinate_does_not_hide_it(written: str) -> None:
+    annotation = read(SIZE + voc_object(box=corners(written, 20, 110, 220)))
     assert annotation.objects[0].box[0] == 10
+    assert annotation.findings == ()
+
+
+def test_a_photo_that_loses_its_last_object_is_told_to_stay_as_a_picture_of_nothing() -> None:
+    empty = voc_object(box=corners(0, 0, 0, 0))
+    assert [finding.done for finding in read(SIZE + empty).findings] == [f"object dropped{EMPTIED}"]
+    assert [finding.done for finding in read(SIZE + empty + voc_object()).findings] == ["object dropped"]
+    swapped = read(SIZE + voc_object(box=corners(9, 9, 9, 1))).findings
+    assert [finding.done for finding in swapped] == ["ymin and ymax swapped", f"object dropped{EMPTIED}"]
+
+
+def test_objects_that_a_model_drew_are_counted() -> None:
+    assert read(SIZE + voc_object() + voc_object("dog", extra="<confidence>0.9</confidence>")).predicted == 1
+
+
+def test_of_a_flag_that_an_object_has_twice_the_first_one_is_used() -> None:
+    annotation = read(SIZE + voc_object(extra="<truncated>1</truncated><truncated>0</truncated>"))
+    assert annotation.objects[0].truncated
 
 
 def test_class_names_are_stripped_and_keep_their_case() -> None:
@@ -258,6 +279,14 @@ def test_classes_are_renamed_ignored_and_selected() -> None:
     annotation = read(body, rename={"Cat": "cat"}, ignore_classes=["dog"], classes=["cat"], unknown="skip")
     assert [kept.name for kept in annotation.objects] == ["cat"]
     assert kinds(annotation) == ["class_ignored", "class_skipped"]
+
+
+@pytest.mark.parametrize("ignored", ["Cat", "cat"])
+def test_a_renamed_class_is_ignored_under_either_name_and_told_as_the_file_has_it(ignored: str) -> None:
+    annotation = read(SIZE + voc_object("Cat") + voc_object("dog"), rename={"Cat": "cat"}, ignore_classes=[ignored])
+    assert [kept.name for kept in annotation.objects] == ["dog"]
+    assert kinds(annotation) == ["class_ignored"]
+    assert annotation.written == ("Cat", "dog")
 
 
 def test_unknown_class_is_an_error_unless_skipped() -> None:
