@@ -3,8 +3,9 @@
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,32 @@ def test_half_written_file_is_neither_listed_nor_left(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="broke"):
         storage.write_lines("plan.jsonl", broken())  # type: ignore[arg-type]  # a generator of lines
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("deed", "named"), [("write", "replace"), ("create", "link")])
+def test_a_file_is_on_disk_before_it_has_its_name_and_the_name_before_anybody_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deed: str, named: str
+) -> None:
+    """Otherwise a receipt could outlive a power cut that its shard does not."""
+    done: list[str] = []
+
+    def watch(name: str, told: Callable[[Any], str]) -> None:
+        call = getattr(os, name)
+
+        def watched(*given: Any) -> None:
+            done.append(told(given[0]))
+            call(*given)
+
+        monkeypatch.setattr(os, name, watched)
+
+    def synced(descriptor: int) -> str:
+        status = os.fstat(descriptor)
+        return "folder synced" if stat.S_ISDIR(status.st_mode) else f"{status.st_size} bytes synced"
+
+    watch("fsync", synced)
+    watch(named, lambda _: "named")
+    getattr(Storage(str(tmp_path)), deed)("a", b"xyz")
+    assert done == ["3 bytes synced", "named", "folder synced"]
 
 
 def test_a_file_may_have_the_longest_name_that_there_is(tmp_path: Path) -> None:
