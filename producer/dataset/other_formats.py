@@ -4,6 +4,7 @@ The converter is globox (docs/decisions/0069). Only a few files are opened to te
 """
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -17,7 +18,7 @@ MOST_SAMPLES: Final = 100
 _MOST_JSON: Final = 5
 # The text just before the command, by which a page finds the command to show it on its own line.
 TO_CONVERT: Final = "to convert it, "
-SAMPLED_EXTENSIONS: Final = frozenset({".txt", ".json"})
+SAMPLED_EXTENSIONS: Final = frozenset({".txt", ".json", ""})
 
 _MOST_JSON_BYTES: Final = 256 * 2**20
 _YOLO_LINE: Final = re.compile(r"\d+(\s+[01]?\.?\d+(e-?\d+)?){4}\s*", re.IGNORECASE)
@@ -61,6 +62,28 @@ def converter(root: Path, samples: Mapping[tuple[str, str], Sequence[str]]) -> s
         return None
     asked = "" if is_named else f"write the class names into {root / _NAMES}, one a line in their order; "
     return f"{TO_CONVERT}{asked}`{' && '.join(['pip install globox', *first, *commands])}`"
+
+
+def without_extension(root: Path, samples: Mapping[tuple[str, str], Sequence[str]]) -> str | None:
+    """What to do about VOC files without an extension, as those of Stanford Dogs; None if there are none."""
+    found = [
+        root / folder / name
+        for (extension, folder), names in sorted(samples.items())
+        for name in names
+        if not extension and _is_voc(root / folder / name)
+    ]
+    if not found:
+        return None
+    folder = os.path.commonpath([path.parent for path in found])
+    command = shlex.join(["find", folder, "-type", "f", "!", "-name", "*.*", "-exec", "mv", "{}", "{}.xml", ";"])
+    first = min(found).relative_to(root)
+    return f"such as {first}, are Pascal VOC; expected .xml behind their names; {TO_CONVERT}`{command}`"
+
+
+def _is_voc(path: Path) -> bool:
+    with suppress(OSError), path.open("rb") as file:
+        return b"<annotation" in file.read(200)
+    return False
 
 
 def _set_aside(folder: Path, names: Sequence[str]) -> list[str]:

@@ -5,19 +5,21 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from producer.dataset.box_sizes import ClassAreas
 from producer.dataset.class_names import name_findings, proposed_renames
 from producer.dataset.duplicates import Duplicates
-from producer.dataset.other_formats import converter
+from producer.dataset.findings import Findings
+from producer.dataset.other_formats import converter, without_extension
 from producer.dataset.pairing import Pairing, folded_stem
 from producer.dataset.read_pairs import Pair, PairsRead
 from producer.dataset.scan import ANNOTATION_EXTENSION, Walk
 from producer.dataset.split import SplitAssignment
 from shared.command import hint
 from shared.image_formats import IMAGE_EXTENSIONS
-from shared.jobs.findings import Finding
+from shared.jobs.findings import Finding, Rank
 from shared.jobs.job import SPLITS, Split
 from shared.jobs.labels import LabelMap
 from shared.specs.data import JobSpec
@@ -215,12 +217,12 @@ def _why_unusable(facts: FolderFacts) -> str | None:
         return _why_untaught(facts)
     dealt = photos_dealt(facts)
     if not any(dealt[split] for split in SPLITS):
-        return "every photo is set aside; the other findings say why"
+        return f"every photo is set aside; {_others_say(facts, 'quarantined')}"
     if not facts.labels.names or not sum(facts.read.class_counts.values()):
         if not facts.read.counts["objects_read"] and not facts.read.written:
             return "no XML has an object; draw boxes around what is to be found"
         if facts.spec.classes is None and not facts.spec.ignore_classes:
-            return "no object can be used; the other findings say why"
+            return f"no object can be used; {_others_say(facts, 'dropped')}"
         return "no object of any class that is asked for"
     normalized = facts.read.findings.kinds()["boxes_normalized"]
     if normalized and normalized == counts["annotated"]:
@@ -249,7 +251,7 @@ def _why_untaught(facts: FolderFacts) -> str | None:
 
 def _contents(facts: FolderFacts) -> str:
     """What the folder has instead of pairs, for a person who took it for VOC."""
-    pairing = facts.pairing
+    pairing, root = facts.pairing, facts.walk.root
     xmls = len(pairing.annotations) + len(pairing.pairs)
     xmls_aside = sum(path.lower().endswith(ANNOTATION_EXTENSION) for path in pairing.ambiguous)
     images = len(pairing.images) + len(pairing.pairs) + len(pairing.ambiguous) - xmls_aside
@@ -260,8 +262,10 @@ def _contents(facts: FolderFacts) -> str:
         if extension in _OTHER_FORMATS
     ]
     if xmls + xmls_aside and images:
-        unlike = "none has the name of another, as a photo and its XML do"
-        return f"{', '.join(found)}; {'the other findings say why' if pairing.pairs or pairing.ambiguous else unlike}"
+        return f"{', '.join(found)}; {_why_unpaired(facts)}"
+    nameless = "" if isinstance(root, BucketFolder) else without_extension(root, facts.walk.samples)
+    if nameless:
+        return f"{', '.join(found)}; {counted(facts.walk.others[''], 'file')} without an extension, {nameless}"
     unread = sum(facts.walk.others[extension] for extension in _UNREAD_PICTURES)
     if unread and not images:
         return f"{', '.join(found)}, {counted(unread, 'picture')} of a format that is not read; convert them to JPEG"
@@ -270,13 +274,28 @@ def _contents(facts: FolderFacts) -> str:
         return f"{', '.join(found)}, {counted(archives, 'archive')}; unpack what belongs together into one folder"
     if not others:
         say = "label them, for example with LabelImg as Pascal VOC" if images else "is it the right folder?"
-        return f"{', '.join(found)}; {_beside(facts.walk.root, has_xml=bool(xmls)) or say}"
+        return f"{', '.join(found)}; {_beside(root, has_xml=bool(xmls)) or say}"
     convert = ["only Pascal-VOC XML is read: convert or export it as that"]
-    root = facts.walk.root
     if isinstance(root, BucketFolder):
         return f"{', '.join([*found, *others, *convert])}; `{hint('lint', 'FOLDER')}` on a copy in a folder says how"
     command = converter(root, facts.walk.samples)
     return ", ".join([*found, *others, *convert]) + (f"; {command}" if command else "")
+
+
+def _why_unpaired(facts: FolderFacts) -> str:
+    """Why photos and XML files do not make a single pair that can be read."""
+    if facts.pairing.pairs or facts.pairing.ambiguous:
+        return _others_say(facts, "quarantined")
+    if len(facts.unreadable_orphans) == len(facts.pairing.annotations):
+        path, reason = next(iter(facts.unreadable_orphans.items()))
+        return f"no XML file is one of Pascal VOC, such as {path}: {reason}"
+    return "none has the name of another, as a photo and its XML do"
+
+
+def _others_say(facts: FolderFacts, rank: Rank) -> str:
+    """Where it is told why the set cannot be used, with the first of those findings, which `submit` does not show."""
+    first = next(chain(facts.read.findings.of_rank(rank), Findings(facts.pairing.findings).of_rank(rank)), None)
+    return "the other findings say why" + (f", the first: {first.file}: {first.found}" if first else "")
 
 
 def _beside(root: DataFolder, *, has_xml: bool) -> str:

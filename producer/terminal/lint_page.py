@@ -39,7 +39,7 @@ _COLOURS: Final[Mapping[Rank, str]] = {
 # What a person can do about a kind of finding, if the finding itself does not say it. As in a finding, what is to be
 # typed comes at the end, between back quotes.
 _REMEDIES: Final[Mapping[str, str]] = {
-    "ambiguous_stem": "keep each pair in a folder of its own",
+    "ambiguous_stem": "keep one XML for each photo, and photos of the same name in folders of their own",
     "box_far_larger": "look whether it is drawn around its object",
     "annotation_unreadable": "repair the file, or label the picture again",
     "boxes_normalized": TO_PIXELS,

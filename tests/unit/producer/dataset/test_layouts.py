@@ -1,5 +1,6 @@
 """Folders as other tools leave them: what lint tells of names, lists and splits that do not fit."""
 
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,6 +24,34 @@ def test_names_of_which_none_is_anothers_are_the_reason(tmp_path: Path) -> None:
         lint(tmp_path).require_usable()
 
 
+def test_xml_that_is_no_voc_is_the_reason_with_the_first_file(tmp_path: Path) -> None:
+    write(tmp_path, "MVI_1/img1.jpg", "JPEG")
+    write(tmp_path, "xml/MVI_1.xml", "<sequence/>")
+    root = "the root element is <sequence>, expected <annotation>: convert it to Pascal VOC"
+    with pytest.raises(LintError, match=f"no XML file is one of Pascal VOC, such as xml/MVI_1.xml: {root}"):
+        lint(tmp_path).require_usable()
+    write(tmp_path, "xml/MVI_2.xml", voc_xml())
+    with pytest.raises(LintError, match="2 XML files; none has the name of another"):
+        lint(tmp_path).require_usable()
+
+
+def test_voc_files_without_an_extension_are_told_with_the_command_that_adds_it(tmp_path: Path) -> None:
+    folder = tmp_path / "my dogs"
+    for stem in ("n02085620_7", "n02085620_9"):
+        write_pair(folder, f"Images/pug/{stem}.jpg", f"Annotation/pug/{stem}")
+    write(folder, "README", "Stanford Dogs")
+    said = (
+        "3 files without an extension, such as Annotation/pug/n02085620_7, are Pascal VOC; expected .xml behind their"
+    )
+    with pytest.raises(LintError, match=said) as refused:
+        lint(folder).require_usable()
+    subprocess.run(str(refused.value).splitlines()[-1], shell=True, check=True)
+    linted = lint(folder)
+    linted.require_usable()
+    assert [xml for _, xml in linted.pairs] == [f"Annotation/pug/n02085620_{number}.xml" for number in "79"]
+    assert (folder / "README").is_file()
+
+
 def test_archives_in_a_folder_are_to_be_unpacked(tmp_path: Path) -> None:
     write(tmp_path, "images.zip", "PK")
     write(tmp_path, "labels.tar.gz", "")
@@ -41,7 +70,7 @@ def test_pictures_of_formats_that_are_not_read_are_named_with_what_to_do(tmp_pat
 
 def test_labelled_photos_are_not_said_to_need_labels(tmp_path: Path) -> None:
     write_pair(tmp_path, "a.jpg", "a.xml", b"<annotation>")
-    with pytest.raises(LintError, match="found 1 image, 1 XML file; the other findings say why"):
+    with pytest.raises(LintError, match=r"1 XML file; the other findings say why, the first: a\.xml: malformed XML"):
         lint(tmp_path).require_usable()
 
 

@@ -272,7 +272,9 @@ def test_a_rounded_corner_is_not_beyond_the_picture(tmp_path: Path) -> None:
 
 def test_why_no_object_can_be_used_is_told_by_what_was_asked(tmp_path: Path) -> None:
     write_objects(tmp_path, "a", ("cat", 5, 5, 5, 9))
-    with pytest.raises(LintError, match="no object can be used; the other findings say why"):
+    with pytest.raises(
+        LintError, match=r"no object can be used; the other findings say why, the first: a\.xml: xmin 5"
+    ):
         lint(tmp_path).require_usable()
     with pytest.raises(LintError, match="no object of any class that is asked for"):
         lint(tmp_path, classes=("cat",)).require_usable()
@@ -329,7 +331,8 @@ def test_a_set_whose_photos_are_all_set_aside_is_refused_and_so_is_a_train_witho
     for stem in "ab":
         write_pair(tmp_path, f"train/{stem}.jpg", f"train/{stem}.xml")
         write(tmp_path, f"train/{stem}.jpg", LFS_POINTER)
-    with pytest.raises(LintError, match="every photo is set aside; the other findings say why"):
+    said = r"every photo is set aside; the other findings say why, the first: train/a\.jpg: a pointer of Git LFS"
+    with pytest.raises(LintError, match=said):
         lint(tmp_path).require_usable()
     write_pair(tmp_path, "valid/c.jpg", "valid/c.xml")
     linted = lint(tmp_path)
