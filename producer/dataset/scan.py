@@ -50,6 +50,10 @@ LIST_NAMES: Final = MappingProxyType(
     }
 )
 _LIST_FOLDERS: Final = ("/imagesets", "/imagesets/main")
+# Files that other tools write to say what belongs to which split.
+_OTHER_LIST: Final = re.compile(
+    r"(.+[_-])?splits?\.(json|csv|txt|ya?ml|mat)|(train|val|trainval|test)_list\.(txt|csv|json|mat)", re.IGNORECASE
+)
 _CLASS_LIST: Final = re.compile(r".+_(train|val|trainval|test)\.txt", re.IGNORECASE)
 
 
@@ -72,7 +76,8 @@ class Walk:
     """One walk of `root`; iterate once, then read `findings` (what was refused), `counts`, and `others`.
 
     `others` counts the other files by their extension, and `samples` has a few of their names by extension and folder,
-    to say what a folder without XML has instead. Links may lead anywhere in `data_root`, and nowhere else.
+    to say what a folder without XML has instead. `unused_lists` are files that look like lists of splits, but are none
+    that are read: path -> why. Links may lead anywhere in `data_root`, and nowhere else.
     """
 
     root: DataFolder
@@ -81,6 +86,7 @@ class Walk:
     counts: Counter[str] = field(default_factory=Counter)
     others: Counter[str] = field(default_factory=Counter)
     samples: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    unused_lists: dict[str, str] = field(default_factory=dict)
     _entered: list[str] = field(default_factory=list)
     photos: Photos = field(init=False)
 
@@ -178,8 +184,10 @@ class Walk:
         else:
             if _CLASS_LIST.fullmatch(name) and f"/{folder.path.casefold()}".endswith(_LIST_FOLDERS):
                 folder.class_lists.append(name)
-            if name.lower() in LIST_NAMES and "/imagesets/" not in f"/{folder.path.casefold()}":
-                self.findings.append(list_not_read(_join(folder.path, name), "it lies outside of ImageSets/Main"))
+            if name.lower() in LIST_NAMES:
+                self._note_list_outside(_join(folder.path, name))
+            elif _OTHER_LIST.fullmatch(name):
+                self.unused_lists[_join(folder.path, name)] = "its form is not read"
             self.counts["other_files"] += 1
             self.others[extension] += 1
             if (
@@ -187,6 +195,14 @@ class Walk:
                 and len(names := self.samples.setdefault((extension, folder.path), [])) < MOST_SAMPLES
             ):
                 names.append(name)
+
+    def _note_list_outside(self, path: str) -> None:
+        """Note a list outside of `ImageSets/Main`; those of the devkit in folders beside `Main` are for other tasks."""
+        why = "it lies outside of ImageSets/Main"
+        if "/imagesets/" in f"/{path.casefold()}":
+            self.unused_lists[path] = why
+        else:
+            self.findings.append(list_not_read(path, why))
 
     def _is_store(self, path: str, subfolders: list[str]) -> bool:
         """Whether a folder is a store, whose report pictures are not photos. Few folders pass the first check."""

@@ -15,7 +15,7 @@ from producer.dataset.findings import Findings
 from producer.dataset.other_formats import converter, without_extension
 from producer.dataset.pairing import Pairing, folded_stem
 from producer.dataset.read_pairs import Pair, PairsRead
-from producer.dataset.scan import ANNOTATION_EXTENSION, Walk
+from producer.dataset.scan import ANNOTATION_EXTENSION, Walk, list_not_read
 from producer.dataset.split import SplitAssignment
 from shared.command import hint
 from shared.image_formats import IMAGE_EXTENSIONS
@@ -93,6 +93,8 @@ def check_set(facts: FolderFacts) -> Iterator[Finding]:
     """The findings that need to know more than one file."""
     yield from _orphans(facts)
     yield from _unread_pictures(facts)
+    if facts.assignment.rule == "seeded":  # otherwise other lists, or folders, say how the set is meant to be split
+        yield from (list_not_read(path, why) for path, why in sorted(facts.walk.unused_lists.items()))
     yield from name_findings(facts.read.class_counts, partial(_objects_of, facts))
     yield from _unseen_classes(facts)
     yield from facts.duplicates.findings(facts.assignment.splits)

@@ -52,7 +52,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "link_outside": "copy the files into the folder",
     "listed_in_two": "remove it from one list",
     "listed_twice": "remove the line",
-    "list_not_read": "if it is one, put it into ImageSets/Main as train.txt, val.txt or test.txt",
+    "list_not_read": "if it is one, put its names into train.txt, val.txt or test.txt in ImageSets/Main",
     "name_control_character": "rename it",
     "name_not_utf8": "rename it",
     "size_differs": "if photos were made smaller after labelling, boxes are misplaced: use the photos as labelled",

@@ -109,6 +109,16 @@ def test_lists_of_single_classes_alone_are_said_to_decide_nothing(tmp_path: Path
     assert "list_not_read" not in kinds(lint(tmp_path))
 
 
+@pytest.mark.parametrize("path", ["ImageSets/Segmentation/train.txt", "splits.json", "set_split.csv", "train_list.mat"])
+def test_lists_in_another_place_or_form_are_told_where_splits_are_dealt(tmp_path: Path, path: str) -> None:
+    for stem in "ab":
+        write_objects(tmp_path, f"train/{stem}", CAT)
+    write(tmp_path, path, "a\n")
+    assert kinds(lint(tmp_path)) == {"list_not_read": [path]}
+    write_objects(tmp_path, "valid/c", CAT)
+    assert "list_not_read" not in kinds(lint(tmp_path))
+
+
 @pytest.mark.parametrize(("numbers", "is_told"), [(range(20), True), (range(18), False), ([0] * 20, False)])
 def test_texts_that_are_written_as_class_names_are_told(tmp_path: Path, numbers: Iterable[int], is_told: bool) -> None:
     for place, number in enumerate(numbers):
