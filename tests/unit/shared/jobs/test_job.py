@@ -79,10 +79,51 @@ def test_shards_are_named_in_the_order_of_splits_and_found_again_by_their_ordina
     assert [asked.task_digest(shard) for shard in asked.shards] == ["a", "b", "c", "d"]
 
 
-@pytest.mark.parametrize("shard", ["train-00003-of-00003", "val-00000-of-00001", "train-00000-of-00004", "x", ""])
+@pytest.mark.parametrize(
+    "shard",
+    [
+        "train-00003-of-00003",
+        "val-00000-of-00001",
+        "val-00000-of-00000",
+        "train-00000-of-00004",
+        "train-00000-of-00003\n",
+        f"train-{chr(0x660) * 5}-of-00003",  # Arabic digits, which `int` reads too
+        "x",
+        "",
+    ],
+)
 def test_shard_that_the_job_does_not_have_is_no_key(shard: str) -> None:
     with pytest.raises(KeyError):
         job().ordinal(shard)
+    assert not job().has(shard)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"source_id": 0}, {"source_id": 2**24}, {"fingerprint": "0123456789abcdef0"}, {"fingerprint": "0123456789ABCDEF"}],
+)
+def test_a_pair_without_an_id_that_decoders_can_hold_or_without_a_fingerprint_is_refused(
+    changes: dict[str, object],
+) -> None:
+    assert PAIR.model_validate(PAIR.model_dump() | {"source_id": 2**24 - 1})
+    with pytest.raises(ValidationError):
+        PAIR.model_validate(PAIR.model_dump() | changes)
+
+
+def test_a_task_has_no_more_pairs_and_shards_than_names_and_memory_allow() -> None:
+    assert task(pairs=(PAIR,) * 4096, index=99_999, count=100_000).shard == "train-99999-of-100000"
+    for changes in ({"pairs": (PAIR,) * 4097}, {"index": 100_000, "count": 100_001}):
+        with pytest.raises(ValidationError):
+            task(**changes)
+
+
+def test_a_job_whose_run_is_of_another_is_refused() -> None:
+    run = RunSpec(run="r", job="job", incarnation="0" * 32)
+    own = job().model_dump() | {"incarnation": "0" * 32, "run": run}
+    assert Job.model_validate(own).run == run
+    for changes in ({"run": run.model_copy(update={"job": "other"})}, {"incarnation": "1" * 32}):
+        with pytest.raises(ValidationError, match="its run belongs to job"):
+            Job.model_validate(own | changes)
 
 
 def test_a_folder_that_no_file_can_name_is_refused() -> None:
