@@ -2,8 +2,10 @@
 
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,7 @@ def test_temporary_files_of_the_dead_are_removed(tmp_path: Path) -> None:
     (tmp_path / f"shards/c{TEMPORARY_MARK}host-1").mkdir()
     storage.remove_temporaries("shards")
     storage.remove_temporaries("absent")
+    storage.remove_temporaries("shards/b")
     assert [path.name for path in (tmp_path / "shards").iterdir()] == ["b"]
 
 
@@ -161,3 +164,130 @@ def test_a_file_system_without_links_is_named_and_leaves_nothing_behind(
     with pytest.raises(StorageError, match=r"store/jobs/a: expected a file system with hard links .*found one without"):
         storage.create("jobs/a/job.json", b"{}")
     assert storage.list_names("jobs/a") == []
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP])
+def test_a_file_that_cannot_be_linked_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def refuse(*_: object) -> None:  # another user's file, too many names, another disk, a share without links
+        raise OSError(number, os.strerror(number))
+
+    storage = Storage(str(tmp_path))
+    storage.write("a", b"x")
+    monkeypatch.setattr(os, "link", refuse)
+    storage.link("a", "copies/b")
+    assert storage.read("copies/b") == b"x"
+    assert storage.list_names("copies") == os.listdir(tmp_path / "copies") == ["b"]
+
+
+def test_a_store_stays_where_it_was_when_the_process_goes_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    roots = {Storage(root).root for root in ("out", "./out", "~/out", f"file://{tmp_path}/out", f"{tmp_path}/out")}
+    assert roots == {str(tmp_path / "out")}
+
+
+def test_a_file_in_place_of_the_store_is_named(tmp_path: Path) -> None:
+    (tmp_path / "out").write_bytes(b"x")
+    with pytest.raises(StorageError, match=r"out: expected a folder for the store, found a file$"):
+        Storage(str(tmp_path / "out"))
+
+
+def test_only_files_are_listed_and_what_is_half_written_is_none(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    storage.write("shards/a", b"x")
+    (tmp_path / f"shards/b{TEMPORARY_MARK}host-1").write_bytes(b"half")
+    (tmp_path / "shards/folder").mkdir()
+    (tmp_path / "shards/loop").symlink_to(tmp_path / "shards/loop")
+    (tmp_path / "shards/link").symlink_to(tmp_path / "shards/a")
+    assert storage.list_names("shards") == ["a", "folder", "link", "loop"]
+    assert storage.list_stamps("shards").keys() == {"a"}
+    assert storage.walk("shards").keys() == {"shards/a", f"shards/b{TEMPORARY_MARK}host-1"}
+    for key in ("shards/folder", "shards/loop", "shards/a/below"):
+        assert storage.read_or_none(key) is None
+        assert storage.stamp_or_none(key) is None
+    assert storage.list_names("shards/a") == []
+    assert storage.list_stamps("shards/a") == {}
+    storage.remove_tree("shards/a/below")
+
+
+def test_a_file_that_is_there_and_cannot_be_read_is_an_error_and_not_absent(tmp_path: Path) -> None:
+    (tmp_path / "broken").symlink_to("/proc/self/mem")  # its read fails with EIO, as a broken disk's does
+    with pytest.raises(StorageError, match=r"cannot read .*broken: Input/output error$"):
+        Storage(str(tmp_path)).read_or_none("broken")
+
+
+def test_a_file_has_another_stamp_after_each_write_of_the_same_bytes(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    stamps = []
+    for _ in range(5):
+        storage.write("a", b"x")
+        os.utime(tmp_path / "a", ns=(0, 0))  # a clock as coarse as can be: the inode alone tells them apart
+        stamps.append(storage.stamp_or_none("a"))
+    assert all(before != after for before, after in pairwise(stamps))
+    os.utime(tmp_path / "a", ns=(0, 1))  # and a file that was written into has the same inode
+    assert storage.stamp_or_none("a") != stamps[-1]
+
+
+def test_a_mark_tells_of_the_folder_and_of_those_inside_it(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path))
+    storage.write("jobs/a/shards/x", b"x")
+    marks = [storage.marks_of("jobs", ["a", "none"], "shards")]
+    for folder in ("jobs/a/shards", "jobs/a"):
+        os.utime(tmp_path / folder, ns=(0, 7))
+        marks.append(storage.marks_of("jobs", ["a", "none"], "shards"))
+    assert len({mark["a"] for mark in marks}) == 3
+    assert [mark["none"] for mark in marks] == [None] * 3
+
+
+def test_a_tree_that_is_being_removed_is_at_once_no_longer_there_under_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Storage(str(tmp_path))
+    storage.write("jobs/a/job.json", b"x")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "jobs/a/link").symlink_to(outside)
+
+    def killed(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            storage.remove_tree("jobs/a")
+    assert storage.list_names("jobs") == []
+    (aside,) = os.listdir(tmp_path / "jobs")
+    assert TEMPORARY_MARK in aside
+    storage.remove_temporaries("jobs")
+    assert os.listdir(tmp_path / "jobs") == []
+    assert outside.is_dir()
+
+
+def test_a_link_to_a_folder_is_removed_and_not_what_it_leads_to(tmp_path: Path) -> None:
+    storage = Storage(str(tmp_path / "store"))
+    storage.make_root()
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos/a.jpg").write_bytes(b"x")
+    (tmp_path / "store/jobs").symlink_to(tmp_path / "photos")
+    storage.remove_tree("jobs")
+    assert not (tmp_path / "store/jobs").is_symlink()
+    assert (tmp_path / "photos/a.jpg").exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.EROFS, "; make it writable, or name another store"),
+        (errno.EACCES, "; give this user the right to write there, or name another store"),
+        (errno.EIO, ""),
+    ],
+)
+def test_a_store_that_cannot_be_written_is_told_with_what_to_do(tmp_path: Path, number: int, remedy: str) -> None:
+    def broken() -> Iterator[str]:
+        yield "x"
+        raise OSError(number, os.strerror(number))
+
+    with pytest.raises(StorageError, match=f"cannot write .*/file: {os.strerror(number)}{remedy}$"):
+        Storage(str(tmp_path)).write_lines("file", broken())
