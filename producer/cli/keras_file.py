@@ -7,22 +7,18 @@ import io
 import json
 import re
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from shared.errors import OptionError
+from shared.model.file import ZIP_ERRORS, unpacked_member
 
 # The largest file made here, `medium` with EfficientNet-Lite2, has 21 MB; the largest of Keras's applications, 350 MB.
 MOST_KERAS_BYTES: Final = 512 * 2**20
 # The description of our networks has at most 210 kB.
 _MOST_CONFIG_BYTES: Final = 8 * 2**20
 _CONFIG, _WEIGHTS = "config.json", "model.weights.h5"
-# The methods that are unpacked; with others the memory used has no limit.
-_METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
-_ENCRYPTED: Final = 0x1
-_ZIP_ERRORS: Final = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError, RuntimeError, ValueError)
 
 _DETECTOR: Final = re.compile(r"detector_(nano|small|medium)")
 # The first layer of each backbone.
@@ -73,28 +69,17 @@ def read_network(content: bytes, shown: str) -> KerasNetwork:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             archive.getinfo(_WEIGHTS)
-            described = json.loads(_unpacked(archive))
+            described = json.loads(unpacked_member(archive, _CONFIG, _MOST_CONFIG_BYTES))
         settings = described["config"]
         layers = {layer["config"]["name"]: dict(layer["config"]) for layer in settings["layers"]}
         return KerasNetwork(name=str(settings["name"]), layers=layers)
-    except (*_ZIP_ERRORS, TypeError, RecursionError) as error:
+    except (*ZIP_ERRORS, TypeError, RecursionError) as error:
         # Not the text of a KeyError, in which the library speaks of names inside the archive.
         reason = "it has no weights in it" if isinstance(error, KeyError) else str(error)[:80] or type(error).__name__
         beside = "; take the model.keras beside it" if shown.endswith(".tflite") else ""
         raise OptionError(
             f"{shown}: expected a .keras file of a whole network, found none ({reason}){beside}"
         ) from error
-
-
-def _unpacked(archive: zipfile.ZipFile) -> bytes:
-    member = archive.getinfo(_CONFIG)
-    if member.flag_bits & _ENCRYPTED or member.compress_type not in _METHODS:
-        raise zipfile.BadZipFile(f"{_CONFIG} is packed in another way")
-    with archive.open(member) as stream:
-        content = stream.read(_MOST_CONFIG_BYTES + 1)
-    if len(content) > _MOST_CONFIG_BYTES:
-        raise zipfile.BadZipFile(f"{_CONFIG} has more than {_MOST_CONFIG_BYTES:,} bytes")
-    return content
 
 
 def as_detector(network: KerasNetwork, shown: str) -> TrainedDetector:

@@ -27,7 +27,7 @@ _METHODS: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 _ENCRYPTED: Final = 0x1
 
 # What zipfile raises for damaged archives.
-_ZIP_ERRORS: Final = (
+ZIP_ERRORS: Final = (
     *(zipfile.BadZipFile, zlib.error, struct.error),
     *(EOFError, KeyError, OSError, RuntimeError, ValueError),
 )
@@ -109,8 +109,8 @@ class ModelFile:
         try:
             # Offsets in the directory count from the file's start; zipfile allows for the part cut off in front.
             with zipfile.ZipFile(io.BytesIO(self.content[-MOST_ARCHIVE_BYTES:])) as archive:
-                return {name: _unpacked(archive, name, most) for name, most in limits.items()}
-        except _ZIP_ERRORS as error:
+                return {name: unpacked_member(archive, name, most) for name, most in limits.items()}
+        except ZIP_ERRORS as error:
             found = f"no voc2tflite description in it that can be read ({quoted(str(error))})"
             if not any(mark in self.content for mark in _ZIP_MARKS):
                 found = "no voc2tflite description in it: another program made it, or it is cut short"
@@ -118,7 +118,12 @@ class ModelFile:
             raise self.refusal(found, expected) from error
 
 
-def _unpacked(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+def unpacked_member(archive: zipfile.ZipFile, name: str, most: int) -> bytes:
+    """The file `name` of an archive that anybody may have made.
+
+    Raises:
+        One of `ZIP_ERRORS`: It is absent, damaged, or larger than `most` bytes, or unpacking it has no bound on memory.
+    """
     member = archive.getinfo(name)
     if member.flag_bits & _ENCRYPTED or member.compress_type not in _METHODS:
         how = "is encrypted" if member.flag_bits & _ENCRYPTED else f"is packed by method {member.compress_type}"
