@@ -41,14 +41,8 @@ from trainer.network.efficientnet_lite import TEACHER, origin_of
 from trainer.network.postprocess import keras_detector
 from trainer.reporting.advice import AdviceFacts, advise
 from trainer.reporting.figures import FigureInputs, Figures, draw_plots, make_figures
-from trainer.reporting.job_facts import (
-    ended_early,
-    exported_epoch,
-    exported_mean,
-    learned_before,
-    read_history,
-    read_job_facts,
-)
+from trainer.reporting.history import ended_early, exported_epoch, exported_mean, read_history
+from trainer.reporting.job_facts import learned_before, read_job_facts
 from trainer.reporting.report import RunSummary, render_card, render_report
 from trainer.tflite import gate, raw_gate
 from trainer.tflite.convert import (

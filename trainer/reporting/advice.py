@@ -25,7 +25,7 @@ from shared.text import counted
 from trainer.evaluation.curves import found_at
 from trainer.evaluation.forms import JudgingSplits
 from trainer.reporting.figures import Figures
-from trainer.reporting.job_facts import ended_early
+from trainer.reporting.history import ended_early
 from trainer.reporting.templates import measured_on
 
 MOST_LINES: Final = 5

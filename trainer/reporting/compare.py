@@ -81,18 +81,13 @@ def compare_runs(runs: Sequence[str], storage: Storage) -> list[Compared]:
     return [_compared(run, storage) for run in runs]
 
 
-def _metrics_key(run: str) -> str:
-    """The key of a run's figures."""
-    return f"{RunPaths(run).root}/metrics.json"
-
-
 def _compared(run: str, storage: Storage) -> Compared:
-    content = storage.read_or_none(_metrics_key(run))
+    paths = RunPaths(run)
+    content = storage.read_or_none(paths.metrics)
     if content is None:
-        if not storage.exists(RunPaths(run).request):
-            names = (
-                ", ".join(name for name in storage.list_names("runs") if storage.exists(_metrics_key(name))) or "none"
-            )
+        if not storage.exists(paths.request):
+            measured = (name for name in storage.list_names("runs") if storage.exists(RunPaths(name).metrics))
+            names = ", ".join(measured) or "none"
             raise ExportError(f"{storage.root} holds no run {run!r} (there are: {names})")
         raise _not_finished(run, storage)
     facts = _facts_of(run, storage)
@@ -101,7 +96,7 @@ def _compared(run: str, storage: Storage) -> Compared:
     except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError) as error:
         found, again = f"{type(error).__name__}: {error}", hint("export", run, store=storage)
         raise ExportError(
-            f"{storage.url(_metrics_key(run))}: damaged ({found}): `{again}` measures the run again"
+            f"{storage.url(paths.metrics)}: damaged ({found}): `{again}` measures the run again"
         ) from error
 
 
