@@ -1,9 +1,9 @@
 """Scanned folders -> pairs of a picture and its XML, and what has no partner. Pure: it opens no file.
 
 The first rule that applies decides: the same stem in the same folder; the same stem in sibling folders (`Annotations/`
-and `JPEGImages/`, then also `train_annots/` and `train_images/`); a stem that is unique in the tree, as it is or else
-ignoring case and how accents are written; the stem that the XML itself names. Where several files could be meant, none
-is chosen: they are quarantined, and the finding names all candidates.
+and `JPEGImages/`, then also `train_annots/` and `train_images/`, then any two folders in one); a stem that is unique in
+the tree, as it is or else ignoring case and how accents are written; the stem that the XML itself names. Where several
+files could be meant, none is chosen: they are quarantined, and the finding names all candidates.
 """
 
 import re
@@ -67,15 +67,12 @@ def pair_files(folders: Iterable[ScannedFolder], names_in_xml: NamesInXml) -> Pa
         left = _match(_paths(folder.path, folder.images), _paths(folder.path, folder.annotations), result)
         for kept, files in zip(siblings[_sibling_key(folder.path)], left, strict=True):
             kept.extend(files)
-    relatives: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     while siblings:
-        for place, files in enumerate(_match(*siblings.pop(next(iter(siblings))), result)):
-            for path in files:
-                relatives[_relatives_key(path.rpartition("/")[0])][place].append(path)
-    while relatives:
-        left = _match(*relatives.pop(next(iter(relatives))), result)
+        left = _match(*siblings.pop(next(iter(siblings))), result)
         result.images.extend(left[0])
         result.annotations.extend(left[1])
+    _match_in_groups(result, _relatives_key)
+    _match_in_groups(result, _parent, elsewhere=_paired(result, stem_of))
     _match_in_tree(result, stem_of)
     _match_in_tree(result, folded_stem)
     _match_by_name(result, names_in_xml)
@@ -199,15 +196,40 @@ def _by_common_stem(
             (one, pictures), (other, files) = next(left, end), next(right, end)
 
 
-def _match_in_tree(result: Pairing, stem_of: Callable[[str], str]) -> None:
-    """Pair the orphans whose stem is unique in the whole tree, pairs included."""
+def _match_in_groups(
+    result: Pairing, key_of: Callable[[str], str], elsewhere: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> None:
+    """Pair the orphans of one stem among folders of the same key, unless the stem is `elsewhere` too."""
+    groups: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for place, paths in enumerate((result.images, result.annotations)):
+        for path in paths:
+            groups[key_of(_parent(path))][place].append(path)
+    result.images, result.annotations = [], []
+    for images, annotations in groups.values():
+        left = _match(images, annotations, result, elsewhere)
+        result.images.extend(left[0])
+        result.annotations.extend(left[1])
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _paired(result: Pairing, stem_of: Callable[[str], str]) -> dict[str, list[str]]:
+    """The files of the pairs whose stem is also one of an orphan, by stem."""
     fewer = result.images if len(result.images) < len(result.annotations) else result.annotations
     orphans = set(map(stem_of, fewer))
     paired: dict[str, list[str]] = defaultdict(list)
     for pair in result.pairs:
         if orphans and (stem := stem_of(pair[0])) in orphans:
             paired[stem].extend(pair)
-    result.images, result.annotations = _match(result.images, result.annotations, result, paired, stem_of)
+    return paired
+
+
+def _match_in_tree(result: Pairing, stem_of: Callable[[str], str]) -> None:
+    """Pair the orphans whose stem is unique in the whole tree, pairs included."""
+    elsewhere = _paired(result, stem_of)
+    result.images, result.annotations = _match(result.images, result.annotations, result, elsewhere, stem_of)
 
 
 def _match_by_name(result: Pairing, names_in_xml: NamesInXml) -> None:

@@ -76,9 +76,11 @@ def test_sibling_folders_go_before_the_rest_of_the_tree(tmp_path: Path) -> None:
         (["JPEGImages_sub", "JPEGImages_sub_train"], ["Annotations_sub"]),
         (["VID/Data/train/one", "VID/Data/train/two"], ["VID/Annotations/train/one", "VID/Annotations/train/two"]),
         (["Apple", "Orange"], ["Apple/To_PASCAL_XML", "Orange/outputs"]),
+        (["train/MOT17-02/img1", "train/MOT17-04/img1"], ["train/MOT17-02/gt", "train/MOT17-04/gt"]),
+        (["training/image_2", "testing/image_2"], ["training/Annotations"]),
     ],
 )
-def test_folders_that_say_of_the_same_photos_what_they_hold_are_siblings(
+def test_of_several_photos_of_one_name_the_one_in_a_folder_that_belongs_to_that_of_the_xml_is_meant(
     tmp_path: Path, images: list[str], annotations: list[str]
 ) -> None:
     result = paired(tmp_path, *(f"{folder}/1.jpg" for folder in images), *(f"{folder}/1.xml" for folder in annotations))
