@@ -58,6 +58,8 @@ def parse_respelled(xml: bytes, file: str, *, with_comments: bool = False) -> tu
     if root.getroottree().docinfo.internalDTD is not None:
         raise AnnotationError(f"{file}: it has a DOCTYPE, which no VOC annotation needs; refused")
     respelled = _respell(root, xml)
+    if root.tag == "annotations" and root.find("annotation") is not None:
+        raise AnnotationError(f"{file}: an <annotation> in <annotations>, expected a file for each photo: split it")
     if root.tag == "annotations":
         raise AnnotationError(f"{file}: CVAT's own format, expected Pascal VOC; export it again as Pascal VOC 1.1")
     if root.tag != "annotation":

@@ -266,3 +266,11 @@ def test_objects_in_another_place_and_form_are_no_picture_of_nothing() -> None:
 def test_cvats_own_format_is_named_with_the_way_out() -> None:
     with pytest.raises(AnnotationError, match="CVAT's own format, expected Pascal VOC; export it again"):
         read_annotation(b"<annotations><version>1.1</version></annotations>", file="a.xml", spec=JobSpec())
+
+
+def test_a_file_for_several_photos_is_not_taken_for_cvats_own() -> None:
+    xml = f"<annotations><annotation>{voc_object()}</annotation></annotations>".encode()
+    with pytest.raises(
+        AnnotationError, match=r"a\.xml: an <annotation> in <annotations>, expected a file for each photo"
+    ):
+        read_annotation(xml, file="a.xml", spec=JobSpec())
