@@ -41,7 +41,7 @@ def monitored(stack: Stack, monitoring_built: None) -> Stack:
     return own
 
 
-def test_what_a_person_watches(monitored: Stack) -> None:
+def test_flower_tensorboard_and_prometheus_answer_and_see_the_pipeline(monitored: Stack) -> None:
     at = {service: monitored.compose("port", service, str(port)).strip() for service, port in PORTS.items()}
     assert all(address.startswith("127.0.0.1:") for address in at.values())
     password = monitored.compose("exec", "-T", "flower", "cat", "/run/voc/flower_password").strip()

@@ -58,7 +58,7 @@ def test_a_local_run_in_a_container_ends_with_a_model_and_is_removed(
     assert bucket.storage().list_names("jobs") == []
 
 
-def test_a_container_commits(cluster: Cluster, azure_server: AzureServer) -> None:
+def test_doctor_finds_that_an_azure_container_can_commit(cluster: Cluster, azure_server: AzureServer) -> None:
     url = azure_server.url(uuid.uuid4().hex)
     assert commit_check(cluster, VOC_STORE=url)["is_well"]
     assert Storage(url).list_names("") == []

@@ -20,14 +20,14 @@ def commit_check(cluster: Cluster, **environment: str) -> dict[str, Any]:
     return dict(checks["commit"])
 
 
-def test_a_folder_commits(cluster: Cluster) -> None:
+def test_doctor_finds_that_a_folder_can_commit(cluster: Cluster) -> None:
     check = commit_check(cluster)
     assert check["is_well"]
     assert check["found"] == "of 8 clients that create one file at once, one succeeds"
     assert cluster.storage().list_names("") == []
 
 
-def test_a_bucket_commits(cluster: Cluster, object_server: ObjectServer) -> None:
+def test_doctor_finds_that_a_bucket_can_commit(cluster: Cluster, object_server: ObjectServer) -> None:
     url = object_server.url(uuid.uuid4().hex)
     assert commit_check(cluster, VOC_STORE=url)["is_well"]
     assert Storage(url).list_names("") == []

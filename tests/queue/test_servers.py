@@ -93,7 +93,7 @@ def test_every_user_connects_and_is_refused_what_is_not_its_own(server: Server, 
         monitoring.lpush(SHARD_QUEUE, "x")
 
 
-def test_a_job_is_done(broker: Broker, cluster: Cluster, small_voc: Path) -> None:
+def test_a_job_is_written_on_each_server(broker: Broker, cluster: Cluster, small_voc: Path) -> None:
     cluster.serve()
     cluster.worker(slots=2)
     cluster.producer("submit", str(small_voc), "--job", "job", "--shard-images", "8", "--no-train")

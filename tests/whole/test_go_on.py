@@ -120,7 +120,7 @@ def test_a_model_on_a_folder_is_what_the_jobs_own_evaluation_says(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
-def test_what_cannot_be_measured_is_one_line(
+def test_evaluate_refuses_what_it_cannot_measure_in_one_line(
     two_runs: Path, small_voc: Path, tmp_path: Path, words: tuple[str, ...], code: int, said: str
 ) -> None:
     (tmp_path / "empty").mkdir()

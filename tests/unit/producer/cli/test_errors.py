@@ -171,7 +171,7 @@ def test_a_wrong_option_is_one_line_and_exit_2(places: dict[str, str], words: li
 
 
 @pytest.mark.parametrize(("words", "text"), ERRORS, ids=named)
-def test_what_is_not_there_is_one_line_and_exit_1(places: dict[str, str], words: list[str], text: str) -> None:
+def test_a_missing_job_run_or_file_is_one_line_and_exit_1(places: dict[str, str], words: list[str], text: str) -> None:
     assert_one_line(call(places, words), 1, text.format(**places))
 
 

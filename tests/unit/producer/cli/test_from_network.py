@@ -118,7 +118,7 @@ def test_what_is_there_of_a_removed_job_is_not_pruned_before_the_job_that_asks_f
     assert prunable(storage) == []
 
 
-def test_what_a_run_went_on_from_outlives_it_and_is_no_litter(tmp_path: Path, small_voc: Path) -> None:
+def test_the_network_of_from_stays_after_its_run_is_removed_and_is_not_pruned(tmp_path: Path, small_voc: Path) -> None:
     store = tmp_path / "store"
     folder = trained_run(store, labels=("circle", "square"))
     done = submit(small_voc, store, "--from", "old")

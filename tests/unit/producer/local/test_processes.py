@@ -26,7 +26,7 @@ def has_ended(process: psutil.Process) -> bool:
         return True
 
 
-def test_what_dies_is_started_again_until_it_has_died_too_often(tmp_path: Path) -> None:
+def test_a_process_that_dies_is_started_again_until_it_has_died_too_often(tmp_path: Path) -> None:
     ours, mortal = Processes(), child(tmp_path, sys.executable, "-c", "print('no such broker')")
     ours.start(mortal)
 
@@ -84,7 +84,7 @@ def test_an_interrupt_while_one_ends_by_itself_does_not_stop_the_others_from_bei
     assert other.process.returncode == -signal.SIGTERM
 
 
-def test_what_does_not_end_in_its_time_is_killed_with_its_children(tmp_path: Path) -> None:
+def test_a_process_that_does_not_end_in_its_time_is_killed_with_its_children(tmp_path: Path) -> None:
     stubborn = child(tmp_path, "sh", "-c", "trap '' TERM; echo ready; sleep 61 & wait; wait")
     stubborn.stop_s = 0.3
     ours = Processes()

@@ -80,7 +80,7 @@ def test_the_text_of_a_finished_run_says_how_good_it_is_and_how_sure_that_is(tmp
     assert announcement(job, replace(status, state="CANCELLED"))["text"] == "job job was cancelled"
 
 
-def test_what_had_ended_before_anybody_wanted_to_know_is_not_told(tmp_path: Path, receiver: Receiver) -> None:
+def test_jobs_that_ended_before_notify_was_set_are_not_announced(tmp_path: Path, receiver: Receiver) -> None:
     storage = finished_job(tmp_path, make_tiny_voc(tmp_path / "voc", 24))
     storage.write(RunPaths("job").failed, note_of(load_job(storage, "job"), reason="gate"))
     time.sleep(0.05)

@@ -31,7 +31,7 @@ def test_a_sentence_is_broken_between_words_at_a_terminal() -> None:
         "",
     ],
 )
-def test_what_is_copied_stays_whole(line: str) -> None:
+def test_a_line_with_a_command_is_never_broken(line: str) -> None:
     assert "".join(printed(line, is_terminal=True)).replace("→", "→ ").replace("→  ", "→ ") == line
 
 

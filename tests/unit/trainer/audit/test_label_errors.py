@@ -188,7 +188,7 @@ def test_the_share_of_wrong_labels_is_found_from_wrong_ones_made_on_paper() -> N
     assert doubt(np.array([5.0]))[0] > 0.9
 
 
-def test_models_that_learned_nothing_doubt_nobody(photos: list[AuditedPhoto]) -> None:
+def test_models_that_learned_nothing_doubt_no_label(photos: list[AuditedPhoto]) -> None:
     """Their noise hits a box now and then; that is no reason to take the surest of it for objects."""
     random = np.random.default_rng(1)
 

@@ -241,7 +241,7 @@ def test_padding_is_marked() -> None:
     assert [block.shape for block in nothing] == [(2, 1, 4), (2, 1)]
 
 
-def test_pictures_are_kept_in_memory_else_in_a_file_else_nowhere(
+def test_pictures_are_kept_in_memory_or_in_a_file_or_not_at_all_by_their_size(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "trainer.data.examples")

@@ -74,7 +74,7 @@ def checked(text: str, url: str, said: str) -> None:
 
 
 @every_case
-def test_predict_says_what_it_is(name: str, exported: Exported, tmp_path: Path) -> None:
+def test_predict_refuses_a_foreign_file_in_one_line(name: str, exported: Exported, tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(CASES[name].make(exported))
     with pytest.raises(ExportError) as caught:
@@ -83,7 +83,7 @@ def test_predict_says_what_it_is(name: str, exported: Exported, tmp_path: Path) 
 
 
 @every_case
-def test_evaluate_of_a_file_says_what_it_is(name: str, exported: Exported, tmp_path: Path) -> None:
+def test_evaluate_of_a_file_refuses_a_foreign_file_in_one_line(name: str, exported: Exported, tmp_path: Path) -> None:
     path = tmp_path / "model.tflite"
     path.write_bytes(CASES[name].make(exported))
     with pytest.raises(ExportError) as caught:
@@ -92,7 +92,7 @@ def test_evaluate_of_a_file_says_what_it_is(name: str, exported: Exported, tmp_p
 
 
 @every_case
-def test_evaluate_of_a_run_says_what_it_is(name: str, exported: Exported, store: Storage) -> None:
+def test_evaluate_of_a_run_refuses_a_foreign_file_in_one_line(name: str, exported: Exported, store: Storage) -> None:
     url = put_model(store, CASES[name].make(exported))
     with pytest.raises(ExportError) as caught:
         evaluate_run("tiny-run", storage=store, split="test", forms=["int8"])
@@ -100,7 +100,7 @@ def test_evaluate_of_a_run_says_what_it_is(name: str, exported: Exported, store:
 
 
 @every_case
-def test_the_page_says_what_it_is(name: str, exported: Exported, store: Storage) -> None:
+def test_the_page_refuses_a_foreign_file_in_one_line(name: str, exported: Exported, store: Storage) -> None:
     url = put_model(store, CASES[name].make(exported))
     with pytest.raises(ExportError) as caught:
         model_facts(read_model(store, "tiny-run"), "/model")

@@ -45,7 +45,7 @@ def test_the_network_is_saved_and_loaded_with_its_weights(tmp_path: Path) -> Non
         np.testing.assert_allclose(network(pictures)[key], again(pictures)[key], atol=1e-6)
 
 
-def test_normalization_uses_the_batch_in_training_and_the_moving_statistics_else() -> None:
+def test_normalization_uses_the_batch_in_training_and_the_moving_statistics_otherwise() -> None:
     layer = BatchNorm()
     values = tf.constant(np.random.default_rng(0).normal(3, 2, (4, 5, 5, 2)), tf.float32)
     trained = layer(values, training=True).numpy()

@@ -324,7 +324,7 @@ def test_where_every_test_object_is_difficult_no_longer_training_is_advised() ->
     assert said("No test photo has", lines).startswith("No test photo has ten:")
 
 
-def test_five_lines_at_most() -> None:
+def test_advice_has_at_most_five_lines() -> None:
     labels = ("dog", "horse")
     bad: tuple[Objects, Seen] = ([(0, 1), (5, 2)], [(0, 2, 0.9), (8, 1, 0.9), (9, 1, 0.9), (10, 1, 0.9)])
     rose = history(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9)

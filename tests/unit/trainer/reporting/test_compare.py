@@ -26,7 +26,7 @@ def finished(store: Path, run: str, float_map50: float, int8_map50: float) -> No
     (folder / "metrics.json").write_text(json.dumps(rows))
 
 
-def test_seeds_are_summed_up(tmp_path: Path) -> None:
+def test_the_loss_by_int8_is_averaged_over_runs_with_its_spread(tmp_path: Path) -> None:
     finished(tmp_path, "seed-0", 0.90, 0.899)
     finished(tmp_path, "seed-1", 0.91, 0.905)
     rows = compare_runs(["seed-0", "seed-1"], Storage(str(tmp_path)))
@@ -37,7 +37,7 @@ def test_seeds_are_summed_up(tmp_path: Path) -> None:
     assert "size ratio at most 0.27, time ratio at most 0.40 (int8 / float32)" in table
 
 
-def test_what_is_known_of_the_figures_is_beside_them(tmp_path: Path) -> None:
+def test_objects_and_intervals_are_beside_figures_and_a_dash_where_a_run_has_none(tmp_path: Path) -> None:
     finished(tmp_path, "old", 0.90, 0.899)
     finished(tmp_path, "new", 0.90, 0.899)
     file = tmp_path / "runs/new/metrics.json"
@@ -70,7 +70,7 @@ def test_a_run_that_was_measured_on_no_object_has_no_figures(tmp_path: Path) -> 
     assert len(head) == len(units) == len(bare) == len(good)
 
 
-def test_a_gain_is_called_so(tmp_path: Path) -> None:
+def test_int8_that_is_better_than_float32_is_said_to_gain(tmp_path: Path) -> None:
     finished(tmp_path, "seed-0", 0.90, 0.907)
     finished(tmp_path, "seed-1", 0.90, 0.895)
     finished(tmp_path, "seed-2", 0.90, 0.90)

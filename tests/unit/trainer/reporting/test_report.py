@@ -53,7 +53,7 @@ def test_an_empty_picture_is_not_among_the_worst() -> None:
     assert worst.count("<figcaption>") == 8
 
 
-def test_a_run_without_a_mistake_is_told_so() -> None:
+def test_the_report_says_so_if_no_picture_has_a_mistake() -> None:
     flawless = look([([(0, 1), (3, 2)], [(0, 1, 0.9), (3, 2, 0.9)])] * 20)
     assert "None: in every picture of the split" in render_report(summary_of(flawless))
 

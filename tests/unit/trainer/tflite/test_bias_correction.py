@@ -127,7 +127,7 @@ def test_a_network_of_other_layers_corrects_nothing(tmp_path: Path) -> None:
     assert constants[0] == constants[1]
 
 
-def test_what_is_exported_has_the_corrected_biases(tmp_path: Path) -> None:
+def test_the_exported_file_has_the_corrected_biases(tmp_path: Path) -> None:
     network = lively_network()
     exact, rounded = converted(network, tmp_path, ["float32", "dynamic"])
     description = ModelDescription(

@@ -140,7 +140,7 @@ def test_a_file_without_suppression_names_its_two_outputs(exported: Exported) ->
     assert (text(labels, 0), number(labels, 2, number_types.Int8Flags)) == ("labels.txt", 3)
 
 
-def test_a_threshold_of_zero_is_said_too(exported: Exported) -> None:
+def test_a_best_threshold_of_zero_is_in_the_file_too(exported: Exported) -> None:
     content = with_best_score(exported.forms["float32"], 0.0)
     assert read_description(content).best_score == 0
     tree = schema.ModelT.InitFromPackedBuf(content, 0)

@@ -103,7 +103,7 @@ def test_a_training_goes_on_from_it(tmp_path: Path) -> None:
     np.testing.assert_allclose(ended.model.get_layer("stem").kernel.numpy(), kernel, atol=1e-5)
 
 
-def test_what_it_learned_learns_on_at_less_of_the_rate_than_what_is_new(tmp_path: Path) -> None:
+def test_a_distilled_backbone_moves_less_than_a_fresh_one_and_the_new_layers_do_not(tmp_path: Path) -> None:
     start = build().get_weights()
 
     def same() -> keras.Model:
@@ -125,12 +125,12 @@ def test_what_it_learned_learns_on_at_less_of_the_rate_than_what_is_new(tmp_path
 
 
 @pytest.mark.parametrize("more", [{"backbone": "efficientnet_lite0"}, {"start": "weights/x.keras", "backbone": "conv"}])
-def test_it_is_for_a_network_of_ours_from_nothing(more: dict[str, Any]) -> None:
+def test_distil_is_refused_for_a_published_backbone_and_for_from(more: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="--distil is for a --backbone conv that begins from nothing"):
         TrainingOptions(distil=True, **more)
 
 
-def test_auto_means_ours_then() -> None:
+def test_with_distil_the_backbone_auto_is_conv() -> None:
     counts = {"train": 100, "val": 10, "test": 10, "objects_kept": 150}
     assert TrainingOptions().with_backbone(counts, None).backbone == "efficientnet_lite0"
     assert TrainingOptions(distil=True).with_backbone(counts, None).backbone == "conv"

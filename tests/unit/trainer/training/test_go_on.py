@@ -108,7 +108,7 @@ def test_every_replica_begins_with_the_same_weights(tmp_path: Path) -> None:
             np.testing.assert_array_equal(copy.numpy(), value)
 
 
-def test_the_way_is_shorter_and_slower_unless_a_person_says_otherwise() -> None:
+def test_a_continued_training_has_fewer_steps_and_a_lower_rate_unless_asked_otherwise() -> None:
     size: dict[str, Any] = {"pictures": 100, "global_batch": 8}
     for is_published in (False, True):
         new, further = (

@@ -79,7 +79,7 @@ def test_a_detection_below_the_least_score_is_not_drawn() -> None:
     assert below == nothing != from_there
 
 
-def test_what_is_seen_as_it_is_annotated_looks_the_same_beside_it() -> None:
+def test_a_detection_equal_to_its_annotation_is_drawn_alike() -> None:
     """Same place, same colour of the class, same photo; only the word at the box has a score."""
     examples = drawn_examples(3, side=320, most=1)
     examples = replace(

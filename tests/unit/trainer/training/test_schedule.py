@@ -94,7 +94,7 @@ def test_few_photos_are_learned_in_several_branches_within_the_usual_steps(
 @pytest.mark.parametrize(
     "asked", [{"epochs": 100}, {"is_continued": True}, {"is_published": False}, {"frozen": 0.0}, {"frozen": 1.0}]
 )
-def test_what_is_asked_for_otherwise_has_no_branches(asked: dict[str, Any]) -> None:
+def test_with_epochs_or_from_or_nothing_frozen_there_are_no_branches(asked: dict[str, Any]) -> None:
     assert plan_schedule(pictures=30, **FEW | asked).branches == 1
 
 

@@ -115,7 +115,7 @@ def test_the_first_steps_which_trace_are_not_taken_for_the_speed() -> None:
     assert budget.rest_s(SCHEDULE, MEASURED_STEPS) == 1.0 * (1000 - MEASURED_STEPS)
 
 
-def test_what_earlier_attempts_spent_is_counted() -> None:
+def test_the_time_of_earlier_attempts_counts_toward_the_budget() -> None:
     budget, clock = after_steps(10, step_s=1.0, steps=25)
     fresh = budget.fit(SCHEDULE, 25).steps
     budget.resume(100.0)
