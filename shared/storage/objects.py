@@ -31,8 +31,8 @@ _PART_BYTES: Final = 8 << 20
 _PAGE: Final = 1000
 # How often a request is tried if its connection is reset: a restarted server resets each open connection.
 _TRIES: Final = 3
-# The answers to a request for a range of an empty object.
-_NO_SUCH_RANGE: Final = ("InvalidRange", "416")
+# The answers to a request for a range of an empty object. Refusals repeat names and accounts, which may hold "416" too.
+_NO_SUCH_RANGE: Final = re.compile(r"InvalidRange: |.*\b416 (Requested )?Range Not Satisfiable")
 # What a person can do about an error, by its code; requests are signed with the time of this machine.
 _REMEDIES: Final = {
     "RequestTimeTooSkewed": "; set this machine's clock",
@@ -134,7 +134,9 @@ class ObjectStorage:
                         use_multipart=False,
                     )
                 )
-            except (AlreadyExistsError, PreconditionError, FileNotFoundError):
+            except (AlreadyExistsError, PreconditionError, FileNotFoundError) as error:
+                if _is_bucket_gone(error):
+                    raise
                 return self._version_by(mark, key)
         return _version(made)
 
@@ -195,7 +197,7 @@ class ObjectStorage:
             with _as_os_errors():
                 found = obstore.get(self._bucket, key, options={} if span is None else {"range": span})
         except OSError as error:
-            if any(told in str(error) for told in _NO_SUCH_RANGE):
+            if span is not None and _NO_SUCH_RANGE.match(str(error)):
                 return Fetched(content=b"", size_bytes=0)
             raise
         start, end = found.range
@@ -351,11 +353,15 @@ def _as_os_errors() -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        if any(told in str(error) for told in NO_BUCKET):
+        if _is_bucket_gone(error):
             raise OSError(_reason(error)) from error
         raise FileNotFoundError("no such object") from error
     except BaseError as error:
         raise OSError(_reason(error)) from error
+
+
+def _is_bucket_gone(error: Exception) -> bool:
+    return any(told in str(error) for told in NO_BUCKET)
 
 
 @cache

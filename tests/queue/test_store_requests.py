@@ -4,10 +4,11 @@ import uuid
 
 import pytest
 
+from shared.errors import StorageError
 from shared.storage import Storage
-from shared.storage.objects import ObjectStorage
+from shared.storage.objects import Fetched, ObjectStorage
 from tests.azure_server import AzureServer, azurite
-from tests.object_server import ObjectServer, Trouble, Troubled, gateway_before
+from tests.object_server import Gateway, ObjectServer, Trouble, Troubled, gateway_before
 
 BUCKETS = ["object_server", *(["azure_server"] if azurite() else [])]
 # More than Azure removes by one request.
@@ -59,3 +60,44 @@ def test_a_tree_that_another_process_removes_too_is_removed_whole(
     monkeypatch.setattr(objects, "_pages", lambda _: listed)
     objects.remove_tree("jobs")
     assert objects.names("jobs") == []
+
+
+@pytest.mark.parametrize("kind", BUCKETS)
+def test_of_an_empty_object_every_span_is_empty(request: pytest.FixtureRequest, kind: str) -> None:
+    server: ObjectServer | AzureServer = request.getfixturevalue(kind)
+    objects = ObjectStorage(server.url(uuid.uuid4().hex))
+    objects.write("empty.jpg", [b""])
+    assert objects.fetch("empty.jpg") == objects.fetch("empty.jpg", (0, 10)) == Fetched(content=b"", size_bytes=0)
+
+
+class Refusing(Gateway):
+    """Refuses as Amazon does, naming who asked and for what."""
+
+    def _pass_on(self) -> None:
+        who, what = "arn:aws:iam::416416416416:user/voc", f"arn:aws:s3::{self.path}"
+        told = f'User: {who} is not authorized to perform: s3:GetObject on resource: "{what}"'
+        content = f"<Error><Code>AccessDenied</Code><Message>{told}</Message></Error>".encode()
+        self._answer(403, {"Content-Type": "application/xml"}, content)
+
+    do_GET = _pass_on  # noqa: N815  # the name that the library looks for
+
+
+@pytest.mark.parametrize("span", [None, (0, 10)])
+def test_a_refusal_that_says_416_somewhere_makes_no_photo_empty(
+    object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch, span: tuple[int, int] | None
+) -> None:
+    with gateway_before(object_server, Refusing) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        objects = ObjectStorage(object_server.url("photos"))
+        with pytest.raises(OSError, match=r"^AccessDenied: User: .*IMG_0416\.jpg"):
+            objects.fetch("IMG_0416.jpg", span)
+
+
+def test_a_file_that_cannot_be_created_because_its_bucket_is_gone_is_not_there_already(
+    object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gateway_before(object_server, Troubled, trouble=Trouble("no_bucket")) as url:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
+        storage = Storage(object_server.url(uuid.uuid4().hex))
+        with pytest.raises(StorageError, match=r"cannot create .*/job\.json: NoSuchBucket: "):
+            storage.create("jobs/a/job.json", b"{}")
