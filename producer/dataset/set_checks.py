@@ -27,7 +27,10 @@ from shared.storage import BucketFolder, DataFolder
 from shared.text import counted
 
 # Extension -> the labelling format that it may be, for a person who takes it for VOC.
-_OTHER_FORMATS: Final = {".txt": "YOLO", ".json": "COCO, labelme or Vott", ".csv": "a table", ".tfrecord": "shards"}
+_OTHER_FORMATS: Final = {
+    **{".txt": "YOLO", ".json": "COCO, labelme or Vott", ".csv": "a table", ".tfrecord": "shards"},
+    **{".mat": "MATLAB", ".odgt": "CrowdHuman", ".parquet": "a table"},
+}
 
 # Pictures of formats that this program does not read.
 _UNREAD_PICTURES: Final = frozenset(
@@ -272,11 +275,13 @@ def _contents(facts: FolderFacts) -> str:
     if unread and not images:
         return f"{', '.join(found)}, {counted(unread, 'picture')} of a format that is not read; convert them to JPEG"
     archives = sum(facts.walk.others[extension] for extension in _ARCHIVES)
-    if not others and not images and archives:
+    if not others and (beside := _beside(root, has_xml=bool(xmls))):
+        return f"{', '.join(found)}; {beside}"
+    if not others and archives:
         return f"{', '.join(found)}, {counted(archives, 'archive')}; unpack what belongs together into one folder"
     if not others:
         say = "label them, for example with LabelImg as Pascal VOC" if images else "is it the right folder?"
-        return f"{', '.join(found)}; {_beside(root, has_xml=bool(xmls)) or say}"
+        return f"{', '.join(found)}; {say}"
     convert = ["only Pascal-VOC XML is read: convert or export it as that"]
     if isinstance(root, BucketFolder):
         return f"{', '.join([*found, *others, *convert])}; `{hint('lint', 'FOLDER')}` on a copy in a folder says how"

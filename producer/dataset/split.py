@@ -301,5 +301,6 @@ def _of_one_name(images: Sequence[str]) -> Iterator[Finding]:
         found = (
             f"{sum(map(len, alike))} photos have {counted(len(alike), 'name')}, such as {alike[0][0]} and {alike[0][1]}"
         )
-        done = "photos of one name go to one split; to deal each by itself: `--group-by '.+'`"
+        keep = "to keep each folder, such as the frames of a video, together: --group-by '(.*)/'"
+        done = f"photos of one name go to one split; {keep}; to deal each by itself: `--group-by '.+'`"
         yield Finding(file=".", rank="info", kind="names_repeat", found=found, done=done)

@@ -59,6 +59,13 @@ def test_archives_in_a_folder_are_to_be_unpacked(tmp_path: Path) -> None:
         lint(tmp_path).require_usable()
 
 
+def test_photos_whose_xml_may_be_in_an_archive_are_not_said_to_need_labels(tmp_path: Path) -> None:
+    write(tmp_path, "images/a.jpg", "JPEG")
+    write(tmp_path, "annotation.tar", "")
+    with pytest.raises(LintError, match="found 1 image, 0 XML files, 1 archive; unpack what belongs together"):
+        lint(tmp_path).require_usable()
+
+
 def test_pictures_of_formats_that_are_not_read_are_named_with_what_to_do(tmp_path: Path) -> None:
     write_pair(tmp_path, "a.AVIF", "a.xml")
     with pytest.raises(LintError, match="1 picture of a format that is not read; convert them to JPEG"):

@@ -102,6 +102,7 @@ def test_a_folder_without_a_usable_pair_stops_the_submit(tmp_path: Path, files: 
     [
         ("labels/a.txt", "found 1 image, 0 XML files, 1 .txt (YOLO?), only Pascal-VOC XML is read"),
         ("a.json", "1 .json (COCO, labelme or Vott?)"),
+        ("set00.mat", "1 .mat (MATLAB?), only Pascal-VOC XML is read"),
         ("notes.md", "found 1 image, 0 XML files; label them"),
     ],
 )

@@ -379,6 +379,9 @@ def test_names_that_a_camera_gives_again_are_named_once() -> None:
     [finding] = assign(images).findings
     assert (finding.kind, finding.file) == ("names_repeat", ".")
     assert finding.found == "6 photos have 3 names, such as monday/IMG_0.jpg and tuesday/IMG_0.jpg"
+    assert "to keep each folder, such as the frames of a video, together: --group-by '(.*)/'" in finding.done
+    by_folder = assign(images, group_by="(.*)/").splits
+    assert len({*by_folder[:3]}) == len({*by_folder[3:]}) == 1
     assert not list(assign(["a_jpg.rf.1.jpg", "a_jpg.rf.2.jpg"]).findings)
 
 
