@@ -273,7 +273,7 @@ def test_few_test_photos_are_told_by_where_the_figure_may_lie() -> None:
 def test_few_scenes_are_named_beside_their_photos() -> None:
     half: tuple[Objects, Seen] = ([(0, 1), (3, 2)], [(0, 1, 0.9)])
     facts = facts_of(look([GOOD] * 9 + [half] * 8))
-    metrics = {form: row | {"scenes": 3} for form, row in facts.metrics.items()}
+    metrics = {form: {**row, "scenes": 3} for form, row in facts.metrics.items()}
     line = said("may lie anywhere", advise(replace(facts, metrics=metrics)))
     assert line.startswith("17 test photos of 3 scenes: ")
     assert "measure on more scenes: submit" in line
