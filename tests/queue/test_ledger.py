@@ -322,12 +322,14 @@ def leave_traces(broker: Broker) -> Lease:
 
 
 def test_a_retry_forgets_attempts_and_errors_and_nothing_else(broker: Broker) -> None:
-    leave_traces(broker)
+    lease = leave_traces(broker)
     before = under_way(broker)
     broker.ledger().start_counting_anew(UNIT.scope, 2)
     assert under_way(broker) == replace(before, attempts={}, errors={})
+    lease.release(counted=False)  # there is nothing left to be taken back
     state = broker.ledger().read_state(UNIT.scope)
     assert (state.retried, state.attempts, broker.ledger().done_count(UNIT.scope)) == (2, 2, 1)
+    assert lease_of(broker).claim() == ("claimed", 1)
 
 
 def test_a_scope_that_is_forgotten_leaves_nothing_but_the_leases_of_those_at_work(broker: Broker) -> None:

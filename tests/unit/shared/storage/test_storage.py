@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -209,7 +210,30 @@ def test_only_files_are_listed_and_what_is_half_written_is_none(tmp_path: Path) 
         assert storage.stamp_or_none(key) is None
     assert storage.list_names("shards/a") == []
     assert storage.list_stamps("shards/a") == {}
+    assert not storage.is_locked("shards/a/below")
     storage.remove_tree("shards/a/below")
+
+
+def test_a_file_that_vanishes_while_a_folder_is_listed_counts_as_absent(tmp_path: Path) -> None:
+    storage, ended = Storage(str(tmp_path)), threading.Event()
+    names = [f"shards/{number}" for number in range(20)]
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            for deed in (lambda name: (tmp_path / name).touch(), storage.remove):
+                for name in names:
+                    deed(name)
+
+    storage.write("shards/stays", b"x")
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        for _ in range(300):
+            assert "stays" in storage.list_stamps("shards")
+            assert "shards/stays" in storage.walk("")
+    finally:
+        ended.set()
+        other.join()
 
 
 def test_a_file_that_is_there_and_cannot_be_read_is_an_error_and_not_absent(tmp_path: Path) -> None:
