@@ -37,8 +37,8 @@ _BESIDE_SPLIT: Final = frozenset(
     )
 )
 
-# COCO's folders: `train2017`, `val2017`.
-_YEAR: Final = re.compile(r"(?<=[a-z])20\d\d$")
+# Numbers at the end of words, or alone: `train2017`, `test_1`.
+_NUMBER: Final = re.compile(r"\d+$")
 
 # How many seeds are tried to find one that leaves no split empty when there are few groups.
 _SEEDS_TRIED: Final = 100
@@ -93,7 +93,7 @@ def assign_splits(
         splits, rule = by_folder, "folders"
         findings.extend(_outside(images, splits))
     else:
-        findings.extend(_held_out(images, by_folder))
+        findings.extend(_alone(images, by_folder))
         if not group_by:
             findings.extend(_of_one_name(images))
         joined = _join_groups([sorted({groups[index] for index in same}) for same in duplicates])
@@ -151,7 +151,7 @@ def _split_folders(folders: Collection[str]) -> dict[str, Split]:
 def _split_in(folder: str) -> tuple[tuple[str, ...], Split, tuple[str, ...]] | None:
     """The one split that a folder's name says, between the words before and after it; None if it says none or two."""
     words = " ".join(folder_words(folder)).replace("train val", "trainval").split(" ")
-    words = [word for each in words if (word := _YEAR.sub("", each)) not in _BESIDE_SPLIT]
+    words = [word for each in words if (word := _NUMBER.sub("", each)) not in _BESIDE_SPLIT]
     places = [place for place, word in enumerate(words) if word in SPLIT_FOLDERS]
     if len(places) != 1:
         return None
@@ -166,13 +166,15 @@ def _outside(images: Sequence[str], splits: Sequence[Split | None]) -> Iterator[
             yield Finding(file=image, rank="dropped", kind="outside_split_folders", found=found, done="left out")
 
 
-def _held_out(images: Sequence[str], splits: Sequence[Split | None]) -> Iterator[Finding]:
-    """A finding about photos in a folder for val or test that are dealt, because no folder is named after train."""
-    kept = [(image, split) for image, split in zip(images, splits, strict=True) if split in ("val", "test")]
-    if kept and len(kept) < len(images):
-        image, split = kept[0]
-        found = f"{counted(len(kept), 'photo')} in a folder named after {split}, such as {image}, and none named train"
-        done = "dealt with the others, so some are trained on; to prevent that, name the folder of the others train"
+def _alone(images: Sequence[str], splits: Sequence[Split | None]) -> Iterator[Finding]:
+    """A finding about photos in folders named after one split, which are dealt like the others outside of them."""
+    inside = [image for image, split in zip(images, splits, strict=True) if split]
+    outside = [image for image, split in zip(images, splits, strict=True) if not split]
+    if inside and outside:
+        split = next(filter(None, splits))
+        found = f"{counted(len(inside), 'photo')} in folders named after {split}, such as {inside[0]}"
+        found += f", and {len(outside)} in none named after a split, such as {outside[0]}"
+        done = "all dealt together; to keep them apart, name the folders train, val and test"
         yield Finding(file=".", rank="info", kind="split_folder_alone", found=found, done=done)
 
 

@@ -183,6 +183,7 @@ def test_split_folders_decide_where_there_are_no_lists() -> None:
         ("TrainImages", "testSet"),
         ("JPEGImages-trainval", "JPEGImages-test"),
         ("train_val", "test"),
+        ("train01", "test_2"),
     ],
 )
 def test_split_folders_may_say_that_they_hold_images(train: str, test: str) -> None:
@@ -214,13 +215,19 @@ def test_folders_that_name_other_things_beside_their_split_decide_nothing() -> N
     assert assign(["train_station/a.jpg", "test_tube/b.jpg", "a/x_train/c.jpg", "b/x_test/d.jpg"]).rule == "seeded"
 
 
-def test_a_folder_for_test_alone_is_named_as_its_photos_are_dealt_too() -> None:
-    images = [f"images/{index}.jpg" for index in range(30)] + [f"images_test/{index}.jpg" for index in range(30, 40)]
+@pytest.mark.parametrize(
+    ("inside", "split", "outside"), [("images_test", "test", "images"), ("Train", "train", "eval")]
+)
+def test_folders_of_a_single_split_are_named_as_their_photos_are_dealt_too(
+    inside: str, split: str, outside: str
+) -> None:
+    images = [f"{inside}/{index}.jpg" for index in range(30)] + [f"{outside}/{index}.jpg" for index in range(30, 40)]
     assignment = assign(images)
     assert assignment.rule == "seeded"
     [finding] = assignment.findings
     assert (finding.file, finding.kind) == (".", "split_folder_alone")
-    assert finding.found == "10 photos in a folder named after test, such as images_test/30.jpg, and none named train"
+    said = f"30 photos in folders named after {split}, such as {inside}/0.jpg, and 10 in none named after a split"
+    assert finding.found == f"{said}, such as {outside}/30.jpg"
 
 
 def test_one_split_folder_alone_decides_nothing() -> None:
