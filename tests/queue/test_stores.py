@@ -132,6 +132,8 @@ def test_lines_are_streamed(storage: Storage, count: int) -> None:
     for number in range(count):
         assert next(lines) == f"line {number} ü\r".encode() + b"x" * (number % 90)
     assert next(lines, None) is None
+    storage.write("plan.jsonl", b"a\n\nb")
+    assert list(storage.lines("plan.jsonl")) == [b"a", b"", b"b"]
 
 
 def test_ranges_are_read_up_to_the_end(storage: Storage) -> None:

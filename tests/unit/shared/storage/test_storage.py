@@ -1,10 +1,12 @@
 """What only a folder has: temporary files, rights, a mount that vanishes. `tests/queue/test_stores.py` has the rest."""
 
 import errno
+import fcntl
 import os
 import shutil
 import stat
 import threading
+import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -120,12 +122,16 @@ def test_shared_folder_and_its_files_are_the_groups_where_the_store_says_so(tmp_
     (tmp_path / "jobs").chmod(0o2755)
     storage.write("jobs/a/plan.jsonl", b"x")
     storage.make_shared_folder("jobs/a/shards")
-    storage.write("jobs/a/shards/x", b"x")
-    storage.write_lines("jobs/a/shards/y", ["y"])
-    storage.create("jobs/a/shards/z", b"z")
+    before = os.umask(0o077)
+    try:
+        storage.write("jobs/a/shards/x", b"x")
+        storage.write_lines("jobs/a/shards/y", ["y"])
+        storage.create("jobs/a/shards/z", b"z")
+    finally:
+        os.umask(before)
     storage.write("jobs/a/job.json", b"{}")
     assert stat.S_IMODE(shards.stat().st_mode) == 0o2775
-    assert all(_is_groups(shards / name) for name in "xyz")
+    assert [stat.S_IMODE((shards / name).stat().st_mode) for name in "xyz"] == [0o660] * 3
     assert not any(_is_groups(tmp_path / key) for key in ("jobs", "jobs/a", "jobs/a/plan.jsonl", "jobs/a/job.json"))
 
 
@@ -315,3 +321,29 @@ def test_a_store_that_cannot_be_written_is_told_with_what_to_do(tmp_path: Path, 
 
     with pytest.raises(StorageError, match=f"cannot write .*/file: {os.strerror(number)}{remedy}$"):
         Storage(str(tmp_path)).write_lines("file", broken())
+
+
+def test_whoever_looks_at_a_lock_neither_holds_it_nor_keeps_it_from_being_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = Storage(str(tmp_path))
+    with (tmp_path / "lock").open("w") as looker:
+        fcntl.flock(looker, fcntl.LOCK_SH)  # as `is_locked` does for a moment
+        assert not storage.is_locked("lock")
+        monkeypatch.setattr(time, "sleep", lambda _: fcntl.flock(looker, fcntl.LOCK_UN))
+        with storage.locked("lock") as is_ours:
+            assert is_ours is not None
+
+
+def test_a_file_system_without_locks_is_told_to_whoever_needs_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:  # as a network share may
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    storage = Storage(str(tmp_path))
+    told = r"cannot lock .*lock: No locks available; --local needs a store on a file system with locks$"
+    with pytest.raises(StorageError, match=told), storage.locked("lock"):
+        pass
+    assert not storage.is_locked("lock")
