@@ -65,7 +65,13 @@ def read_lists(
                     both = f"in {entry.paths[seen[index]]} and {entry.paths[name]}"
                     findings.append(_twice(images[index], "listed_in_two", both))
     findings.extend(
-        Finding(file=image, rank="dropped", kind="not_listed", found="in no ImageSets list", done="left out")
+        Finding(
+            file=image,
+            rank="dropped",
+            kind="not_listed",
+            found="in no list of train, val, test or trainval",
+            done="left out",
+        )
         for image, split in zip(images, splits, strict=True)
         if split is None
     )

@@ -53,6 +53,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "listed_in_two": "remove it from one list",
     "listed_twice": "remove the line",
     "list_not_read": "if it is one, put its names into train.txt, val.txt or test.txt in ImageSets/Main",
+    "not_listed": "to use it, name it in a list in ImageSets/Main; or delete the lists for --split to deal all",
     "name_control_character": "rename it",
     "name_not_utf8": "rename it",
     "size_differs": "if photos were made smaller after labelling, boxes are misplaced: use the photos as labelled",

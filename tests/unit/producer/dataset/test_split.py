@@ -164,6 +164,9 @@ def test_each_devkit_folder_has_its_own_lists() -> None:
     images = ["VOC2007/JPEGImages/a.jpg", "VOC2012/JPEGImages/a.jpg", "extra/b.jpg"]
     result = assign(images, [listed("VOC2007", train=["a"]), listed("VOC2012", test=["a"])])
     assert result.splits == ["train", "test", None]
+    [left_out] = result.findings
+    assert (left_out.file, left_out.kind) == ("extra/b.jpg", "not_listed")
+    assert left_out.found == "in no list of train, val, test or trainval"  # it may be in default.txt, as CVAT writes it
 
 
 def test_split_folders_decide_where_there_are_no_lists() -> None:
