@@ -131,7 +131,6 @@ def _coco_annotation(source_id: int, number: int, stored: StoredObject) -> dict[
 def _publish(task: ShardTask, files: _Files | None, storage: Storage, guard: Guard) -> None:
     """Give both files their names if the work is still ours; a dry job has no files."""
     if files is None:
-        guard.before_publish()
         return
     paths = JobPaths(task.job)
     targets = {paths.tfrecord(task.shard): files.tfrecord, paths.shard_annotations(task.shard): files.annotations}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shared.annotation.reader import MAX_OBJECTS
 from shared.errors import LeaseLost, StopRequested, StorageError
 from shared.jobs.identity import read_receipt
 from shared.jobs.job import PathPair
@@ -173,6 +174,45 @@ def test_guard_is_asked_after_each_picture_and_before_the_names(write: Write) ->
     assert guard.asked == [f"advance {done}" for done in range(1, 6)] + ["before_publish", "before_publish"]
 
 
+class LookingGuard(RecordingGuard):
+    """Notes which files are there when it is asked whether to publish, and refuses from the time `refuse_from` on."""
+
+    def __init__(self, store: Storage, refuse_from: int = 99) -> None:
+        super().__init__()
+        self.store, self.refuse_from, self.seen = store, refuse_from, list[list[str]]()
+
+    def before_publish(self) -> None:
+        self.seen.append(self.store.list_names("jobs/job/shards"))
+        if len(self.seen) >= self.refuse_from:
+            raise LeaseLost("another worker has it")
+
+
+RECORDS = ["train-00000-of-00001.coco.json", "train-00000-of-00001.tfrecord"]
+
+
+def test_the_receipt_gets_its_name_when_all_that_it_proves_is_there(write: Write, store: Storage) -> None:
+    guard = LookingGuard(store)
+    write(guard=guard)
+    assert guard.seen == [[], RECORDS]
+    assert files(store) == sorted([*RECORDS, "train-00000-of-00001.json"])
+
+
+def test_a_lease_lost_between_the_files_and_the_receipt_leaves_no_receipt(write: Write, store: Storage) -> None:
+    with pytest.raises(LeaseLost):
+        write(guard=LookingGuard(store, refuse_from=2))
+    assert files(store) == RECORDS
+
+
+def test_nothing_of_another_worker_is_replaced_by_one_that_has_lost_its_lease(
+    write: Write, store: Storage, pairs: list[PathPair]
+) -> None:
+    theirs = write(attempt=2)
+    for refuse_from in (2, 3, 4, 5):
+        with pytest.raises(LeaseLost):
+            write(attempt=1, guard=LookingGuard(store, refuse_from=refuse_from))
+        assert read_receipt(store, make_job(*pairs)[0], "train-00000-of-00001") == theirs
+
+
 @pytest.mark.parametrize(("at", "error"), [("advance 2", StopRequested), ("before_publish", LeaseLost)])
 def test_work_that_is_stopped_leaves_no_file(write: Write, store: Storage, at: str, error: type[Exception]) -> None:
     with pytest.raises(error):
@@ -194,6 +234,25 @@ def test_dry_job_writes_only_its_receipt(tmp_path: Path, store: Storage, pairs: 
     assert files(store) == ["train-00000-of-00001.json"]
     assert (receipt.size_bytes, receipt.sha256, receipt.annotations_sha256) == (None, None, None)
     assert (receipt.written, receipt.quarantined, receipt.counters["box_clipped"]) == (3, 2, 1)
+
+
+def test_a_dry_job_whose_lease_is_lost_leaves_no_receipt(tmp_path: Path, store: Storage, pairs: list[PathPair]) -> None:
+    job, task = make_job(*pairs, dry=True)
+    with pytest.raises(LeaseLost):
+        write_shard(task, job, storage=store, data_root=tmp_path, guard=LookingGuard(store, refuse_from=1), attempt=1)
+    assert files(store) == []
+
+
+def test_no_two_annotations_of_a_job_have_one_id_however_many_a_photo_has(tmp_path: Path, store: Storage) -> None:
+    many = [(x, y, x + 1, y + 1) for x in range(100) for y in range(MAX_OBJECTS // 100)]
+    pairs = [
+        write_pair(tmp_path / "set", stem, encode(soft_picture(100, 100)), voc_xml(*boxes, size=(100, 100)))
+        for stem, boxes in (("a", many), ("b", [(1, 1, 9, 9)]))
+    ]
+    job, task = make_job(*pairs)
+    write_shard(task, job, storage=store, data_root=tmp_path, guard=Unguarded(), attempt=1)
+    rows = json.loads(store.read("jobs/job/shards/train-00000-of-00001.coco.json"))["annotations"]
+    assert len({row["id"] for row in rows}) == len(rows) == MAX_OBJECTS + 1
 
 
 def test_empty_task_gives_an_empty_shard(tmp_path: Path, store: Storage) -> None:
