@@ -87,7 +87,7 @@ def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known:
     if typed.backbone.startswith("mobilenet") and typed.weights == "none" and typed.start is None:
         return f"\n{typed.backbone} begins with random weights; `--weights imagenet` downloads ImageNet's"
     if typed.distil:
-        return "\nfirst learns from EfficientNet-Lite0 what ImageNet taught it, in at most half of the time (--distil)"
+        return "\nfirst learns to see as EfficientNet-Lite0 does, in at most half of the time (--distil)"
     if typed.backbone != "auto":
         return ""
     photos = counted(typed.photos_learned(counts), "training photo")
@@ -97,19 +97,19 @@ def choice_text(typed: TrainingOptions | None, counts: Mapping[str, int], known:
             return _from_nothing(photos) if typed == usual and typed.photos_learned(counts) else ""
         asked = [f"--model {typed.model}"] * (typed.model != "small") + ["--quantize qat"] * (typed.quantize == "qat")
         return (
-            f"\nlearns from nothing because of {' and '.join(asked)}; by default {photos} start from a pretrained "
-            "EfficientNet-Lite0, which is usually more accurate"
+            f"\nstarts with random weights because of {' and '.join(asked)}; without that, {photos} would start from "
+            "EfficientNet-Lite0, pretrained on ImageNet, which is usually more accurate"
         )
     return (
-        f"\npretrained EfficientNet-Lite0: {photos}; `--backbone conv` learns from nothing and is 3 times as fast on "
-        "the device"
+        f"\nstarts from EfficientNet-Lite0, pretrained on ImageNet, because there are only {photos}; `--backbone conv` "
+        "starts with random weights, and its model is 3 times as fast on the device"
     )
 
 
 def _from_nothing(photos: str) -> str:
     return (
-        f"\nfrom nothing: {photos}; `--backbone efficientnet_lite0` starts from ImageNet's weights, and takes 3 times "
-        "as long on the device"
+        f"\nstarts with random weights, because {photos} and their objects are enough for that; "
+        "`--backbone efficientnet_lite0` starts from ImageNet's weights, and its model is 3 times as slow on the device"
     )
 
 
@@ -120,9 +120,9 @@ def start_text(typed: TrainingOptions | None, labels: Sequence[str], storage: St
     change = ClassChange.between(read_labels_txt(storage.read(labels_of(typed.start))), labels)
     classes = [f"{what} {', '.join(names)}" for what, names in (("keeps", change.kept), ("new:", change.new)) if names]
     classes += [f"left out: {', '.join(change.gone)}"] if change.gone else []
-    steps = "" if typed.epochs else f", {CONTINUED_STEPS:.0%} of the steps (at least {FEWEST_STEPS})"
-    rate = "" if typed.learning_rate else f", {CONTINUED_RATE:.0%} of the learning rate"
-    usual = f"{steps}{rate} of a training from nothing" if steps or rate else ""
+    shares = [] if typed.epochs else [f"{CONTINUED_STEPS:.0%} of the steps (at least {FEWEST_STEPS})"]
+    shares += [] if typed.learning_rate else [f"{CONTINUED_RATE:.0%} of the learning rate"]
+    usual = f" with {' and '.join(shares)} of a new training" if shares else ""
     network = f"{typed.model}, {typed.backbone}"
     return f"\ngoes on from {name_of_weights(typed.start)} ({network}){usual}; {'; '.join(classes)}"
 

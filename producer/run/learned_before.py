@@ -35,6 +35,6 @@ def learned_text(typed: TrainingOptions | None, splits: Mapping[str, Split | Non
         return ""
     return (
         f"\n{known} of {counted(len(measured), 'photo')} of val and test have names of photos that {run} has "
-        "learned from: if they are the same, figures are too good; "
-        "give it the same lists, --split, --group-by and --seed"
+        "learned from: if these are the same photos, the figures will be too good; to keep val and test apart, give "
+        "the same lists, --split, --group-by and --seed as for that run"
     )

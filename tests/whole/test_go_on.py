@@ -41,7 +41,7 @@ def two_runs(tmp_path_factory: pytest.TempPathFactory, small_voc: Path) -> Path:
     more = Path(shutil.copytree(small_voc, folder / "more"))
     renamed = ("--rename", "triangle=wedge", "--epochs", "10", "--max-drop", "100")
     told = voc2tflite("submit", more, "--job", "new", "--from", "old", "--local", "--store", store, *renamed).stderr
-    assert "goes on from old (nano, conv), 75% of the learning rate of a training from nothing" in told
+    assert "goes on from old (nano, conv) with 75% of the learning rate of a new training" in told
     assert "; keeps circle, cross; new: wedge; left out: triangle\n" in told
     return store
 

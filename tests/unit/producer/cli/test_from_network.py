@@ -124,8 +124,8 @@ def test_the_network_of_from_stays_after_its_run_is_removed_and_is_not_pruned(tm
     done = submit(small_voc, store, "--from", "old")
     assert done.returncode == 0, done.stderr
     line = (
-        "goes on from old (nano, conv), 33% of the steps (at least 400), 75% of the learning rate of a training from "
-        "nothing; keeps circle; new: cross, triangle; left out: square\n"
+        "goes on from old (nano, conv) with 33% of the steps (at least 400) and 75% of the learning rate of a new "
+        "training; keeps circle; new: cross, triangle; left out: square\n"
     )
     assert done.stderr.index(line) < done.stderr.index("objects read")
     storage = Storage(str(store))

@@ -77,7 +77,9 @@ def test_a_request_of_before_the_changes_were_asked_for_is_read() -> None:
 
 
 def test_few_photos_start_pretrained_and_the_line_says_so(tmp_path: Path, small_voc: Path) -> None:
-    told = "training photos; `--backbone conv` learns from nothing and is 3 times as fast on the device"
+    told = (
+        "training photos; `--backbone conv` starts with random weights, and its model is 3 times as fast on the device"
+    )
 
     def run_of(store: str, *options: str) -> tuple[str, RunSpec, str]:
         done = submit(small_voc, tmp_path / store, *options)
@@ -88,7 +90,9 @@ def test_few_photos_start_pretrained_and_the_line_says_so(tmp_path: Path, small_
 
     shown, run, digest = run_of("auto")
     learned = load_job(Storage(str(tmp_path / "auto")), "j").splits["train"].pairs
-    assert f"\npretrained EfficientNet-Lite0: {learned} {told}\n" in shown
+    assert (
+        f"\nstarts from EfficientNet-Lite0, pretrained on ImageNet, because there are only {learned} {told}\n" in shown
+    )
     assert (run.backbone, run.weights) == ("efficientnet_lite0", "imagenet")
     # The same again, and the same typed, is the job that is there.
     for options in ((), ("--backbone", "efficientnet_lite0")):

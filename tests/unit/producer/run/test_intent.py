@@ -15,13 +15,14 @@ MANY = {"train": 1420, "val": 200, "test": 400, "objects_kept": 2170}
 
 def test_few_photos_are_said_to_start_from_a_pretrained_network() -> None:
     line = choice_text(TrainingOptions(), FEW, None)
-    assert line.startswith("\npretrained EfficientNet-Lite0: 142 training photos; `--backbone conv` ")
+    start = "\nstarts from EfficientNet-Lite0, pretrained on ImageNet, because there are only 142 training photos; "
+    assert line.startswith(f"{start}`--backbone conv` ")
 
 
 def test_many_photos_are_said_to_begin_from_nothing() -> None:
     assert choice_text(TrainingOptions(), MANY, None) == (
-        "\nfrom nothing: 1,420 training photos; `--backbone efficientnet_lite0` starts from ImageNet's weights, and "
-        "takes 3 times as long on the device"
+        "\nstarts with random weights, because 1,420 training photos and their objects are enough for that; "
+        "`--backbone efficientnet_lite0` starts from ImageNet's weights, and its model is 3 times as slow on the device"
     )
 
 
@@ -52,8 +53,8 @@ def test_nothing_is_said_where_nothing_is_chosen(typed: TrainingOptions | None, 
 def test_options_that_cost_few_photos_their_pretrained_start_are_named(asked: dict[str, str], named: str) -> None:
     line = choice_text(TrainingOptions.model_validate(asked), FEW, None)
     assert line == (
-        f"\nlearns from nothing because of {named}; by default 142 training photos start from a pretrained "
-        "EfficientNet-Lite0, which is usually more accurate"
+        f"\nstarts with random weights because of {named}; without that, 142 training photos would start from "
+        "EfficientNet-Lite0, pretrained on ImageNet, which is usually more accurate"
     )
     assert TrainingOptions().with_backbone(FEW, None).backbone == "efficientnet_lite0"
 

@@ -43,8 +43,8 @@ def asked(job: Job, storage: Storage, **options: bool) -> None:
 def test_test_photos_that_the_network_has_learned_are_told(job: Job, storage: Storage) -> None:
     asked(job, storage)
     text = learned_text(GOES_ON, {"a.jpg": "test", "b.jpg": "train", "c.jpg": "val", "d.jpg": "test"}, storage)
-    assert text.startswith("\n1 of 3 photos of val and test have names of photos that old has learned from: if they")
-    assert text.endswith("give it the same lists, --split, --group-by and --seed")
+    assert text.startswith("\n1 of 3 photos of val and test have names of photos that old has learned from: if these")
+    assert text.endswith("give the same lists, --split, --group-by and --seed as for that run")
 
 
 def test_photos_that_the_run_before_the_last_has_learned_are_told_too(job: Job, storage: Storage) -> None:
