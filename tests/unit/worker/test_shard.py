@@ -95,6 +95,7 @@ def test_each_pair_is_in_exactly_one_counter(write: Write) -> None:
     }
     quarantined = [finding.file for finding in receipt.findings if finding.rank == "quarantined"]
     assert quarantined == ["JPEGImages/c.jpg", "Annotations/e.xml"]
+    assert list(map(len, receipt.hashes)) == [64, 64, 0, 64, 0], "in the order of the pairs"
     dropped = sum(finding.rank == "dropped" for finding in receipt.findings)
     assert receipt.objects_read == receipt.objects_written + dropped
 

@@ -1,6 +1,7 @@
 """One message -> one shard: what is refused, what is settled, what is written, and by whom in a repeated attempt."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,11 @@ class Submitted:
         self.job, self.task = make_job(pair)
         self.storage.write(PATHS.job, self.job.to_json().encode())
 
-    def do(self, message: Any = None, *, fault: str = "", stop: bool = False) -> None:
+    def do(self, message: Any = None, *, fault: str = "", stop: Callable[[], bool] = lambda: False) -> None:
         worker = ShardWorker(
             storage=self.storage,
             data_root=self.folder,
-            holder=holder(self.broker, should_stop=lambda: stop),
+            holder=holder(self.broker, should_stop=stop),
             limits=Limits(memory_mb=4096, picture_s=60),
             fault=fault,
         )
@@ -97,6 +98,22 @@ def test_a_message_that_is_not_of_the_plan_is_refused_with_the_reason(
     assert submitted.receipt_attempt is None
 
 
+@pytest.mark.parametrize("path", [PATHS.job, PATHS.receipt(SHARD)])
+@pytest.mark.parametrize(("content", "reason"), [(b'{"schema_version": 2}', "schema version 2"), (b"{", "damaged")])
+def test_files_that_this_version_cannot_judge_are_left_alone_and_a_damaged_receipt_counts_as_none(
+    submitted: Submitted, caplog: pytest.LogCaptureFixture, path: str, content: bytes, reason: str
+) -> None:
+    submitted.storage.write(path, content)
+    submitted.do()
+    ((event, found),) = events(caplog)
+    if (path, reason) == (PATHS.receipt(SHARD), "damaged"):
+        assert (event, submitted.receipt_attempt) == ("shard_written", 1)
+    else:
+        assert event == "message_refused"
+        assert reason in found
+        assert submitted.storage.read(path) == content
+
+
 def test_a_cancelled_job_is_left_alone_whatever_redis_says(
     submitted: Submitted, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -132,11 +149,30 @@ def test_a_receipt_whose_file_is_truncated_does_not_count(
 def test_a_request_to_stop_gives_the_shard_back_uncounted_and_leaves_no_file(
     submitted: Submitted, caplog: pytest.LogCaptureFixture
 ) -> None:
-    submitted.do(stop=True)
+    submitted.do(stop=lambda: True)
     assert [event for event, _ in events(caplog)] == ["shard_given_back"]
     assert submitted.storage.list_names(PATHS.shards) == []
     submitted.do()
     assert submitted.receipt_attempt == 1
+
+
+@pytest.mark.parametrize("is_followed", [False, True], ids=["removed", "removed and submitted again"])
+def test_a_job_that_is_removed_while_a_picture_is_prepared_gets_no_file(
+    submitted: Submitted, caplog: pytest.LogCaptureFixture, is_followed: bool
+) -> None:
+    def remove() -> bool:
+        if is_followed:
+            following = submitted.job.model_copy(update={"incarnation": "1" * 32})
+            submitted.storage.write(PATHS.job, following.to_json().encode())
+        else:
+            submitted.storage.write(PATHS.removed, make_note(submitted.job.incarnation))
+        return False
+
+    submitted.do(stop=remove)
+    ((event, reason),) = events(caplog)
+    assert event == "shard_left"
+    assert reason.startswith("job job was removed")
+    assert submitted.storage.list_names(PATHS.shards) == []
 
 
 def _claimed(job: Job, broker: Broker) -> Lease:
