@@ -115,13 +115,13 @@ def seeded_fraction(seed: int, text: str) -> float:
 
 def _folder_splits(images: Sequence[str]) -> list[Split | None]:
     """The split of the outermost folder of each picture that is named after one; None if there is none."""
-    parents = {image: image.rpartition("/")[0] for image in images}
-    above = {folder: [folder[:end] for end in _ends(folder)] for folder in {*parents.values()}}
+    folders = {image.rpartition("/")[0] for image in images}
+    above = {folder: [folder[:end] for end in _ends(folder)] for folder in folders}
     named = _split_folders({path for paths in above.values() for path in paths})
     by_folder: dict[str, Split | None] = {
         folder: next((named[path] for path in paths if path in named), None) for folder, paths in above.items()
     }
-    return [by_folder[parents[image]] for image in images]
+    return [by_folder[image.rpartition("/")[0]] for image in images]
 
 
 def _ends(folder: str) -> list[int]:
