@@ -1,13 +1,20 @@
 """The process that prepares pictures apart: its own death is not a picture's fault."""
 
+import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from shared.errors import StorageError
+from shared.jobs.job import PathPair
 from tests.unit.worker.pictures import encode, make_job, soft_picture, voc_xml, write_pair
 from worker.isolate import Isolated, Limits
 from worker.record.prepare import PreparedExample, Quarantine, prepare_example, recipe_of
+
+
+def children() -> list[psutil.Process]:
+    return [child for child in psutil.Process().children() if "worker.isolate" in child.cmdline()]
 
 
 @pytest.mark.parametrize(("fault", "survives"), [("", True), ("isolated:start", False)])
@@ -60,5 +67,27 @@ def test_a_picture_that_ends_the_child_is_quarantined_and_the_next_one_is_prepar
     with Isolated(job, tmp_path, Limits(memory_mb=2048, picture_s=2), f"poison:{poison}:a.jpg") as prepare:
         killed = prepare(pairs[0])
         assert isinstance(killed, Quarantine)
+        assert children() == []
         assert (killed.finding.kind, killed.finding.found) == ("image_poison", f"decoding it {death}")
         assert isinstance(prepare(pairs[1]), PreparedExample)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc for a process's limits")
+def test_the_child_has_its_limits_and_ends_with_the_block(tmp_path: Path) -> None:
+    pair = write_pair(tmp_path / "set", "a", encode(soft_picture(200, 100)), None)
+    with Isolated(make_job(pair)[0], tmp_path, Limits(memory_mb=2048, picture_s=60), "") as prepare:
+        prepare(pair)
+        (child,) = children()
+        assert child.rlimit(psutil.RLIMIT_AS) == (2**31, 2**31)
+        assert child.rlimit(psutil.RLIMIT_CORE) == (0, 0)
+    assert children() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/mem, whose first byte is an EIO")
+def test_the_child_blames_a_file_that_is_refused_as_it_is_asked_in_a_repeated_attempt_only() -> None:
+    pair = PathPair(image="mem", annotation=None, source_id=1, fingerprint="0" * 16)
+    job = make_job(pair)[0].model_copy(update={"folder": "self"})
+    with Isolated(job, Path("/proc"), Limits(memory_mb=2048, picture_s=60), "") as prepare:
+        outcome = prepare(pair)
+    assert isinstance(outcome, Quarantine)
+    assert (outcome.finding.kind, outcome.finding.file) == ("image_unreadable", "mem")

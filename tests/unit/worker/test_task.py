@@ -68,9 +68,16 @@ def submitted(tmp_path: Path, broker: Broker) -> Submitted:
 
 
 def test_a_message_of_the_plan_becomes_a_shard(submitted: Submitted, caplog: pytest.LogCaptureFixture) -> None:
-    submitted.do()
+    submitted.do(fault="isolated:start")  # which ends a child: the first attempt has none
     assert (submitted.receipt_attempt, submitted.done) == (1, 1)
     assert events(caplog) == [("shard_written", 1)]
+
+
+def test_pairs_that_are_set_aside_are_counted_in_the_ledger_too(submitted: Submitted) -> None:
+    (submitted.folder / "set/JPEGImages/a.jpg").write_bytes(b"another picture")
+    submitted.do()
+    state = submitted.broker.ledger().read_state(job_scope(submitted.job))
+    assert (state.written, state.quarantined, submitted.done) == (0, 1, 1)
 
 
 def message(task: ShardTask, **changes: Any) -> Any:
