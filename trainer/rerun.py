@@ -103,13 +103,6 @@ def export_run(  # long: a line for each option
     network = _load_weights(storage, spec, manifest, step)
     keeps = quantize is None and step is None
     shards = shard_cache(storage, manifest, copies)
-    tuning: dict[str, Any] = {
-        "keeps": keeps,
-        "storage": storage,
-        "guard": guard,
-        "shards": shards,
-        "cache_mb": cache_mb,
-    }
     release = Release(
         spec=spec,
         manifest=manifest,
@@ -118,7 +111,17 @@ def export_run(  # long: a line for each option
         truth=truth_of(storage, manifest),
         storage=storage,
         guard=guard,
-        fine_tuned=_fine_tuned(network, spec, manifest, timings, **tuning),
+        fine_tuned=_fine_tuned(
+            network,
+            spec,
+            manifest,
+            timings,
+            keeps=keeps,
+            storage=storage,
+            guard=guard,
+            shards=shards,
+            cache_mb=cache_mb,
+        ),
         best_epoch=_best_epoch(storage, spec, manifest),
         step=step,
         timings=timings,
@@ -131,12 +134,20 @@ def export_run(  # long: a line for each option
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedTraining:
-    """A training that has ended and whose models must be made again: its network, and what `run.json` said."""
+    """A training that has ended: its network, that for int8 if it is another, and what `run.json` says about it.
+
+    `facts` are as `training_facts` gives them; `timings` are the seconds of its stages.
+    """
 
     network: keras.Model
     fine_tuned: keras.Model | None
     facts: dict[str, Any]
     timings: dict[str, float]
+
+    @property
+    def best_epoch(self) -> int:
+        """The epoch that the weights are from; 0 if it is not known."""
+        return int(self.facts.get("best_epoch", 0))
 
 
 def finished_training(
@@ -168,14 +179,9 @@ def finished_training(
     # Fine-tuned weights are kept if they are undamaged too.
     tuned = file_digest(storage, f"{RunPaths(spec.run).root}/{QAT_WEIGHTS_FILE}")
     keeps = tuned is not None and files.get(QAT_WEIGHTS_FILE, {}).get("sha256") == tuned
-    tuning: dict[str, Any] = {
-        "keeps": keeps,
-        "storage": storage,
-        "guard": guard,
-        "shards": shards,
-        "cache_mb": cache_mb,
-    }
-    fine_tuned = _fine_tuned(network, spec, manifest, timings, **tuning)
+    fine_tuned = _fine_tuned(
+        network, spec, manifest, timings, keeps=keeps, storage=storage, guard=guard, shards=shards, cache_mb=cache_mb
+    )
     return FinishedTraining(network=network, fine_tuned=fine_tuned, facts=note["training"], timings=timings)
 
 
@@ -381,8 +387,7 @@ def _fine_tuned(
             return saved
         strategy = make_strategy(1)
         batch = spec.batch * strategy.num_replicas_in_sync
-        kept: dict[str, Any] = {"cache_mb": cache_mb, "shards": shards}
-        dataset = load_training_set(spec, manifest, storage=storage, batch=batch, **kept)
+        dataset = load_training_set(spec, manifest, storage=storage, batch=batch, cache_mb=cache_mb, shards=shards)
         return fine_tune(network, dataset, strategy=strategy, guard=guard)
 
 

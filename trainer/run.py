@@ -27,8 +27,8 @@ from shared.leasing.guard import Guard
 from shared.specs.run import RunSpec
 from shared.storage import Storage
 from trainer.audit.analysis import audit
+from trainer.audit.deal import deal, photos_of
 from trainer.audit.fold_detections import detect_part, pack
-from trainer.audit.parts import deal, photos_of
 from trainer.commit import commit, training_facts
 from trainer.data.examples import check_shards
 from trainer.data.shard_cache import ShardCache, shard_cache
@@ -37,7 +37,7 @@ from trainer.data.training_set import TrainingSet, load_training_set
 from trainer.network.continued import go_on
 from trainer.network.detector import build_model
 from trainer.release import Release, timed
-from trainer.rerun import finished_training
+from trainer.rerun import FinishedTraining, finished_training
 from trainer.settings import TrainerSettings
 from trainer.training.distil import distilled
 from trainer.training.loop import Trained, Training
@@ -47,6 +47,22 @@ from trainer.training.strategy import gains_by_precision, make_strategy
 logger = logging.getLogger(__name__)
 
 _PRECISION_HINT: Final = "on this machine float32 is faster for this backbone: leave --precision out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inputs:
+    """What every kind of run starts from; `shards` is the cache for shards in a bucket, None for a store in a folder.
+
+    `manifest_digest` is that of the manifest's file, before it was read.
+    """
+
+    request: RunSpec
+    manifest: Manifest
+    manifest_digest: str | None
+    storage: Storage
+    settings: TrainerSettings
+    guard: Guard
+    shards: ShardCache | None
 
 
 def run(request: RunSpec, *, storage: Storage, settings: TrainerSettings, guard: Guard) -> None:
@@ -70,8 +86,17 @@ def run(request: RunSpec, *, storage: Storage, settings: TrainerSettings, guard:
     manifest = manifest_of(request, storage)
     check_shards(storage, manifest)
     use_threads(settings.threads)
+    inputs = _Inputs(
+        request=request,
+        manifest=manifest,
+        manifest_digest=manifest_digest,
+        storage=storage,
+        settings=settings,
+        guard=guard,
+        shards=shard_cache(storage, manifest, settings.shard_folder()),
+    )
     work = _audit if request.audits else _train_fold if request.fold else _train_and_release
-    request, metrics, facts = work(request, manifest, storage=storage, settings=settings, guard=guard)
+    request, metrics, facts = work(inputs)
     guard.before_publish()
     reached("run:before_commit")
     seconds = facts["seconds"]
@@ -125,30 +150,43 @@ def use_threads(threads: int | None) -> None:
     cv2.setNumThreads(1)
 
 
-def _train_and_release(
-    request: RunSpec, manifest: Manifest, *, storage: Storage, settings: TrainerSettings, guard: Guard
-) -> tuple[RunSpec, dict[str, Any], dict[str, Any]]:
-    """Train and release; returns the final request, the metrics, and what `run.json` says about the training."""
-    asked = asked_now(storage, request)
-    manifest_digest = file_digest(storage, JobPaths(request.job).manifest)
-    shards = shard_cache(storage, manifest, settings.shard_folder())
-    around: dict[str, Any] = {"storage": storage, "guard": guard, "shards": shards, "cache_mb": settings.cache_mb}
-    ended = finished_training(asked, manifest, manifest_digest, **around)
-    if ended is not None:
-        seconds = dict(ended.timings)
-        ready = _Ready(ended.network, ended.fine_tuned, int(ended.facts.get("best_epoch", 0)))
-        metrics, notes = _release(asked, manifest, ready, seconds, storage=storage, guard=guard, shards=shards)
-        return asked, metrics, {"seconds": seconds, "training": ended.facts, **notes}
-    learned = _train(request, manifest, storage=storage, settings=settings, guard=guard, shards=shards)
-    trained, seconds = learned.trained, learned.seconds
-    request = asked_now(storage, request)  # a person may have changed the export options meanwhile
-    fine_tuned = None
-    if request.quantize == "qat":
-        with timed(seconds, "qat"):
-            fine_tuned = fine_tune(trained.model, learned.dataset, strategy=learned.strategy, guard=guard)
-    ready = _Ready(trained.model, fine_tuned, trained.progress.best_epoch)
-    metrics, notes = _release(request, manifest, ready, seconds, storage=storage, guard=guard, shards=shards)
-    return request, metrics, {"seconds": seconds, "training": learned.facts, **notes}
+def _train_and_release(inputs: _Inputs) -> tuple[RunSpec, dict[str, Any], dict[str, Any]]:
+    """Train, if that has not been done, and release.
+
+    Returns:
+        The request as it was carried out, the metrics, and what `run.json` says about the run.
+    """
+    manifest, storage, guard = inputs.manifest, inputs.storage, inputs.guard
+    asked = asked_now(storage, inputs.request)
+    ended = finished_training(
+        asked,
+        manifest,
+        inputs.manifest_digest,
+        storage=storage,
+        guard=guard,
+        shards=inputs.shards,
+        cache_mb=inputs.settings.cache_mb,
+    )
+    if ended is None:
+        learned = _train(inputs)
+        asked = asked_now(storage, inputs.request)  # a person may have changed the export options meanwhile
+        ended = _fine_tuned(learned, asked, guard)
+    seconds = dict(ended.timings)
+    with timed(seconds, "release"):
+        release = Release(
+            spec=asked,
+            manifest=manifest,
+            keras_model=ended.network,
+            pictures=pictures_of(storage, manifest, inputs.shards),
+            truth=truth_of(storage, manifest),
+            storage=storage,
+            guard=guard,
+            fine_tuned=ended.fine_tuned,
+            best_epoch=ended.best_epoch,
+            timings=seconds,
+        )
+        metrics = release.run()
+    return asked, metrics, {"seconds": seconds, "training": ended.facts, **release.notes}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,25 +203,23 @@ class _Learned:
         return training_facts(self.trained.progress, self.trained.model, self.strategy.num_replicas_in_sync)
 
 
-def _train(
-    request: RunSpec,
-    manifest: Manifest,
-    *,
-    storage: Storage,
-    settings: TrainerSettings,
-    guard: Guard,
-    shards: ShardCache | None,
-    without: Collection[int] = (),
-) -> _Learned:
+def _train(inputs: _Inputs, without: Collection[int] = ()) -> _Learned:
     """Train to the end, without the pictures in `without` (image ids)."""
-    strategy = make_strategy(settings.replicas or 1)
+    request, manifest, storage, guard = inputs.request, inputs.manifest, inputs.storage, inputs.guard
+    strategy = make_strategy(inputs.settings.replicas or 1)
     if request.precision is not None and not gains_by_precision(request.precision, request.backbone):
         logger.warning("precision_gains_nothing", extra={"precision": request.precision, "hint": _PRECISION_HINT})
     seconds: dict[str, float] = {}
     with timed(seconds, "read"):
-        batch = request.batch * strategy.num_replicas_in_sync
-        kept: dict[str, Any] = {"cache_mb": settings.cache_mb, "shards": shards, "without": without}
-        dataset = load_training_set(request, manifest, storage=storage, batch=batch, **kept)
+        dataset = load_training_set(
+            request,
+            manifest,
+            storage=storage,
+            batch=request.batch * strategy.num_replicas_in_sync,
+            cache_mb=inputs.settings.cache_mb,
+            shards=inputs.shards,
+            without=without,
+        )
     build = network_builder(request, manifest, storage)
     if request.distil:
         with timed(seconds, "distil"):
@@ -195,69 +231,37 @@ def _train(
     return _Learned(trained=trained, dataset=dataset, strategy=strategy, seconds=seconds)
 
 
-def _train_fold(
-    request: RunSpec, manifest: Manifest, *, storage: Storage, settings: TrainerSettings, guard: Guard
-) -> tuple[RunSpec, dict[str, Any], dict[str, Any]]:
+def _fine_tuned(learned: _Learned, asked: RunSpec, guard: Guard) -> FinishedTraining:
+    """A training that has just ended, with its fine-tuned network if `asked` wants one for int8."""
+    network, fine_tuned = learned.trained.model, None
+    if asked.quantize == "qat":
+        with timed(learned.seconds, "qat"):
+            fine_tuned = fine_tune(network, learned.dataset, strategy=learned.strategy, guard=guard)
+    return FinishedTraining(network=network, fine_tuned=fine_tuned, facts=learned.facts, timings=learned.seconds)
+
+
+def _train_fold(inputs: _Inputs) -> tuple[RunSpec, dict[str, Any], dict[str, Any]]:
     """A fold of an audit: train without its part, and write what it sees there; there is no model, so no metrics."""
+    request, manifest, storage, guard = inputs.request, inputs.manifest, inputs.storage, inputs.guard
     dealt = deal(photos_of(storage, manifest), request.folds)
     part = frozenset(image_id for image_id, at in dealt.items() if at == request.fold)
-    shards = shard_cache(storage, manifest, settings.shard_folder())
-    around: dict[str, Any] = {"storage": storage, "settings": settings, "guard": guard, "shards": shards}
-    learned = _train(request, manifest, **around, without=part)
+    learned = _train(inputs, without=part)
     with timed(learned.seconds, "detect"):
-        pictures = pictures_of(storage, manifest, shards)
+        pictures = pictures_of(storage, manifest, inputs.shards)
         found = detect_part(learned.trained.model, manifest, pictures, part, guard)
     guard.require_wanted()
     storage.write(RunPaths(request.run).detections, pack(found))
     return request, {}, {"seconds": learned.seconds, "training": learned.facts, "pictures": len(part)}
 
 
-def _audit(
-    request: RunSpec, manifest: Manifest, *, storage: Storage, settings: TrainerSettings, guard: Guard
-) -> tuple[RunSpec, dict[str, Any], dict[str, Any]]:
+def _audit(inputs: _Inputs) -> tuple[RunSpec, dict[str, Any], dict[str, Any]]:
     """The last run of an audit: compare what the runs before it saw with the labels."""
     seconds: dict[str, float] = {}
-    shards = shard_cache(storage, manifest, settings.shard_folder())
     with timed(seconds, "audit"):
-        counts = audit(request, manifest, storage=storage, guard=guard, shards=shards)
-    return request, {}, {"seconds": seconds, **counts}
-
-
-@dataclass(frozen=True, slots=True)
-class _Ready:
-    """What to release: the network, the fine-tuned one for int8 if there is one, and the weights' epoch (or 0)."""
-
-    network: keras.Model
-    fine_tuned: keras.Model | None
-    best_epoch: int
-
-
-def _release(
-    request: RunSpec,
-    manifest: Manifest,
-    ready: _Ready,
-    seconds: dict[str, float],
-    *,
-    storage: Storage,
-    guard: Guard,
-    shards: ShardCache | None,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Release what was trained; returns the metrics, and what `run.json` says about the release."""
-    with timed(seconds, "release"):
-        release = Release(
-            spec=request,
-            manifest=manifest,
-            keras_model=ready.network,
-            pictures=pictures_of(storage, manifest, shards),
-            truth=truth_of(storage, manifest),
-            storage=storage,
-            guard=guard,
-            fine_tuned=ready.fine_tuned,
-            best_epoch=ready.best_epoch,
-            timings=seconds,
+        counts = audit(
+            inputs.request, inputs.manifest, storage=inputs.storage, guard=inputs.guard, shards=inputs.shards
         )
-        metrics = release.run()
-    return metrics, release.notes
+    return inputs.request, {}, {"seconds": seconds, **counts}
 
 
 def network_builder(request: RunSpec, manifest: Manifest, storage: Storage) -> Callable[[], keras.Model]:

@@ -14,12 +14,12 @@ from shared.model.file import MOST_MODEL_BYTES
 from shared.specs.run import RunSpec
 from shared.storage import Storage
 from shared.text import counted
+from trainer.audit.deal import deal, photos_of, torn_scenes, unlearned
 from trainer.audit.fold_detections import every_picture, read_folds
 from trainer.audit.label_errors import find_label_errors, found_share, named_share
 from trainer.audit.page import MOST_SHOWN, render_page
-from trainer.audit.parts import deal, photos_of, torn_scenes, unlearned
 from trainer.audit.photo_frames import PhotoFrame, photo_frames
-from trainer.audit.photos import AuditedPhoto, LabelFinding
+from trainer.audit.photos import LabelFinding
 from trainer.audit.proposals import proposals
 from trainer.data.shard_cache import ShardCache
 from trainer.data.shard_pictures import Pictures, pictures_of
@@ -60,12 +60,11 @@ def audit(
     seen = _seen(request, manifest, storage, guard, pictures)
     frames, left_out = photo_frames(manifest, storage, seen)
     guard.advance(phase="audit")
-    photos = [_audited(frame) for frame in frames]
-    found = find_label_errors(photos, manifest.labels)
+    found = find_label_errors(frames, manifest.labels)
     found, remarks = of_learned_classes(found, frames, request, manifest, storage)
-    if frames and (share := found_share(photos)) < LEAST_FOUND:
+    if frames and (share := found_share(frames)) < LEAST_FOUND:
         remarks.append(f"the models found {share:.0%} of the marked boxes, {FOUND_TOO_FEW}")
-    if (share := named_share(photos)) < LEAST_NAMED:
+    if (share := named_share(frames)) < LEAST_NAMED:
         remarks.append(f"of the boxes that they found, the models call {share:.0%} as marked, {NAMED_TOO_FEW}")
     if left_out:
         why = "not audited, gone from the folder or replaced since the submit"
@@ -100,11 +99,6 @@ def _seen(request: RunSpec, manifest: Manifest, storage: Storage, guard: Guard, 
 
     advance()
     return detect_all(detector.detect_batch, every_picture(pictures, manifest), advance=advance)
-
-
-def _audited(frame: PhotoFrame) -> AuditedPhoto:
-    size = {"width": frame.width, "height": frame.height}
-    return AuditedPhoto(file_name=frame.file_name, marked=frame.marked, seen=frame.seen, **size)
 
 
 def of_learned_classes(

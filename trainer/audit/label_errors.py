@@ -12,9 +12,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from shared.audit.findings import FindingKind, PhotoBox
 from trainer.audit.calibration import Trust, Values, by_size, learn_doubt, learn_recalls, learn_trust
 from trainer.audit.matching import NEAR_IOU, Matched, match
-from trainer.audit.photos import AuditedPhoto, Corners, Kind, LabelFinding
+from trainer.audit.photos import AuditedPhoto, LabelFinding
 from trainer.detections import Detections, Floats, iou_matrix
 from trainer.evaluation.curves import HIT_IOU
 
@@ -39,7 +40,7 @@ _MOVES: Final = (
 )
 # This quantile of how often pairs of classes are confused is taken for how often a person errs.
 _USUAL_PAIR: Final = 0.25
-_OF_BOXES: Final[tuple[Kind, ...]] = ("made_up", "misplaced", "wrong_class", "double")
+_OF_BOXES: Final[tuple[FindingKind, ...]] = ("made_up", "misplaced", "wrong_class", "double")
 # From how many other photos each photo borrows boxes, to place them where nothing is.
 _SHIFTS: Final = 3
 _SIDES: Final = (("left", "left", "right"), ("top", "up", "down"), ("right", "left", "right"), ("bottom", "up", "down"))
@@ -269,7 +270,7 @@ def _overlap_of_others(boxes: Floats, partner: Values) -> Values:
 
 
 def _finding(
-    one: Matched, judged: _Boxes, at: int, kind: Kind, score: float, recall: float, labels: Sequence[str]
+    one: Matched, judged: _Boxes, at: int, kind: FindingKind, score: float, recall: float, labels: Sequence[str]
 ) -> LabelFinding:
     marked = one.photo.marked
     name, box = labels[int(marked.class_ids[at]) - 1], _corners(marked.boxes[at])
@@ -316,6 +317,6 @@ def _joined(values: Iterable[Values]) -> Values:
     return np.concatenate([np.zeros(0), *values])
 
 
-def _corners(box: Floats) -> Corners:
+def _corners(box: Floats) -> PhotoBox:
     xmin, ymin, xmax, ymax = (float(corner) for corner in box)
     return xmin, ymin, xmax, ymax

@@ -12,22 +12,18 @@ from shared.jobs.manifest import Manifest
 from shared.jobs.paths import JobPaths
 from shared.placement import Placement, place
 from shared.storage import Storage
+from trainer.audit.photos import AuditedPhoto
 from trainer.data.shard_pictures import truth_from_store
 from trainer.detections import Detections, DetectionsById, Floats
 from trainer.evaluation.curves import TruthBoxes, truth_by_image
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PhotoFrame:
-    """One audited photo, upright `width` x `height` pixels; `marked` and `seen` are in its pixels."""
+class PhotoFrame(AuditedPhoto):
+    """An audited photo, and where it lies in the stored picture with this id."""
 
     image_id: int
-    file_name: str
-    width: int
-    height: int
     placement: Placement
-    marked: TruthBoxes
-    seen: Detections
 
 
 def photo_frames(manifest: Manifest, storage: Storage, seen: DetectionsById) -> tuple[list[PhotoFrame], list[str]]:

@@ -1,15 +1,10 @@
 """The input of an audit of labels, and its findings. numpy only, like the whole method."""
 
 from dataclasses import dataclass
-from typing import Literal
 
+from shared.audit.findings import FindingKind, PhotoBox
 from trainer.detections import Detections
 from trainer.evaluation.curves import TruthBoxes
-
-Kind = Literal["missing", "made_up", "misplaced", "wrong_class", "double"]
-
-# (xmin, ymin, xmax, ymax) in pixels of the photo.
-Corners = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +32,11 @@ class LabelFinding:
     label should be removed.
     """
 
-    kind: Kind
+    kind: FindingKind
     file_name: str
     object_index: int | None
     score: float
-    box: Corners | None
-    proposed_box: Corners | None
+    box: PhotoBox | None
+    proposed_box: PhotoBox | None
     proposed_class_id: int | None
     reason: str

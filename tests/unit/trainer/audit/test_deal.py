@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from shared.errors import TrainingError
 from shared.scenes import scene_of
-from trainer.audit.parts import DealtPhoto, deal, torn_scenes, unlearned
+from trainer.audit.deal import DealtPhoto, deal, torn_scenes, unlearned
 
 SETS = st.lists(st.tuples(st.frozensets(st.integers(1, 4)), st.none() | st.integers(0, 2**256 - 1)), min_size=12)
 

@@ -1,4 +1,4 @@
-"""The photos of a finished job -> the part of each, always dealt in the same way."""
+"""The photos of a finished job -> which fold of an audit judges each photo, always dealt in the same way."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
