@@ -18,7 +18,7 @@ from trainer.training.train_step import StepLosses
 BUSY_ENOUGH: Final = 0.95
 
 # With fewer validation objects, a validation may be the best by luck (docs/decisions/0078).
-FEW_OBJECTS: Final = 100
+_FEW_VALIDATED: Final = 100
 
 # Steps are that busy if the input alone could deliver this many times as much as they take (docs/decisions/0035).
 INPUT_AIR: Final = 1.3
@@ -116,7 +116,7 @@ def is_better(progress: TrainingProgress, schedule: Schedule, figure: float, obj
     if progress.best_map is None:
         return True
     is_higher, best_step = figure >= progress.best_map, progress.best_epoch * schedule.steps_per_epoch
-    if objects >= FEW_OBJECTS:
+    if objects >= _FEW_VALIDATED:
         return is_higher
     if schedule.fork > 0:
         more = schedule.finished_branches(progress.step) - schedule.finished_branches(best_step)
