@@ -83,6 +83,8 @@ class Isolated:
     def __call__(self, pair: PathPair) -> Outcome:
         """The outcome of `pair`; a quarantine if the child did not survive it."""
         asked = _ASKED.dump_json((pair, self._files(pair)))
+        if self._child is not None and self._child.poll() is not None:
+            self._stop()  # it died while it had no picture (out of memory, say), so none is to blame
         child = self._child or self._start()
         try:
             answer = _ANSWER.validate_json(self._ask(child, asked))

@@ -1,5 +1,6 @@
 """The process that prepares pictures apart: its own death is not a picture's fault."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -91,3 +92,14 @@ def test_the_child_blames_a_file_that_is_refused_as_it_is_asked_in_a_repeated_at
         outcome = prepare(pair)
     assert isinstance(outcome, Quarantine)
     assert (outcome.finding.kind, outcome.finding.file) == ("image_unreadable", "mem")
+
+
+def test_a_child_that_dies_between_two_pictures_is_followed_and_blames_none(tmp_path: Path) -> None:
+    """As by the kernel when memory is short, while the next picture is fetched."""
+    pairs = [write_pair(tmp_path / "set", stem, encode(soft_picture(200, 100)), None) for stem in ("a", "b")]
+    with Isolated(make_job(*pairs)[0], tmp_path, Limits(memory_mb=2048, picture_s=60), "") as prepare:
+        prepare(pairs[0])
+        (child,) = children()
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert isinstance(prepare(pairs[1]), PreparedExample)
