@@ -302,6 +302,20 @@ def test_the_lock_of_a_killed_process_is_taken_over(store_root: str, storage: St
         assert is_ours is not None
 
 
+def test_who_looks_at_a_lock_tells_a_holder_that_beats_from_one_that_died(objects: ObjectStorage) -> None:
+    looker = ObjectLocks(objects, dead_s=1.0)
+    with ObjectLocks(objects, beat_s=0.1).held("lock") as is_ours:
+        assert is_ours is not None
+        for _ in range(15):
+            assert looker.is_held("lock")
+            time.sleep(0.2)
+    assert not looker.is_held("lock")
+    assert objects.swap("dead", b"its holder was killed", None)
+    assert looker.is_held("dead")
+    time.sleep(1.1)
+    assert not looker.is_held("dead")
+
+
 def test_of_those_who_take_over_a_dead_lock_one_wins_and_the_old_holder_notices(objects: ObjectStorage) -> None:
     """A holder that stood still: its beats come too late for those who wait."""
     stood_still = ObjectLocks(objects, beat_s=2.5)

@@ -55,6 +55,30 @@ def test_damaged_contents_are_made_again_from_the_plan(storage: Storage, job: Jo
         assert storage.read(JobPaths("job").contents) == contents.to_json().encode()
 
 
+def test_rules_differ_with_every_option_the_classes_their_order_and_the_format() -> None:
+    spec = JobSpec()
+    rules = {
+        rules_digest(spec, ("a", "b"), 4),
+        rules_digest(spec, ("b", "a"), 4),
+        rules_digest(spec, ("a", "b", "c"), 4),
+        rules_digest(spec, ("a", "b"), 5),
+        *(
+            rules_digest(spec.model_copy(update=changes), ("a", "b"), 4)
+            for changes in ({"image_size": 64}, {"voc_coords": "voc1"}, {"difficult": "drop"}, {"resize": "letterbox"})
+        ),
+    }
+    assert len(rules) == 8
+
+
+def test_a_plan_with_a_line_too_few_or_too_many_is_damaged(storage: Storage, job: Job) -> None:
+    key = JobPaths(job.job).plan(job.incarnation)
+    lines = storage.read(key).splitlines(keepends=True)
+    for damaged in (lines[:-1], [*lines, lines[0]]):
+        storage.write(key, b"".join(damaged))
+        with pytest.raises(ValueError, match="zip"):
+            list(planned_shards(storage, job))
+
+
 def test_no_job_has_no_contents_and_a_copied_folder_is_refused(storage: Storage, job: Job) -> None:
     assert contents_of(storage, "other") is None
     storage.write(JobPaths("copy").job, storage.read(JobPaths(job.job).job))

@@ -38,6 +38,14 @@ def test_another_version_is_named_with_its_remedy(model: type[BaseModel], versio
         read_message(model, json.loads(text))
 
 
+@pytest.mark.parametrize("version", ["2", None, [2], {}, 0.5])
+def test_a_version_that_is_no_number_of_ours_is_named_too(version: Any) -> None:
+    with pytest.raises(VersionError, match=r"schema version .* reads 1.* an older version"):
+        read_stored(Job, json.dumps({"schema_version": version}), "job.json")
+    with pytest.raises(MessageError, match=r"schema version .* reads 1.* an older version"):
+        read_message(ShardTask, {"schema_version": version})
+
+
 def test_text_of_this_version_is_read() -> None:
     task = ShardTask.model_validate(TASK)
     assert read_stored(ShardTask, task.to_json(), "plan.jsonl, line 1") == task
