@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from shared.errors import AnnotationError, ImageError, StorageError
+from shared.errors import AnnotationError, ImageError, PairChanged, StorageError
 from worker.record.input_files import Inputs, read_file
 
 needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc/self/mem, whose first byte is an EIO")
@@ -203,3 +203,29 @@ def test_a_file_larger_than_any_picture_is_refused_unread(linked: Inputs) -> Non
     for error_class in (AnnotationError, ImageError):
         with pytest.raises(error_class, match=r"a\.xml: 1073741824 bytes, at most"):
             read_file(linked, "a.xml", error_class)
+
+
+@needs_proc
+def test_a_file_that_is_longer_than_it_says_is_read_whole() -> None:
+    """As one that grows while it is read; those of /proc say that they are empty."""
+    assert b"\nPid:" in read_file(OF_THIS_PROCESS, "status", ImageError)
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_a_name_that_leads_to_no_file_is_its_pairs_fault(linked: Inputs, is_repeated: bool) -> None:
+    (linked.folder / "loop.jpg").symlink_to("loop.jpg")
+    (linked.folder / "folder.jpg").mkdir()
+    os.mkfifo(linked.folder / "pipe.jpg")
+    for name, told in (("loop", "a link to itself"), ("folder", "not a regular file"), ("pipe", "not a regular file")):
+        with pytest.raises(ImageError, match=rf"^{name}\.jpg: {told}$"):
+            read_file(replace(linked, is_repeated=is_repeated), f"{name}.jpg", ImageError)
+
+
+def test_a_file_that_is_gone_is_its_pairs_fault_and_a_folder_that_is_gone_the_mounts(linked: Inputs) -> None:
+    with pytest.raises(StorageError, match=r"set: the folder of the data set is absent or empty; mount it"):
+        read_file(linked, "a.jpg", ImageError)
+    (linked.folder / "b.jpg").write_bytes(b"x")
+    with pytest.raises(PairChanged, match=r"^a\.jpg: no such file any more$"):
+        read_file(linked, "a.jpg", ImageError)
+    with pytest.raises(StorageError, match=r"set/deep: this folder of the data set is absent; mount it"):
+        read_file(linked, "deep/a.jpg", ImageError)
