@@ -12,11 +12,12 @@ import numpy as np
 
 from shared import __version__
 from shared.model.description import ModelDescription
+from shared.specs.training import Backbone
 from shared.text import counted
 from trainer.evaluation.latency import median_ms
 from trainer.inference.detector import Detector
 from trainer.network.backbone import Size
-from trainer.network.detector import Backbone, build_model
+from trainer.network.detector import build_model
 from trainer.tflite.convert import RAW, TrainedModel, export_forms
 from trainer.tflite.operator_times import Details, details
 

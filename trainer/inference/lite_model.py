@@ -18,11 +18,11 @@ from shared.text import counted
 from trainer.inference.quiet import quiet_libraries
 from trainer.pixels import as_input
 
+# The names in our files. A file without suppression has `RAW_OUTPUTS` (`trainer/inference/decode.py`).
+INPUT: Final = "image"
 OUTPUTS: Final = ("boxes", "classes", "scores", "count")
-# The outputs of a file without suppression (`trainer/inference/decode.py`).
 RAW_OUTPUTS: Final = ("boxes", "scores")
 
-_INPUT: Final = "image"
 _INPUT_TYPES: Final = ("uint8", "float32")
 _RAW_TYPES: Final = ("int8", "float32")
 
@@ -142,9 +142,9 @@ class LiteModel:
         signatures = list(self._interpreter.get_signature_list().values())
         named = [(sorted(signature["inputs"]), sorted(signature["outputs"])) for signature in signatures]
         for known in (OUTPUTS, RAW_OUTPUTS):
-            if named == [([_INPUT], sorted(known))]:
+            if named == [([INPUT], sorted(known))]:
                 return known
-        expected = f"one signature of {_INPUT} to {', '.join(OUTPUTS)}, or to {' and '.join(RAW_OUTPUTS)}"
+        expected = f"one signature of {INPUT} to {', '.join(OUTPUTS)}, or to {' and '.join(RAW_OUTPUTS)}"
         raise self._file.refusal(f"its signatures are {quoted(named)}", expected)
 
     def _raw_outputs(self) -> dict[str, _Output]:

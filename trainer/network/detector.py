@@ -5,14 +5,15 @@ pyramid down and up again, one decoupled head per level.
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from trainer.network.backbone import Published, Size, published_levels
+from shared.specs.training import Backbone
+from trainer.network.backbone import Size, published_levels
 from trainer.network.batch_norm import BatchNorm
 from trainer.network.box_ops import Corners
 from trainer.tensors import Tensor
@@ -35,8 +36,6 @@ MOST_LOG_SIZE: Final = 4.0
 # paper, the gradient of 1,600 empty cells outweighed that of a rare class's few: AdamW drove its weights below zero
 # until no feature fired where it is, and its score stayed at the bias (docs/decisions/0013).
 START_CELLS: Final = 5.0
-
-Backbone = Literal["conv"] | Published
 
 # The prefixes of our own layers after the backbone; all other layers belong to the backbone.
 _AFTER_BACKBONE: Final = ("lateral", "fpn", "pan", "boxes_", "scores_")

@@ -13,10 +13,10 @@ from ai_edge_litert import schema_py_generated as schema
 from shared.errors import ExportError
 from shared.model.description import Decoding, ModelDescription, read_description
 from shared.text import counted
+from trainer.inference.lite_model import INPUT, RAW_OUTPUTS
 from trainer.tflite.flatbuffer import operator_kinds
 from trainer.tflite.gate import GateCheck
 from trainer.tflite.profiler import NoProfilerError, ran_in_pieces
-from trainer.tflite.raw_graph import RAW_INPUT, RAW_OUTPUTS
 from trainer.tflite.runtimes import left_to_cpu, operators, partitions
 
 # The largest difference in mAP50 and mAP, in points, between a file and the one it was cut from: their weights are the
@@ -119,7 +119,7 @@ def _ends(file: _File, expected: ModelDescription, decoding: Decoding) -> GateCh
     cells = decoding.cells(size)
     kind = _INT8 if file.is_int8 else _FLOAT32
     wanted = [
-        (RAW_INPUT, [1, size, size, 3], kind),
+        (INPUT, [1, size, size, 3], kind),
         (RAW_OUTPUTS[0], [1, cells, 4], kind),
         (RAW_OUTPUTS[1], [1, cells, len(expected.labels)], kind),
     ]
@@ -127,7 +127,7 @@ def _ends(file: _File, expected: ModelDescription, decoding: Decoding) -> GateCh
     found = [(tensor.name.decode(errors="replace"), _sides(tensor.shape), tensor.type) for tensor in tensors]
     signed = file.tree.signatureDefs or []
     named = [entry.name.decode() for each in signed for entry in [*each.inputs, *each.outputs]]
-    is_ok = found == wanted and named == [RAW_INPUT, *RAW_OUTPUTS] and (not file.is_int8 or _takes_bytes(tensors))
+    is_ok = found == wanted and named == [INPUT, *RAW_OUTPUTS] and (not file.is_int8 or _takes_bytes(tensors))
     advice = "The outputs are boxes and scores, each with a scale of its own; int8's input is a byte less 128."
     return file.check("input and outputs as decoders want them", f"{found}", advice, is_ok=is_ok)
 

@@ -6,7 +6,7 @@ operator, no control flow, static shapes, int8 from end to end if the form is in
 """
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
@@ -14,11 +14,9 @@ from ai_edge_litert.schema_py_generated import BuiltinOperator as Op
 from numpy.typing import NDArray
 
 from shared.errors import ExportError
+from trainer.inference.lite_model import INPUT, RAW_OUTPUTS
 from trainer.tflite.flatbuffer import add_buffer, operator_kinds
 from trainer.tflite.output_graph import new_tensor, operator_code, postprocess_inputs
-
-RAW_INPUT: Final = "image"
-RAW_OUTPUTS: Final = ("boxes", "scores")
 
 
 def cut_suppression(tree: schema.ModelT) -> None:
@@ -33,7 +31,7 @@ def cut_suppression(tree: schema.ModelT) -> None:
     graph = tree.subgraphs[0]
     boxes, scores = (_quantized(tree, index) for index in postprocess_inputs(tree))
     image = _quantized_input(tree)
-    ends = {image: RAW_INPUT, boxes: RAW_OUTPUTS[0], _without_background(tree, scores): RAW_OUTPUTS[1]}
+    ends = {image: INPUT, boxes: RAW_OUTPUTS[0], _without_background(tree, scores): RAW_OUTPUTS[1]}
     graph.inputs, graph.outputs = (np.asarray(list(ends)[at], np.int32) for at in (slice(1), slice(1, None)))
     for index, name in ends.items():
         graph.tensors[index].name = name.encode()
@@ -174,7 +172,7 @@ def drop_unused(tree: schema.ModelT) -> None:
 def _sign(tree: schema.ModelT) -> None:
     """Name the inputs and outputs in the signature."""
     graph, (signature,) = tree.subgraphs[0], tree.signatureDefs
-    ends = [zip([RAW_INPUT], graph.inputs, strict=True), zip(RAW_OUTPUTS, graph.outputs, strict=True)]
+    ends = [zip([INPUT], graph.inputs, strict=True), zip(RAW_OUTPUTS, graph.outputs, strict=True)]
     signature.inputs, signature.outputs = ([_entry(name, index) for name, index in end] for end in ends)
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shared.model.description import ModelDescription
+from shared.specs.training import Backbone
 from trainer.data.examples import ShardPicture
-from trainer.network.detector import Backbone, build_model
+from trainer.network.detector import build_model
 from trainer.tflite.convert import FORMS, RAW, TrainedModel, export_forms
 
 SIZE = 64

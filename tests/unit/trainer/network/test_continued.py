@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from shared.errors import TrainingError
+from shared.specs.training import Backbone
 from tests.unit.trainer.exported import LABELS, lively_network
 from trainer.network.continued import go_on
-from trainer.network.detector import Backbone, build_model
+from trainer.network.detector import build_model
 
 # Keras 3.15's save() turns TensorFlow variables into numpy arrays in a way that numpy 2 warns of.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation doesn't accept a copy keyword")

@@ -13,13 +13,13 @@ from shared.errors import StopRequested, TrainingError
 from shared.jobs.manifest import Manifest
 from shared.jobs.paths import labels_of
 from shared.specs.run import RunSpec
-from shared.specs.training import CONTINUED_RATE, CONTINUED_STEPS, FEWEST_STEPS
+from shared.specs.training import CONTINUED_RATE, CONTINUED_STEPS, FEWEST_STEPS, Backbone
 from shared.storage import Storage
 from tests.unit.trainer.data.test_examples import write_job
 from tests.unit.trainer.pictures import drawn_examples
 from tests.unit.trainer.training.test_loop import StopsAfter, small_network, trained, weights
 from trainer.network.continued import go_on
-from trainer.network.detector import Backbone, build_model
+from trainer.network.detector import build_model
 from trainer.run import network_builder
 from trainer.training.schedule import plan_schedule
 from trainer.training.strategy import make_strategy

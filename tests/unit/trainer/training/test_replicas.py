@@ -12,10 +12,11 @@ import pytest
 import tensorflow as tf
 
 from shared.specs.augmentation import Augmentation
+from shared.specs.training import Backbone
 from tests.unit.trainer.pictures import drawn_examples
 from tests.unit.trainer.training.test_loop import small_network, trained
 from trainer.data.batches import batches_from_memory
-from trainer.network.detector import Backbone, build_model, make_priors
+from trainer.network.detector import build_model, make_priors
 from trainer.training.schedule import BASE_BATCH, BASE_RATE
 from trainer.training.strategy import gains_by_precision, make_strategy, usual_precision
 from trainer.training.train_step import Learner
