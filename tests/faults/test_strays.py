@@ -115,6 +115,7 @@ VALUES: dict[str, list[list[Any]]] = {
         ["ZADD", "{scope}:queued", "inf", SHARD(1), "-inf", SHARD(2), "1", "evil"],
         ["HSET", "{scope}:leased", SHARD(3), "no JSON", SHARD(4), "[]", "evil", '{"worker":"[/x]"}'],
         ["HSET", "{scope}:leased", SHARD(5), '{"images":"x","since":"then","pid":[]}'],
+        ["HSET", "{scope}:leased", SHARD(0), f'{{"images":1{"0" * 400},"since":1e308,"worker":"\\ud800"}}'],
         ["SET", LEASE, "without an end"],
         ["HSET", "{scope}:attempts", SHARD(7), "many", "evil", "99", b"\xff", "1"],
     ],
