@@ -148,8 +148,8 @@ def _intent(job: Job, request: AuditRequest, runs: list[RunSpec], storage: Stora
     what = f"audit of job {job.job}: {counted(photos, 'photo')}"
     if request.model_of:
         return (
-            f"{what}, seen by the model of run {request.model_of}, which has learnt most of these labels: "
-            "wrong ones too, so it finds less than folds do"
+            f"{what}, judged by the model of run {request.model_of}, which has learned from most of these labels, "
+            "wrong ones included: it finds fewer mistakes than an audit with folds"
         )
     text = f"{what} → {cost_text(job, request.folds, request.training)}"
     first = run_asked(storage, job.job, runs[0].run)
@@ -158,5 +158,5 @@ def _intent(job: Job, request: AuditRequest, runs: list[RunSpec], storage: Stora
         photos_of_these = counted(normalized, "photo")
         text += f"\nthe boxes of {photos_of_these} look normalized (0 to 1): mend them first, lint.csv names them"
     if photos < _FEW_PHOTOS:
-        text += f"\n{counted(photos, 'photo')}: a model of so few knows little; look at every finding yourself"
+        text += f"\n{counted(photos, 'photo')}: a model learns little from so few; check every finding yourself"
     return text

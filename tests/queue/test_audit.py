@@ -90,7 +90,7 @@ def test_sets_that_cannot_be_audited_are_refused_in_one_line(started: Cluster, s
     annotation.write_text(re.sub(r"<(xmin|xmax|ymin|ymax)>", r"<\1>0.00", annotation.read_text()))
     started.producer("submit", str(few), "--job", "job", *DATA)
     asked = started.producer("audit", "job", "--folds", "5", *QUICK, "--no-wait")
-    assert "10 photos: a model of so few knows little; look at every finding yourself" in asked.stderr
+    assert "10 photos: a model learns little from so few; check every finding yourself" in asked.stderr
     assert "the boxes of 1 photo look normalized (0 to 1): mend them first" in asked.stderr
     far = small_voc.parent / "far"
     synthesize(far, images=4, seed=2)
