@@ -133,7 +133,7 @@ def test_the_best_threshold_is_named_explained_and_a_link_to_it(page: ServedPage
     assert '<a href="?least=0.44&there=1&seen=0">0.44: highest F1</a>' in unescape(text).replace(
         ' data-least="0.44"', ""
     )
-    assert "Highest F1: of train" in text, "the job has no photos of val"
+    assert "Highest F1: the threshold with the best F1 on train" in text, "the job has no photos of val"
     assert re.search(r"highest F1</a> <span class=.quiet.>precision [0-9.]+ %, recall [0-9.]+ %<", text)
     assert "Dots are scores: 0.44 is this page's" in page.ask("/runs/first").text
     assert "<title>score 0.44</title>" in page.ask("/runs/first").text
@@ -230,7 +230,7 @@ def test_runs_that_were_measured_on_two_splits_are_told_apart(page: ServedPage, 
 def test_where_there_is_val_the_models_own_threshold_is_said_to_be_of_it(page: ServedPage, folder: Path) -> None:
     plan = SplitPlan(pairs=3, digests=("0" * 64,))
     finish_job(Storage(str(folder / "store")), {"val": plan, "test": plan})
-    assert "Highest F1: of val," in page.ask("/runs/first/photos").text
+    assert "Highest F1: the threshold with the best F1 on val," in page.ask("/runs/first/photos").text
 
 
 def test_the_split_that_a_run_says_chose_its_threshold_is_named(page: ServedPage, folder: Path) -> None:
@@ -239,7 +239,9 @@ def test_the_split_that_a_run_says_chose_its_threshold_is_named(page: ServedPage
     finish_job(store, {"val": plan, "test": plan})
     figures = {**json.loads(store.read(RunPaths("first").metrics))["int8"], "score_split": "train"}
     store.write(RunPaths("first").metrics, json.dumps({"int8": figures}).encode())
-    assert "Highest F1: of train," in page.ask("/runs/first/photos").text, "no object of val counts"
+    assert "Highest F1: the threshold with the best F1 on train," in page.ask("/runs/first/photos").text, (
+        "no object of val counts"
+    )
 
 
 @pytest.mark.parametrize("query", ["", "run=first", "&".join(f"run=r{n}" for n in range(6)), "run=first&run=first"])
