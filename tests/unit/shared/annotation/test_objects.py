@@ -230,7 +230,8 @@ def test_a_photo_that_loses_its_last_object_is_told_to_stay_as_a_picture_of_noth
 
 
 def test_objects_that_a_model_drew_are_counted() -> None:
-    assert read(SIZE + voc_object() + voc_object("dog", extra="<confidence>0.9</confidence>")).predicted == 1
+    objects = voc_object() + voc_object("bird") + voc_object("dog", extra="<confidence>0.9</confidence>")
+    assert read(SIZE + objects).predicted == 1
 
 
 def test_of_a_flag_that_an_object_has_twice_the_first_one_is_used() -> None:
