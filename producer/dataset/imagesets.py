@@ -63,7 +63,10 @@ def read_lists(
                     seen[index], splits[index] = name, split
                 elif name != "trainval" or seen[index] == "test":
                     both = f"in {entry.paths[seen[index]]} and {entry.paths[name]}"
-                    findings.append(_twice(images[index], "listed_in_two", both))
+                    done = "the submit is stopped"
+                    findings.append(
+                        Finding(file=images[index], rank="error", kind="listed_in_two", found=both, done=done)
+                    )
     findings.extend(
         Finding(
             file=image,
@@ -180,10 +183,11 @@ def _is_spelled(image: str, line: str) -> bool:
 def _once(listed: Iterable[int], path: str, images: Sequence[str], findings: Findings) -> list[int]:
     """The pictures in order, each once; repetitions become findings."""
     counts = Counter(listed)
-    for index, count in counts.items():
-        findings.extend([_twice(images[index], "listed_twice", f"more than once in {path}")] * (count - 1))
+    findings.extend(
+        Finding(
+            file=images[index], rank="mended", kind="listed_twice", found=f"{count} times in {path}", done="taken once"
+        )
+        for index, count in counts.items()
+        if count > 1
+    )
     return list(counts)
-
-
-def _twice(image: str, kind: str, found: str) -> Finding:
-    return Finding(file=image, rank="error", kind=kind, found=found, done="the submit is stopped")

@@ -51,7 +51,6 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "exif_undecided": "look at some; if boxes were drawn on unturned pixels: `--exif raw`",
     "link_outside": "copy the files into the folder",
     "listed_in_two": "remove it from one list",
-    "listed_twice": "remove the line",
     "list_not_read": "if it is one, put its names into train.txt, val.txt or test.txt in ImageSets/Main",
     "not_listed": "to use it, name it in a list in ImageSets/Main; or delete the lists for --split to deal all",
     "name_control_character": "rename it",
