@@ -153,7 +153,7 @@ def test_every_part_that_was_promised_is_shown(report: Path, browser: Page) -> N
     )
     for words in galleries:
         assert words in text, words
-    for words in ("what was asked", "lint", "seconds a stage", "do it again", "training objects by size"):
+    for words in ("what was asked", "lint", "seconds for each stage", "do it again", "training objects by size"):
         assert words in text, words
     shown = browser.evaluate("[...document.querySelectorAll('[aria-label]')].map(one => one.ariaLabel).join('; ')")
     for words in ("Precision over recall", "Loss over the epochs", "annotated", "seen"):
