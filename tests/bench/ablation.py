@@ -60,6 +60,9 @@ MOSAIC: Final = {"mosaic": 0.5}
 
 _SHARE: Final = "training.schedule.PUBLISHED_RATE"
 
+# The average of about the last third of the steps.
+_WIDE: Final = {"training.train_step.TAUGHT_EMA_RAMP": 4.0}
+
 # The recipe of the product, and one thing changed in each of the others.
 ROWS: Final[dict[str, Row]] = {
     "recipe": Row(),
@@ -104,6 +107,9 @@ ROWS: Final[dict[str, Row]] = {
             "lite0-rate-0.1": Row(constants={_SHARE: 0.1}),
             "lite0-1e-3": Row(rate=1e-3),
             "lite0-slow-average": Row(constants={"training.train_step.TAUGHT_EMA_RAMP": 10.0}),
+            "lite0-constant-rate": Row(plateau=1.0, constants=_WIDE),
+            "lite0-paste-constant-rate": Row(plateau=1.0, constants=_WIDE, recipe={"paste": 0.5}),
+            "lite0-192-constant-rate": Row(side=192, plateau=1.0, constants=_WIDE),
             "lite0-no-warmup": Row(constants={"training.schedule.WARMUP_STEPS": 1}),
             "lite0-strong-zoom": Row(recipe={"zoom": 0.6, "translate": 0.2}),
             "lite0-no-mosaic": Row(recipe={"mosaic": 0}),
