@@ -85,7 +85,7 @@ def test_redis_out_of_memory_only_delays_the_job(cluster: Cluster, tmp_path: Pat
     wait_for_progress(cluster, 10)
     ledger.client.config_set("maxmemory", 1)
     wait_until(lambda: cluster.events("serve", "redis_unreachable"), 30, "Redis refuses")
-    wait_until(lambda: cluster.events("worker", "heartbeat_not_written"), 30, "the worker cannot write its heartbeat")
+    wait_until(lambda: cluster.events("worker", "heartbeat_not_written"), 60, "the worker cannot write its heartbeat")
     done = cluster.status("job").done
     ledger.client.config_set("maxmemory", 0)
     ended = worker.poll() is not None
