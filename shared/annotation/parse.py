@@ -63,9 +63,10 @@ def parse_respelled(xml: bytes, file: str, *, with_comments: bool = False) -> tu
     if root.tag == "annotations":
         raise AnnotationError(f"{file}: CVAT's own format, expected Pascal VOC; export it again as Pascal VOC 1.1")
     if root.tag != "annotation":
-        raise AnnotationError(
-            f"{file}: the root element is <{str(root.tag)[:80]}>, expected <annotation>: convert it to Pascal VOC"
+        remedy = (
+            "convert it to Pascal VOC" if str(root.tag).lower() != "html" else "it is a web page, download it again"
         )
+        raise AnnotationError(f"{file}: the root element is <{str(root.tag)[:80]}>, expected <annotation>: {remedy}")
     return root, respelled
 
 
